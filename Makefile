@@ -1,0 +1,50 @@
+# make demo: the closed loop, from nothing.   make test: the tests.   Both create .venv and install what they need.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Tensors of the tests are small: one thread each is faster than two that wait for each other.
+TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+
+.PHONY: demo test check acceptance clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/onthejob demo
+
+test: $(VENV)/.installed-test
+	$(TEST_ENV) $(BIN)/python -m pytest -m "not slow and not gpu and not browser and not server"
+
+check: $(VENV)/.installed-check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/codespell
+
+# Every marker but gpu with full counts; hours on two cores.
+acceptance: $(VENV)/.installed-test
+	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+
+# torch first: on Linux a plain installation of the package would choose the CUDA build, gigabytes that a machine without an NVIDIA
+# GPU cannot use. Where pip's sources offer a CPU build (2.13.0+cpu), pip prefers it to 2.13.0 because of its version.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "onthejob needs Python >= 3.11, $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "$(PYTHON) cannot create a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@if ! command -v nvidia-smi >/dev/null 2>&1; then $(PIP) install --quiet "torch==2.13.0"; fi
+	$(PIP) install --quiet -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) install --quiet -e ".[test]"
+	@touch $@
+
+# pyright reads the types of what the tests import too.
+$(VENV)/.installed-check: $(VENV)/.installed-test
+	$(PIP) install --quiet -e ".[check]"
+	@touch $@

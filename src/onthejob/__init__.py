@@ -1,0 +1,71 @@
+"""LLM agents that learn on the job.
+
+Shows the vocabulary (`onthejob.types`) and the exceptions (`onthejob.errors`). The rooms are imported by name, so that
+`import onthejob` touches no disk, no network and no torch:
+
+    from onthejob.learn.lora import Snapshot
+    from onthejob.learn.advantage import advantages
+"""
+
+from onthejob.errors import (
+    ConfigError,
+    ContractError,
+    MissingDependency,
+    ModelError,
+    OnTheJobError,
+    RecordError,
+    TrainingError,
+)
+from onthejob.types import (
+    Adapter,
+    Branch,
+    Completion,
+    Context,
+    Environment,
+    Forkable,
+    Group,
+    Kind,
+    Message,
+    Observation,
+    Policy,
+    Sampling,
+    Split,
+    Step,
+    StopReason,
+    Task,
+    TextObservation,
+    Trajectory,
+    Turn,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Adapter",
+    "Branch",
+    "Completion",
+    "ConfigError",
+    "Context",
+    "ContractError",
+    "Environment",
+    "Forkable",
+    "Group",
+    "Kind",
+    "Message",
+    "MissingDependency",
+    "ModelError",
+    "Observation",
+    "OnTheJobError",
+    "Policy",
+    "RecordError",
+    "Sampling",
+    "Split",
+    "Step",
+    "StopReason",
+    "Task",
+    "TextObservation",
+    "TrainingError",
+    "Trajectory",
+    "Turn",
+    "__version__",
+]
