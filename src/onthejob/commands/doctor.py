@@ -1,0 +1,119 @@
+"""`onthejob doctor`: what this machine offers, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from onthejob.commands.terminal import Output, Terminal, bytes_text, table
+
+REQUIRED = ("torch", "transformers", "peft", "safetensors", "gguf", "numpy", "zstandard", "tyro", "rich", "pydantic")
+OPTIONAL = ("pyarrow", "trl")
+DISK_BYTES = 2_000_000_000
+MEMORY_BYTES = 4_000_000_000
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    name: str
+    value: Any
+    ok: bool
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doctor:
+    """Check what the program needs on this machine. Ends with 1 when something necessary is missing."""
+
+    model: str = "smollm2-135m"
+    """The model whose presence is checked; nothing is downloaded."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Print one line per finding."""
+        findings = [*software(), *machine(), *storage(self.model)]
+        rows = [(finding.name, finding.value, "ok" if finding.ok else finding.remedy) for finding in findings]
+        terminal.result([finding._asdict() for finding in findings], table(("what", "found", "verdict"), rows))
+        return 0 if all(finding.ok for finding in findings) else 1
+
+
+def software() -> Iterator[Finding]:
+    """Versions of Python, this package, and what it depends on."""
+    yield Finding("python", platform.python_version(), sys.version_info >= (3, 11), "Python >= 3.11 is needed.")
+    yield Finding("onthejob", version("onthejob") or "not installed (run from the source tree)", True)
+    for name in REQUIRED:
+        found = version(name)
+        yield Finding(name, found or "missing", found is not None, f"pip install {name}")
+    for name in OPTIONAL:
+        yield Finding(name, version(name) or "not installed (optional)", True)
+
+
+def version(name: str) -> str | None:
+    """Installed version of a distribution, or None."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def machine() -> Iterator[Finding]:
+    """Cores, memory, threads, and how fast bfloat16 is."""
+    if version("torch") is None:
+        return
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Finding("cores usable", cores, True)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield Finding("memory", bytes_text(memory), memory >= MEMORY_BYTES, f"At least {bytes_text(MEMORY_BYTES)} are needed.")
+    threads = torch.get_num_threads()
+    yield Finding("torch threads", threads, threads <= cores, f"Set OMP_NUM_THREADS={cores}: more threads than cores slow down.")
+    capability = torch.backends.cpu.get_cpu_capability()
+    yield Finding("cpu capability", capability, True)
+    yield Finding("bfloat16", bfloat16(), True)
+    yield Finding("gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU is used)", True)
+
+
+def bfloat16() -> str:
+    """Whether this CPU multiplies bfloat16 matrices natively; without it, float32 is usually faster."""
+    if not hasattr(os, "uname") or not Path("/proc/cpuinfo").exists():
+        return "unknown"
+    flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split())
+    native = sorted(flags & {"amx_bf16", "avx512_bf16", "bf16", "svebf16"})
+    return f"native ({', '.join(native)})" if native else "emulated (prefer --dtype float32)"
+
+
+def storage(model: str) -> Iterator[Finding]:
+    """The cache directory, free disk space, and whether the model is there."""
+    from onthejob.models.fetch import cache_dir, cached
+
+    directory = cache_dir()
+    yield Finding(
+        "cache", directory, writable(directory), f"{directory} cannot be written. Set ONTHEJOB_CACHE to a folder that can."
+    )
+    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
+    yield Finding("disk free", bytes_text(free), free >= DISK_BYTES, f"At least {bytes_text(DISK_BYTES)} are needed.")
+    path = cached(model)
+    yield Finding(f"model {model}", path or "not fetched", path is not None, f"onthejob model fetch {model}")
+
+
+def writable(directory: Path) -> bool:
+    """True when a file can be created in `directory` or, while that does not exist, in its nearest existing parent."""
+    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return True
+    except OSError:
+        return False

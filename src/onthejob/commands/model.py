@@ -1,0 +1,100 @@
+"""`onthejob model fetch|show`: the base model on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from onthejob.commands.terminal import Output, Terminal, bytes_text, table
+from onthejob.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Bring a model into the cache and print its folder. A second call finds it there and downloads nothing."""
+
+    model: tyro.conf.Positional[str] = "smollm2-135m"
+    """`smollm2-135m` (embedded, checksum verified), a hub id such as `Qwen/Qwen3-0.6B`, or a local folder."""
+    cache: Path | None = None
+    """Where models are kept; default `$ONTHEJOB_CACHE`, else the user's cache directory."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Fetch, then print the folder."""
+        from onthejob.models.fetch import fetch
+
+        path = fetch(self.model, cache=self.cache, progress=terminal.progress)
+        terminal.result({"model": self.model, "path": path, "bytes": folder_bytes(path)}, str(path))
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """Describe a model that is in the cache or in a folder (it is fetched first if need be)."""
+
+    model: tyro.conf.Positional[str] = "smollm2-135m"
+    """As for `model fetch`."""
+    cache: Path | None = None
+    """As for `model fetch`."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Read the model's own files; no weights are loaded."""
+        from onthejob.models.fetch import fetch
+
+        facts = describe(fetch(self.model, cache=self.cache, progress=terminal.progress))
+        terminal.result(facts, table(("", self.model), [(key, value) for key, value in facts.items() if key != "bytes"]))
+        return 0
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What the model's folder says about it: architecture, sizes, parameters and their type.
+
+    Raises:
+        ModelError: The folder has no readable `config.json` or no safetensors weights.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path / 'config.json'} cannot be read as JSON ({error}). Fetch the model again.") from error
+    parameters, dtypes = 0, set()
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(f"{path} holds no *.safetensors weights. Only models in safetensors format are loaded.")
+    for file in weights:
+        try:
+            with safe_open(file, framework="np") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - safe_open is not a mapping
+                    part = tensors.get_slice(name)
+                    count = 1
+                    for size in part.get_shape():
+                        count *= size
+                    parameters += count
+                    dtypes.add(part.get_dtype())
+        except SafetensorError as error:
+            raise ModelError(f"{file} is not a readable safetensors file ({error}). Fetch the model again.") from error
+    return {
+        "path": path,
+        "architecture": (config.get("architectures") or ["?"])[0],
+        "layers": config.get("num_hidden_layers"),
+        "hidden_size": config.get("hidden_size"),
+        "attention_heads": config.get("num_attention_heads"),
+        "key_value_heads": config.get("num_key_value_heads"),
+        "vocabulary": config.get("vocab_size"),
+        "context_tokens": config.get("max_position_embeddings"),
+        "parameters": parameters,
+        "dtype": ", ".join(sorted(dtypes)),
+        "bytes": folder_bytes(path),
+        "size": bytes_text(folder_bytes(path)),
+    }
+
+
+def folder_bytes(path: Path) -> int:
+    """Size of all files below `path`, in bytes."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,127 @@
+"""How a command speaks: results on stdout (tables, or one JSON document), progress and errors on stderr.
+
+The library itself never prints; it logs, and takes callbacks where progress is of interest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, SupportsFloat
+
+from rich.console import Console, RenderableType
+from rich.logging import RichHandler
+from rich.table import Table
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What is printed, and how."""
+
+    json: bool = False
+    """Print the result as one JSON document on stdout instead of tables."""
+    quiet: bool = False
+    """No progress and no log lines below warnings."""
+    debug: bool = False
+    """Log details, and show the traceback of an error."""
+
+
+class Terminal:
+    """The two streams of one command."""
+
+    def __init__(self, output: Output) -> None:
+        self.json = output.json
+        self.quiet = output.quiet
+        self.out = Console(highlight=False)
+        self.err = Console(stderr=True, highlight=False)
+        handler = RichHandler(console=self.err, show_path=output.debug, show_time=True, rich_tracebacks=False)
+        level = logging.DEBUG if output.debug else logging.WARNING if output.quiet else logging.INFO
+        handler.setLevel(level)
+        handler.setFormatter(logging.Formatter("%(message)s", datefmt="%H:%M:%S"))
+        log = logging.getLogger("onthejob")
+        log.handlers[:] = [handler]
+        log.setLevel(level)
+        log.propagate = False
+
+    def progress(self, message: str) -> None:
+        """Say on stderr what is going on; silent with --quiet."""
+        if not self.quiet:
+            self.err.print(message, markup=False)
+
+    def warn(self, message: str) -> None:
+        """Say on stderr what the user should know, even with --quiet."""
+        self.err.print(f"warning: {message}", style="yellow", markup=False)
+
+    def result(self, data: Any, *renderables: RenderableType) -> None:
+        """Print `data` as JSON when asked for, else `renderables` (tables and lines for people)."""
+        if self.json:
+            self.out.file.write(json.dumps(jsonable(data), indent=2, allow_nan=False) + "\n")
+            return
+        for renderable in renderables:
+            self.out.print(renderable)
+
+
+def jsonable(value: Any) -> Any:
+    """`value` in JSON's types: dataclasses and mappings become objects, paths and enums strings, non-finite numbers null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return jsonable(value.value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    if value is None or isinstance(value, (str, int, bool)):
+        return value
+    if isinstance(value, SupportsFloat):
+        # A NumPy or torch scalar.
+        return jsonable(float(value))
+    return str(value)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
+    """A table whose numeric columns are right-aligned.
+
+    Args:
+        columns: Headings.
+        rows: One cell per column; floats are shown with four significant digits.
+        title: Printed above the table.
+    """
+    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[index], (int, float)) or row[index] is None for row in rows)
+        made.add_column(column, justify="right" if numeric else "left", no_wrap=index == 0)
+    for row in rows:
+        made.add_row(*(cell(item) for item in row))
+    return made
+
+
+def cell(value: Any) -> str:
+    """One value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "-"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def bytes_text(count: int) -> str:
+    """A size in the unit people would choose."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count = count / 1000  # type: ignore[assignment]
+    return f"{count:.4g} GB"

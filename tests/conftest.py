@@ -1,0 +1,72 @@
+"""Fixtures of all tests. The default suite is offline but for the embedded model, which is fetched once into the cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# Before torch is imported by any test: small tensors are faster on one thread, and equal on every machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("NO_COLOR", "1")
+os.environ.setdefault("COLUMNS", "120")
+
+import hypothesis
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+FULL_COUNTS = os.environ.get("ONTHEJOB_COUNTS", "reduced") == "full"
+
+# Deadlines measure the machine, not the code; a fixed derandomised choice of examples keeps the suite reproducible.
+hypothesis.settings.register_profile("reduced", max_examples=25, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("full", max_examples=500, deadline=None, database=None)
+hypothesis.settings.load_profile("full" if FULL_COUNTS else "reduced")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked gpu are skipped where there is no GPU."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the source tree."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def counts() -> Callable[[int, int], int]:
+    """`counts(reduced, full)`: how often to repeat; full with ONTHEJOB_COUNTS=full (make acceptance)."""
+    return lambda reduced, full: full if FULL_COUNTS else reduced
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """Folder of the embedded SmolLM2-135M; fetched when the cache does not have it."""
+    from onthejob.models.fetch import fetch
+
+    return fetch()
+
+
+@pytest.fixture(scope="session")
+def smollm2_tokenizer(smollm2_path: Path):
+    """Tokenizer of the embedded model."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(smollm2_path)
+
+
+@pytest.fixture
+def runs_dir(tmp_path: Path) -> Path:
+    """An empty folder for runs."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    return folder

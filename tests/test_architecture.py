@@ -1,0 +1,169 @@
+"""The shape of the package: who may import whom, what an import may do, and what no file may contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "onthejob"
+ROOT = PACKAGE.parent.parent
+
+# The way of the data. A room may import itself and the rooms named here; `types` and `errors` are open to all.
+ALLOWED: dict[str, set[str]] = {
+    "types": set(),
+    "errors": set(),
+    "envs": set(),
+    "models": set(),
+    "record": set(),
+    "learn": {"models"},
+    "rollout": {"envs", "models"},
+    "serve": {"models", "learn", "record"},
+    "evaluate": {"models", "rollout", "record", "learn"},
+    "testing": {"envs", "models", "rollout"},
+    "train": {"models", "rollout", "learn", "record", "evaluate", "serve"},
+    "compat": {"envs", "record", "rollout"},
+}
+# Only these put the rooms together for one workplace, so they may import everything.
+COMPOSERS = {"recipe", "cli", "commands", "api"}
+LIGHT = {"types", "errors", "envs"}
+HEAVY = {"torch", "vllm", "ray", "transformers", "peft", "fastapi", "uvicorn"}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def room(path: Path) -> str:
+    """First word below the package: `envs`, `learn`, `types`, ...; empty for `onthejob/__init__.py`."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return "" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of all modules that the file imports anywhere, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = path.relative_to(PACKAGE.parent).with_suffix("").parts[: -node.level]
+                base = ".".join([*parent, base]).rstrip(".")
+            yield base
+            # `from onthejob import cli` imports a room too.
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_imports_follow_the_way_of_the_data(path: Path):
+    here = room(path)
+    if here in COMPOSERS or here == "":
+        return
+    assert here in ALLOWED, f"{path}: name the new room {here!r} and what it may import in this test"
+    rooms = {p.stem if p.is_file() else p.name for p in PACKAGE.iterdir()} - {"__init__", "__pycache__", "py"}
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("onthejob.") and name.split(".")[1] in rooms}
+    wrong = used - ALLOWED[here] - {here, "types", "errors"}
+    assert not wrong, f"{path} imports {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("path", [path for path in modules() if room(path) in LIGHT], ids=shown)
+def test_workplaces_and_vocabulary_stay_light(path: Path):
+    heavy = {name.split(".")[0] for name in imports(path)} & HEAVY
+    assert not heavy, f"{path} imports {sorted(heavy)}"
+
+
+def test_train_imports_no_workplace():
+    path = PACKAGE / "train.py"
+    assert not [name for name in imports(path) if name.startswith("onthejob.envs")]
+
+
+PROBE = """
+import sys, builtins, io, os, socket
+def refuse(*args, **kwargs):
+    raise AssertionError(f"touched at import: {args}")
+import importlib, importlib.metadata, typing, dataclasses, enum, pathlib, collections.abc
+sys.addaudithook(lambda event, args: refuse(event, args) if event.startswith("socket.") or (
+    event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and not args[0].endswith((".py", ".pyc"))
+) or (event == "open" and args[1] and set(args[1]) & set("wax+")) or event in ("os.mkdir", "os.rename", "subprocess.Popen") else None)
+import onthejob
+heavy = {"torch", "transformers", "peft", "numpy", "vllm", "rich", "tyro"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_importing_the_package_touches_no_disk_network_or_torch():
+    done = subprocess.run([sys.executable, "-B", "-c", PROBE], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_listing_the_commands_does_not_wait_for_torch():
+    code = "import sys; from onthejob.cli import main; main(['--help']); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", modules(), ids=shown)
+def test_no_module_level_state(path: Path):
+    """Module-level names hold constants: no empty container to be filled later, no instance that changes, no `global`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    changing = {"list", "dict", "set", "defaultdict", "deque", "Counter", "OrderedDict", "Random", "default_rng", "Lock"}
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.Global), f"{path}:{node.lineno} uses `global`"
+    for node in tree.body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        empty = isinstance(node.value, (ast.List, ast.Dict, ast.Set)) and not ast.unparse(node.value).strip("[]{}")
+        called = ast.unparse(node.value.func).split(".")[-1] if isinstance(node.value, ast.Call) else ""
+        bare = isinstance(node.value, ast.Call) and not node.value.args
+        is_state = empty or (called in changing and bare)
+        assert not is_state, f"{path}:{node.lineno} is state: {ast.unparse(node)}"
+
+
+def test_no_global_randomness_in_the_library():
+    """Draws come from keyed or passed generators; torch is seeded only through generators or inside fork_rng."""
+    banned = re.compile(
+        r"(?<![\w.])random\.(random|choice|shuffle|randint|seed|gauss|sample)\("
+        r"|np\.random\.(?!SeedSequence|default_rng|Generator|PCG64|Philox)\w+\("
+        r"|(?<![\w.])hash\("
+    )
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in modules()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if banned.search(line.split("#")[0])
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_paths_of_one_machine():
+    """Nothing that is committed names a folder of somebody's machine."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    machine = re.compile(r"(?:^|[\s\"'=(:`])/(?:work|root|home|tmp|Users|mnt|opt)/[A-Za-z0-9_.]")
+    found = []
+    for name in listed.stdout.split("\0"):
+        path = ROOT / name
+        if path.suffix not in {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".sh", ".ts", ".tsx", ""} or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+            if machine.search(line):
+                found.append(f"{name}:{number}: {line.strip()[:120]}")
+    assert not found, "\n".join(found)
+
+
+def test_tests_mirror_the_source():
+    """Every folder below tests/ has its room in the package (data files apart)."""
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in {"data", "__pycache__"}}
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()} | {"benchmarks", "recipes"}
+    assert folders <= rooms, folders - rooms
