@@ -1,0 +1,139 @@
+"""Held-out states: frozen starting points at which decisions are judged.
+
+A state is collected once, from episodes of training-free seeds, and stored with its exact snapshot; every later policy is
+judged on the same file. The file is refused when its digest does not match or when it holds a task of the training split.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import lzma
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onthejob.errors import ConfigError, RecordError
+from onthejob.types import Split, Task
+
+_MAGIC = b"onthejob-states 1\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutState:
+    """One decision to be judged: who decides, and everything that led there."""
+
+    task: Task
+    snapshot: bytes
+    """What `Forkable.restore` needs; the pending request is `actor`'s."""
+    actor: str
+    source: str
+    """Who played until here, e.g. `sft` or `heuristic`."""
+    turn: int
+    """Turns played before this one, >= 0."""
+
+    @property
+    def episode(self) -> str:
+        """States of one episode share its luck; intervals resample episodes."""
+        return f"{self.source}/{self.task.id}"
+
+    @property
+    def key(self) -> str:
+        """Identity for caches and seeds: 24 hex digits over task, actor and snapshot."""
+        digest = hashlib.sha256(json.dumps(_task_fields(self.task), sort_keys=True).encode())
+        digest.update(b"\0" + self.actor.encode() + b"\0" + self.snapshot)
+        return digest.hexdigest()[:24]
+
+
+def refuse_training_tasks(tasks: Sequence[Task]) -> None:
+    """Evaluation on what was trained on measures memory.
+
+    Raises:
+        ConfigError: A task belongs to the training split.
+    """
+    for task in tasks:
+        if task.split is Split.TRAIN:
+            raise ConfigError(f"evaluation tasks must be of split dev or test, got {task.id!r} of split train. Use held-out seeds.")
+
+
+def save_states(path: Path, states: Sequence[HeldOutState]) -> str:
+    """Write `states` as one compressed file, atomically; returns its digest (64 hex digits).
+
+    Raises:
+        ConfigError: A state belongs to the training split, or there are none.
+        RecordError: The file cannot be written.
+    """
+    if not states:
+        raise ConfigError(f"a file of held-out states needs at least one state, got none for {path}. Collect more episodes.")
+    refuse_training_tasks([state.task for state in states])
+    header = json.dumps([_state_fields(state) for state in states], sort_keys=True).encode()
+    # One LZMA stream over all snapshots: those of an episode differ little, so the file is a fraction of their sum.
+    payload = len(header).to_bytes(8, "big") + header + b"".join(state.snapshot for state in states)
+    digest = hashlib.sha256(payload).hexdigest()
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(_MAGIC + digest.encode() + b"\n" + lzma.compress(payload))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise RecordError(f"cannot write held-out states to {path}: {error}. Free space or choose another place.") from error
+    return digest
+
+
+def load_states(path: Path) -> list[HeldOutState]:
+    """Read a file written by `save_states`, in its order.
+
+    Raises:
+        RecordError: The file is missing, of another format, or damaged.
+        ConfigError: It holds a task of the training split.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"cannot read held-out states from {path}: {error}. Collect them first.") from error
+    if not raw.startswith(_MAGIC):
+        raise RecordError(f"{path} is no file of held-out states (expected {_MAGIC!r} at its start). Pass the right file.")
+    digest, _, packed = raw[len(_MAGIC) :].partition(b"\n")
+    try:
+        payload = lzma.decompress(packed)
+    except lzma.LZMAError as error:
+        raise RecordError(f"{path} is damaged: {error}. Restore or collect it again.") from error
+    if hashlib.sha256(payload).hexdigest().encode() != digest:
+        raise RecordError(f"{path} is damaged: its digest differs from the recorded one. Restore or collect it again.")
+    size = int.from_bytes(payload[:8], "big")
+    states, offset = [], 8 + size
+    for fields in json.loads(payload[8:offset]):
+        length = fields.pop("snapshot_bytes")
+        task = fields.pop("task")
+        task["split"] = Split(task["split"])
+        states.append(HeldOutState(task=Task(**task), snapshot=payload[offset : offset + length], **fields))
+        offset += length
+    refuse_training_tasks([state.task for state in states])
+    return states
+
+
+def states_digest(states: Sequence[HeldOutState]) -> str:
+    """Identity of a set of states in this order, 12 characters: printed beside every table made from it."""
+    digest = hashlib.sha256("".join(state.key for state in states).encode()).digest()
+    return base64.b32encode(digest)[:12].decode().lower()
+
+
+def _state_fields(state: HeldOutState) -> dict[str, Any]:
+    return {
+        "task": _task_fields(state.task),
+        "actor": state.actor,
+        "source": state.source,
+        "turn": state.turn,
+        "snapshot_bytes": len(state.snapshot),
+    }
+
+
+def _task_fields(task: Task) -> dict[str, Any]:
+    payload: Mapping[str, Any] = task.payload
+    return {"id": task.id, "env": task.env, "split": str(task.split), "seed": task.seed, "payload": dict(payload)}

@@ -1,0 +1,73 @@
+"""Teams: a name for who sits in which seat, with fingerprints under which results are cached."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from onthejob.errors import ConfigError
+from onthejob.types import Adapter, Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """One row of a comparison."""
+
+    name: str
+    """Shown in tables, unique within a comparison."""
+    policies: Mapping[str, Policy]
+    """Actor -> who answers for it."""
+    fingerprints: Mapping[str, str]
+    """Actor -> identity of the policy's behaviour. Equal fingerprints must mean equal replies to equal prompts and seeds:
+    results are cached under them. `adapter_fingerprint` makes one for an adapter; a name suffices for a scripted policy that
+    lives in the environment's own folder, whose code is part of the cache key already."""
+    learned: frozenset[str] = field(default_factory=frozenset)
+    """Actors whose tokens and validity are counted as the model's; empty for a scripted team (then all are counted)."""
+
+    def __post_init__(self) -> None:
+        if missing := sorted(set(self.policies) - set(self.fingerprints)):
+            raise ConfigError(f"team {self.name!r} lacks a fingerprint for {missing}. Give one for each policy.")
+        if unknown := sorted(self.learned - set(self.policies)):
+            raise ConfigError(f"team {self.name!r} names {unknown} as learned, but only has {sorted(self.policies)}.")
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the whole team, 24 hex digits; its name is not part of it."""
+        lines = "\n".join(f"{actor}={self.fingerprints[actor]}" for actor in sorted(self.policies))
+        counted = ",".join(sorted(self.counted))
+        return hashlib.sha256(f"{lines}\ncounted={counted}".encode()).hexdigest()[:24]
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """Actors whose validity, tokens and actions are reported."""
+        return self.learned or frozenset(self.policies)
+
+
+def one_seat(team: Team, partners: Team, actor: str) -> Team:
+    """`team`'s policy in `actor`'s seat among `partners`: what this role alone has learned.
+
+    Raises:
+        ConfigError: One of the teams has nobody for `actor`.
+    """
+    for side in (team, partners):
+        if actor not in side.policies:
+            raise ConfigError(f"team {side.name!r} has nobody for {actor!r}, only {sorted(side.policies)}. Choose one of them.")
+    return Team(
+        name=f"{team.name}:{actor}",
+        policies={**partners.policies, actor: team.policies[actor]},
+        fingerprints={**partners.fingerprints, actor: team.fingerprints[actor]},
+        learned=frozenset({actor}),
+    )
+
+
+def adapter_fingerprint(base_digest: str, adapter: Adapter | None) -> str:
+    """Identity of a base model with or without an adapter. Names like `sales@0007` repeat between runs, digests do not."""
+    return f"lm:{base_digest[:24]}:{adapter.digest[:24] if adapter is not None else 'base'}"
+
+
+def scripted_team(name: str, policy: Policy, actors: Iterable[str]) -> Team:
+    """One policy of the environment's own (heuristic, expert, random) in every seat."""
+    seats = tuple(actors)
+    return Team(name=name, policies=dict.fromkeys(seats, policy), fingerprints=dict.fromkeys(seats, policy.version))
+
