@@ -88,13 +88,18 @@ def test_train_imports_no_workplace():
 
 
 PROBE = """
-import sys, builtins, io, os, socket
-def refuse(*args, **kwargs):
-    raise AssertionError(f"touched at import: {args}")
-import importlib, importlib.metadata, typing, dataclasses, enum, pathlib, collections.abc
-sys.addaudithook(lambda event, args: refuse(event, args) if event.startswith("socket.") or (
-    event == "open" and isinstance(args[0], str) and isinstance(args[2], int) and not args[0].endswith((".py", ".pyc"))
-) or (event == "open" and args[1] and set(args[1]) & set("wax+")) or event in ("os.mkdir", "os.rename", "subprocess.Popen") else None)
+import collections.abc, dataclasses, enum, pathlib, sys, typing
+
+def watch(event, arguments):
+    if event == "open":
+        path, mode, _ = arguments
+        writes = isinstance(mode, str) and set(mode) & set("wax+")
+        if writes or (isinstance(path, str) and not path.endswith((".py", ".pyc"))):
+            raise AssertionError(f"opened {path} at import")
+    if event.startswith("socket.") or event in ("os.mkdir", "os.rename", "os.remove", "subprocess.Popen"):
+        raise AssertionError(f"{event} {arguments} at import")
+
+sys.addaudithook(watch)
 import onthejob
 heavy = {"torch", "transformers", "peft", "numpy", "vllm", "rich", "tyro"} & set(sys.modules)
 assert not heavy, heavy

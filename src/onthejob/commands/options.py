@@ -1,0 +1,103 @@
+"""Options of a command from a TOML file: defaults < file < command line.
+
+A file has the shape of the options: top-level keys are flags, tables are nested groups (`[learner]` holds `--learner.lr`).
+`onthejob train --print-config > my.toml` writes one that can be edited and given back with `--config my.toml`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from onthejob.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def from_toml(default: T, path: Path) -> T:
+    """`default` (a dataclass) with the values that the file states.
+
+    Raises:
+        ConfigError: The file is missing or not TOML, has an unknown key, or a value of the wrong type.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"--config {path} does not exist. `--print-config > {path}` writes one.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"--config {path} is not TOML: {error}") from error
+    return overlay(default, data, where=str(path))
+
+
+def overlay(default: T, data: Mapping[str, Any], *, where: str) -> T:
+    """`default` with the values of `data`, nested tables included; types are checked, unknown keys refused.
+
+    Raises:
+        ConfigError: As in `from_toml`.
+    """
+    hints = get_type_hints(type(default))
+    fields = {field.name: field for field in dataclasses.fields(default)}  # type: ignore[arg-type]
+    changed: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{where}: unknown key {key!r}; known: {', '.join(fields)}.{meant}")
+        current = getattr(default, key)
+        if dataclasses.is_dataclass(current) and not isinstance(current, type):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{where}: {key} must be a table ([{key}]), got {value!r}.")
+            changed[key] = overlay(current, value, where=f"{where}: [{key}]")
+            continue
+        try:
+            changed[key] = TypeAdapter(hints[key], config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise ConfigError(f"{where}: {key} = {value!r}: {problem['msg']}.") from error
+    return dataclasses.replace(default, **changed)  # type: ignore[type-var]
+
+
+def to_toml(options: Any) -> str:
+    """The TOML text from which `from_toml` gives `options` back. Options that are None are left out: TOML has no null."""
+    lines: list[str] = []
+    _write(options, (), lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _write(options: Any, prefix: tuple[str, ...], lines: list[str]) -> None:
+    nested = []
+    if prefix:
+        lines.append(f"\n[{'.'.join(prefix)}]")
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            nested.append((field.name, value))
+        elif value is not None:
+            lines.append(f"{field.name} = {_value(value)}")
+    for name, value in nested:
+        _write(value, (*prefix, name), lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Enum):
+        return _value(value.value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(key))} = {_value(item)}" for key, item in value.items()) + "}"
+    # JSON strings are TOML basic strings but for the escaped slash, which json.dumps does not write.
+    return json.dumps(str(value), ensure_ascii=False)
