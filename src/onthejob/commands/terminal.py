@@ -9,6 +9,8 @@ import dataclasses
 import json
 import logging
 import math
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any, SupportsFloat
 from rich.console import Console, RenderableType
 from rich.logging import RichHandler
 from rich.table import Table
+
+PIPE_COLUMNS = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,8 @@ class Terminal:
     def __init__(self, output: Output) -> None:
         self.json = output.json
         self.quiet = output.quiet
-        self.out = Console(highlight=False)
+        # A pipe has no width; rich's 80 columns would break rows that a script wants whole.
+        self.out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS)
         self.err = Console(stderr=True, highlight=False)
         handler = RichHandler(console=self.err, show_path=output.debug, show_time=True, rich_tracebacks=False)
         level = logging.DEBUG if output.debug else logging.WARNING if output.quiet else logging.INFO

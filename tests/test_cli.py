@@ -1,0 +1,167 @@
+"""The command line: help, exit codes, JSON, and clear ends for bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from onthejob.cli import COMMANDS, main
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run a command in this process."""
+
+    def run(*words: str | Path) -> Ended:
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return run
+
+
+def refused(ended: Ended, code: int, *words: str) -> None:
+    """It ended with `code` and one clear line that contains `words`; no traceback, nothing on stdout."""
+    assert ended.code == code, ended
+    assert "Traceback" not in ended.err
+    assert ended.out == ""
+    for word in words:
+        assert word in ended.err, ended.err
+
+
+def test_help_lists_every_command(call):
+    ended = call("--help")
+    assert ended.code == 0
+    for path, entry in COMMANDS.items():
+        assert path in ended.out
+        assert entry.summary.split()[0] in ended.out
+    assert call().out == ended.out
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_of_each_command(call, path: str):
+    ended = call(*path.split(), "--help")
+    assert ended.code == 0, ended
+    assert f"onthejob {path}" in ended.out
+    assert "--json" in ended.out
+
+
+def test_a_topic_alone_lists_its_commands(call):
+    ended = call("runs")
+    assert ended.code == 0
+    assert "runs export" in ended.out
+    assert "doctor" not in ended.out
+
+
+def test_version(call):
+    import onthejob
+
+    assert call("--version").out == f"onthejob {onthejob.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["trian"], "train"),
+        (["runs", "lst"], "ls"),
+        (["scenarios", "shw"], "show"),
+    ],
+)
+def test_unknown_commands_are_usage_errors(call, words: list[str], meant: str):
+    refused(call(*words), 2, f"Did you mean {meant}?")
+
+
+@pytest.mark.parametrize("words", [["doctor", "--nope"], ["scenarios", "show"], ["model", "fetch", "--cache"]])
+def test_unknown_or_incomplete_options_are_usage_errors(call, words: list[str]):
+    ended = call(*words)
+    assert ended.code == 2
+    assert "Traceback" not in ended.err + ended.out
+
+
+def test_scenarios(call, tmp_path: Path, repository: Path):
+    listed = json.loads(call("scenarios", "list", "--json").out)
+    assert {"baseline", "churn"} <= {row["name"] for row in listed}
+    shown = json.loads(call("scenarios", "show", "churn", "--json").out)
+    assert shown["name"] == "churn"
+    assert shown["schedule"]
+    refused(call("scenarios", "show", "bankrupcy"), 2, "bankrupcy", "baseline")
+
+    shipped = repository / "src/onthejob/envs/office/scenarios/churn.toml"
+    assert call("scenarios", "lint", shipped).code == 0
+    broken = tmp_path / "mine.toml"
+    broken.write_text(shipped.read_text(encoding="utf-8").replace("pressure", "presure", 1), encoding="utf-8")
+    ended = call("scenarios", "lint", shipped, broken)
+    assert ended.code == 2
+    assert "presure" in ended.out
+    assert call("scenarios", "lint", tmp_path / "missing.toml").code == 2
+
+
+def test_a_model_is_fetched_and_described(call, smollm2_path: Path):
+    fetched = json.loads(call("model", "fetch", "--json").out)
+    assert Path(fetched["path"]) == smollm2_path
+    shown = json.loads(call("model", "show", "--json").out)
+    assert shown["layers"] == 30
+    assert 134_000_000 < shown["parameters"] < 136_000_000
+
+
+def test_missing_models(call, tmp_path: Path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    refused(call("model", "fetch", empty), 1, "config.json")
+    refused(call("model", "show", tmp_path / "nowhere"), 1, "nowhere")
+
+
+def test_doctor_reports_and_fails_without_a_model(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
+    ended = call("doctor", "--json")
+    found = {row["name"]: row for row in json.loads(ended.out)}
+    assert ended.code == 1
+    assert found["model smollm2-135m"]["ok"] is False
+    assert "model fetch" in found["model smollm2-135m"]["remedy"]
+    assert found["torch"]["ok"]
+    assert not (tmp_path / "cache").exists(), "looking must not create anything"
+
+
+def test_an_interrupt_ends_with_130(tmp_path: Path):
+    """Ctrl-C while a command works: one line, no traceback, and the shell's code for an interrupt."""
+    fifo = tmp_path / "scenario.toml"
+    os.mkfifo(fifo)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "onthejob.cli", "scenarios", "lint", str(fifo)], stderr=subprocess.PIPE, text=True
+    )
+    # Opening a FIFO for writing without waiting succeeds only once the child has opened it for reading.
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError:
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    os.close(writer)
+    assert child.returncode == 130
+    assert err == "interrupted\n"
+
+
+def test_a_reader_that_goes_away_is_no_error_message():
+    command = f"{sys.executable} -m onthejob.cli scenarios list --json | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""

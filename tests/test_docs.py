@@ -1,0 +1,148 @@
+"""What the documents say exists, and what exists is documented."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import itertools
+import re
+import shlex
+import subprocess
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+import tyro
+
+from onthejob.cli import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def code_lines(text: str) -> list[str]:
+    """Lines of the fenced shell blocks, without comments."""
+    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    return [line.split(" #")[0].strip() for block in blocks for line in block.splitlines() if line.split("#")[0].strip()]
+
+
+def options(path: str) -> type:
+    entry = COMMANDS[path]
+    return getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
+
+
+def test_the_readme_lists_every_command_and_no_other():
+    section = README.split("<!-- commands:begin -->")[1].split("<!-- commands:end -->")[0]
+    listed = re.findall(r"^\| `onthejob ([a-z]+(?: [a-z]+)?)", section, flags=re.MULTILINE)
+    assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_in_the_documents_parse(document: Path):
+    """Every `onthejob ...` line of a shell block names a real command with real options."""
+    for line in code_lines(document.read_text(encoding="utf-8")):
+        words = shlex.split(line)
+        if not words or not words[0].endswith("onthejob"):
+            continue
+        path = next((" ".join(words[1 : 1 + n]) for n in (2, 1) if " ".join(words[1 : 1 + n]) in COMMANDS), None)
+        assert path is not None, f"{document.name}: no such command: {line}"
+        rest = words[1 + len(path.split()) :]
+        tyro.cli(options(path), args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+
+
+def test_make_targets_in_the_documents_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    named = {
+        target
+        for path in DOCUMENTS
+        for target in re.findall(r"`make ([a-z]+)`|^make ([a-z]+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for target in target
+        if target
+    }
+    assert named
+    assert named <= targets, named - targets
+
+
+def undocumented(kind: type) -> list[str]:
+    """Fields of a dataclass, nested ones included, without a docstring below them (which is what --help shows)."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(body, ast.ClassDef)
+    explained = {
+        statement.target.id
+        for statement, after in itertools.pairwise(body.body)
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and len(str(after.value.value)) >= 8
+    }
+    missing = []
+    for field in dataclasses.fields(kind):
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        if dataclasses.is_dataclass(default):
+            missing += [f"{field.name}.{name}" for name in undocumented(type(default))]
+        elif field.name not in explained:
+            missing.append(field.name)
+    return missing
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_option_explains_itself(path: str):
+    assert undocumented(options(path)) == []
+    assert options(path).__doc__
+
+
+def test_the_readme_tree_matches_the_repository():
+    tree = README.split("## The tree")[1].split("```")[1]
+    depth: list[str] = []
+    named: set[str] = set()
+    for line in tree.splitlines():
+        found = re.match(r"^((?:│   |    )*)[├└]── (.*)$", line)
+        if not found:
+            continue
+        level = len(found[1]) // 4
+        # Names come before two spaces; one line may hold several names.
+        for name in re.split(r"\s{2,}", found[2])[0].split():
+            depth[level:] = [name.rstrip("/")]
+            named.add("/".join(depth))
+    missing = sorted(name for name in named if not (ROOT / name).exists())
+    assert not missing, missing
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    if listed.returncode == 0:
+        top = {name.split("/")[0] for name in listed.stdout.split()} - {".gitignore", ".ci"}
+        top |= {".ci/run"}
+        assert top <= {name for name in named if name.count("/") == 0 or name == ".ci/run"}
+    rooms = {f"src/onthejob/{path.name}" for path in (ROOT / "src/onthejob").iterdir()} - {
+        "src/onthejob/__init__.py",
+        "src/onthejob/__pycache__",
+        "src/onthejob/py.typed",
+    }
+    assert rooms <= named, rooms - named
+
+
+def test_links_between_documents_lead_somewhere():
+    for path in [*DOCUMENTS, ROOT / "LOG.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_every_page_is_listed():
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index, f"docs/README.md does not list {page.name}"
+
+
+def test_changelog_lines_are_short():
+    for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("- "):
+            assert len(line.split()) <= 26, line
+
+
+def test_versions_agree():
+    import onthejob
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == onthejob.__version__
+    assert project["scripts"]["onthejob"] == "onthejob.cli:main"
