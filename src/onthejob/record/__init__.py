@@ -1,0 +1,8 @@
+"""What happened: the run store, its checkpoints and its exports. Imports neither torch nor pyarrow until they are used."""
+
+from onthejob.record.export import export
+from onthejob.record.listing import RunDetails, RunSummary, list_runs, show
+from onthejob.record.reading import Episode, Event, Live, Metric
+from onthejob.record.store import Run
+
+__all__ = ["Episode", "Event", "Live", "Metric", "Run", "RunDetails", "RunSummary", "export", "list_runs", "show"]

@@ -1,0 +1,105 @@
+"""What `runs ls` and `runs show` say, as data; printing is the command line's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onthejob.errors import RecordError
+from onthejob.record import checkpoints
+from onthejob.record.database import FILE, explained
+from onthejob.record.files import TEMPORARY
+from onthejob.record.store import Run
+from onthejob.types import Adapter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One line of `runs ls`."""
+
+    name: str
+    path: Path
+    created_at: str | None = None
+    """UTC, ISO 8601; None when the run cannot be read."""
+    last_iteration: int | None = None
+    groups: int = 0
+    episodes: int = 0
+    turns: int = 0
+    adapters: int = 0
+    size_bytes: int = 0
+    """Of the record file and its write-ahead log; adapters and checkpoints not counted."""
+    error: str | None = None
+    """Why the run cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetails:
+    """What `runs show` says of one run."""
+
+    summary: RunSummary
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Mapping[str, float]]
+    """Scope -> name -> the newest value."""
+    adapters: Mapping[str, tuple[Adapter, ...]]
+    """Role -> versions, ascending."""
+    checkpoints: tuple[int, ...]
+    """Iterations that have a checkpoint folder."""
+    events: Mapping[str, int]
+    """Event kind -> how often."""
+
+
+def list_runs(root: Path | str) -> list[RunSummary]:
+    """Runs under `root` by name; one that cannot be read is listed with its error.
+
+    Raises:
+        RecordError: `root` does not exist or may not be read.
+    """
+    root = Path(root)
+    with explained("list runs in", root):
+        folders = sorted(path for path in root.iterdir() if (path / FILE).is_file() and not path.name.startswith(TEMPORARY))
+    summaries = []
+    for folder in folders:
+        try:
+            with Run.open(folder, readonly=True) as run:
+                summaries.append(_summary(run))
+        except RecordError as error:
+            summaries.append(RunSummary(name=folder.name, path=folder, error=str(error)))
+    return summaries
+
+
+def show(run: Run) -> RunDetails:
+    """Summary, configuration and newest state of a run."""
+    metrics: dict[str, dict[str, float]] = {}
+    for metric in run.read_metrics():  # ascending by iteration: the last one wins
+        metrics.setdefault(metric.scope, {})[metric.name] = metric.value
+    adapters: dict[str, tuple[Adapter, ...]] = {}
+    for adapter in run.adapters():
+        adapters[adapter.role] = (*adapters.get(adapter.role, ()), adapter)
+    events: dict[str, int] = {}
+    for event in run.read_events():
+        events[event.kind] = events.get(event.kind, 0) + 1
+    return RunDetails(
+        summary=_summary(run),
+        config=run.config,
+        metrics=metrics,
+        adapters=adapters,
+        checkpoints=tuple(checkpoints.numbers(run.path)),
+        events=events,
+    )
+
+
+def _summary(run: Run) -> RunSummary:
+    files = (run.path / FILE, run.path / f"{FILE}-wal")
+    return RunSummary(
+        name=run.name,
+        path=run.path,
+        created_at=run.created_at,
+        last_iteration=run.last_iteration(),
+        groups=run.count("groups"),
+        episodes=run.count("episodes"),
+        turns=run.count("turns"),
+        adapters=run.count("adapters"),
+        size_bytes=sum(path.stat().st_size for path in files if path.exists()),
+    )

@@ -1,0 +1,395 @@
+"""A run on disk: `<root>/<name>/run.sqlite`, `adapters/<role>/<role>@0007/`, `checkpoints/000007/`.
+
+Everything an iteration produced is committed in one transaction, so that a run killed at any moment is found at the end of a
+whole iteration. Folders are written before the commit that names them; those that no commit names are removed when the run is
+next opened for writing. Readers may open the run at any time, also while it is being written.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from onthejob.errors import ContractError, RecordError
+from onthejob.record import checkpoints, reading
+from onthejob.record.codec import dump_json, load_json, unpack_bytes
+from onthejob.record.database import FILE, Database, explained
+from onthejob.record.digest import digest
+from onthejob.record.files import TEMPORARY, WriterLock, fsync, remove_folder
+from onthejob.record.iteration import Iteration
+from onthejob.record.reading import Episode, Event, Live, Metric
+from onthejob.types import Adapter, Group
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+LIVE_KEPT = 5000
+"""Live messages kept when an iteration is committed."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_UNREACHABLE_CONTEXTS = """
+DELETE FROM contexts WHERE id NOT IN (
+    WITH RECURSIVE used (id) AS (
+        SELECT context_id FROM turns
+        UNION SELECT parent FROM contexts JOIN used USING (id) WHERE parent IS NOT NULL
+    ) SELECT id FROM used
+)
+"""
+
+
+def check_name(name: str, what: str) -> str:
+    """`name` when it is a plain file name.
+
+    Raises:
+        RecordError: it is empty, too long, hidden, or could leave its folder.
+    """
+    if not _NAME.fullmatch(name):
+        raise RecordError(
+            f"{what} must be 1 to 100 letters, digits, '.', '_' or '-' and start with a letter or digit, got {name!r}."
+        )
+    return name
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+class Run:
+    """One run's record. Use `Run.create` or `Run.open`, as a context manager or with `close`."""
+
+    def __init__(self, path: Path, database: Database, lock: WriterLock | None, clock: Callable[[], float]) -> None:
+        self.path = path
+        self._database = database
+        self._lock = lock
+        self._clock = clock
+        self._current: Iteration | None = None
+        meta = dict(database.rows("SELECT key, value FROM meta"))
+        self._config = meta["config"]
+        self.created_at: str = meta["created_at"]
+        """UTC, ISO 8601."""
+
+    @classmethod
+    def create(
+        cls,
+        root: Path | str,
+        *,
+        config: Mapping[str, Any],
+        name: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Create a run under `root` (made when missing) and open it for writing.
+
+        Args:
+            root: Folder of all runs.
+            config: JSON; what reproduces the run. Part of `digest`, so leave the run's own place and name out.
+            name: Folder name; None takes `YYYYMMDD-HHMMSS-NN` (UTC) from `clock`.
+            clock: Seconds since the epoch; only labels are made of it.
+
+        Raises:
+            RecordError: the name is taken or not a plain name, or the folder cannot be written.
+        """
+        root, now = Path(root), clock()
+        meta = {"config": dump_json(config, "config"), "created_at": _iso(now)}
+        with explained("create a run in", root):
+            root.mkdir(parents=True, exist_ok=True)
+            if name is not None:
+                if not _create(root / check_name(name, "a run's name"), meta):
+                    raise RecordError(f"a run named {name!r} exists in {root}. Choose another name or resume it.")
+                return cls.open(root / name, clock=clock)
+            stem = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+            for number in range(1, 100):
+                if _create(path := root / f"{stem}-{number:02d}", meta):
+                    return cls.open(path, clock=clock)
+        raise RecordError(f"99 runs were started in {root} in one second ({stem}). Give a name.")
+
+    @classmethod
+    def open(cls, path: Path | str, *, readonly: bool = False, clock: Callable[[], float] = time.time) -> Self:
+        """Open an existing run; for writing, one process at a time, and leftovers of a killed writer are removed.
+
+        Raises:
+            RecordError: missing, damaged, from a newer version, not permitted, or another process is writing it.
+        """
+        path = Path(path)
+        if readonly:
+            return cls(path, Database.open(path / FILE, readonly=True), None, clock)
+        if not (path / FILE).is_file():
+            raise RecordError(f"no run at {path}: it has no {FILE}. `onthejob runs ls` shows the runs of a folder.")
+        with explained("open", path):
+            lock = WriterLock.acquire(path)
+        database = None
+        try:
+            database = Database.open(path / FILE, readonly=False)
+            run = cls(path, database, lock, clock)
+            run._remove_leftovers()
+        except BaseException:
+            if database is not None:
+                database.close()
+            lock.release()
+            raise
+        return run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and let others write. Safe to call twice."""
+        self._database.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    @property
+    def name(self) -> str:
+        """The run's folder name."""
+        return self.path.name
+
+    @property
+    def readonly(self) -> bool:
+        """True when opened for reading."""
+        return self._database.readonly
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration the run was created with, a fresh copy each time."""
+        return load_json(self._config)
+
+    @contextmanager
+    def iteration(self, n: int) -> Iterator[Iteration]:
+        """Collect iteration `n`; everything is committed when the block ends and nothing when it raises.
+
+        Raises:
+            RecordError: `n` is not after the last iteration (see `rewind`), or the commit failed: nothing was recorded then.
+            ContractError: another iteration is open.
+        """
+        self._require_writable()
+        if self._current is not None:
+            raise ContractError(f"iteration {self._current.n} is still open; end its `with` block before iteration {n}.")
+        last = self.last_iteration()
+        if n < 0 or (last is not None and n <= last):
+            raise RecordError(
+                f"iteration must be after {-1 if last is None else last}, the last recorded, got {n}. Use run.rewind to redo one."
+            )
+        self._current = Iteration(n, self.path)
+        try:
+            yield self._current
+            with self._database.transaction(f"commit iteration {n} to") as connection:
+                self._current.insert(connection, _iso(self._clock()))
+                connection.execute("DELETE FROM live WHERE seq <= (SELECT max(seq) FROM live) - ?", (LIVE_KEPT,))
+        finally:
+            self._current = None
+        try:
+            checkpoints.prune(self.path)
+        except OSError as error:
+            # The iteration is safe; old checkpoints only take space and are tried again next time.
+            log.warning("cannot remove old checkpoints of %s: %s", self.path, error)
+
+    def live(self, kind: str, payload: Mapping[str, Any]) -> int:
+        """Record a progress message at once, outside any iteration, and return its number. Never part of the digest.
+
+        May be called from another thread.
+        """
+        self._require_writable()
+        text = dump_json(payload, f"live {kind}")
+        with self._database.transaction("record a live message in") as connection:
+            sql = "INSERT INTO live (at, kind, payload) VALUES (?, ?, ?)"
+            row = connection.execute(sql, (_iso(self._clock()), kind, text)).lastrowid
+        assert row is not None  # an INSERT into a rowid table always has one
+        return row
+
+    def put_blob(self, key: str, data: bytes) -> None:
+        """Record bytes under `key` with the open iteration; equal contents are stored once.
+
+        Raises:
+            ContractError: no iteration is open.
+        """
+        if self._current is None:
+            raise ContractError(f"put_blob({key!r}) needs an open iteration: call it inside `with run.iteration(n)`.")
+        self._current.put_blob(key, data)
+
+    def write_checkpoint(self, n: int, files: checkpoints.Files) -> Path:
+        """Publish the checkpoint of iteration `n`; call it before that iteration is committed.
+
+        Raises:
+            RecordError: iteration `n` is committed already and has its checkpoint, or the disk is full.
+        """
+        self._require_writable()
+        last = self.last_iteration()
+        if last is not None and n <= last and n in checkpoints.numbers(self.path):
+            raise RecordError(f"iteration {n} of {self.path} is committed and its checkpoint is final. Write the next one.")
+        return checkpoints.write(self.path, n, files)
+
+    def rewind(self, to: int | None) -> None:
+        """Forget all iterations after `to` (None: all), their adapters and checkpoints, in order to redo them.
+
+        For resuming from a checkpoint that is older than the last iteration.
+        """
+        self._require_writable()
+        if self._current is not None:
+            raise ContractError(f"iteration {self._current.n} is open; end its `with` block before rewinding.")
+        with self._database.transaction("rewind") as connection:
+            connection.execute("DELETE FROM iterations WHERE n > ?", (-1 if to is None else to,))
+            connection.execute(_UNREACHABLE_CONTEXTS)
+            connection.execute("DELETE FROM blobs WHERE hash NOT IN (SELECT hash FROM blob_keys)")
+        self._remove_leftovers()
+
+    def adapter_path(self, role: str, version: int) -> Path:
+        """Where version `version` of `role` is to be saved; the parent folder is made, the folder itself is not."""
+        self._require_writable()
+        parent = self.path / "adapters" / check_name(role, "a role")
+        with explained("create", parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            fsync(parent.parent)
+        return parent / f"{role}@{version:04d}"
+
+    def _require_writable(self) -> None:
+        if self.readonly:
+            raise RecordError(f"{self.path} was opened with readonly=True. Open it for writing.")
+
+    def _remove_leftovers(self) -> None:
+        """Remove folders that no committed iteration names: a killed writer's, or those of rewound iterations."""
+        with explained("clean up", self.path):
+            checkpoints.remove_uncommitted(self.path, self.last_iteration())
+            recorded = {adapter.path for adapter in self.adapters()}
+            for folder in sorted((self.path / "adapters").glob("*/*")):
+                ours = folder.name.startswith((f"{folder.parent.name}@", ".", "tmp"))
+                if ours and folder.is_dir() and not folder.is_symlink() and folder not in recorded:
+                    log.info("removing uncommitted %s", folder)
+                    remove_folder(folder)
+
+    def last_iteration(self) -> int | None:
+        """Number of the last committed iteration."""
+        return self._database.rows("SELECT max(n) FROM iterations")[0][0]
+
+    def iterations(self) -> list[int]:
+        """Numbers of all committed iterations, ascending."""
+        return [n for (n,) in self._database.rows("SELECT n FROM iterations ORDER BY n")]
+
+    def read_groups(self, iteration: int | None = None, actor: str | None = None) -> Iterator[Group]:
+        """Groups exactly as recorded, in order, one at a time; None does not filter.
+
+        Facts and metrics come back in the types of JSON (tuples as lists).
+        """
+        return reading.read_groups(self._database, iteration, actor)
+
+    def read_advantages(
+        self, iteration: int | None = None, actor: str | None = None
+    ) -> dict[str, npt.NDArray[np.float64] | None]:
+        """Group key -> advantages (K,), None when the group was not trained on."""
+        return reading.read_advantages(self._database, iteration, actor)
+
+    def read_episodes(self, iteration: int | None = None, name: str | None = None, *, turns: bool = True) -> Iterator[Episode]:
+        """Episodes in recorded order; `turns=False` leaves trajectories and timelines on disk."""
+        return reading.read_episodes(self._database, iteration, name, turns=turns)
+
+    def read_metrics(self, scope: str | None = None, *, iteration: int | None = None, name: str | None = None) -> list[Metric]:
+        """Metrics by iteration, scope and name; None does not filter."""
+        return reading.read_metrics(self._database, iteration, scope, name)
+
+    def read_events(self, iteration: int | None = None, kind: str | None = None) -> list[Event]:
+        """Events in recorded order; None does not filter."""
+        return reading.read_events(self._database, iteration, kind)
+
+    def read_live(self, after: int = 0, limit: int = 1000) -> list[Live]:
+        """Up to `limit` live messages with a number above `after`, ascending; call again with the last number to follow."""
+        rows = self._database.rows("SELECT seq, at, kind, payload FROM live WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+        return [Live(seq, at, kind, load_json(payload)) for seq, at, kind, payload in rows]
+
+    def adapters(self, role: str | None = None) -> list[Adapter]:
+        """Recorded adapters by role and version."""
+        return reading.read_adapters(self._database, self.path, role)
+
+    def latest_adapter(self, role: str) -> Adapter | None:
+        """The newest recorded version of `role`."""
+        return max(self.adapters(role), key=lambda adapter: adapter.version, default=None)
+
+    def get_blob(self, key: str) -> bytes:
+        """The newest bytes under `key`, those of the open iteration included.
+
+        Raises:
+            RecordError: no such key, or the stored bytes do not have their hash.
+        """
+        if self._current is not None and key in self._current.blobs:
+            return self._current.blobs[key]
+        rows = self._database.rows(
+            "SELECT hash, data FROM blob_keys JOIN blobs USING (hash) WHERE key = ? ORDER BY iteration DESC LIMIT 1", (key,)
+        )
+        if not rows:
+            raise RecordError(f"no blob {key!r} in {self.path}. run.blob_keys() lists what there is.")
+        expected, packed = rows[0]
+        data = unpack_bytes(packed)
+        if hashlib.sha256(data).digest() != expected:
+            raise RecordError(f"blob {key!r} of {self.path} is damaged. Restore run.sqlite from a copy.")
+        return data
+
+    def blob_keys(self, prefix: str = "") -> list[str]:
+        """Keys of recorded blobs that start with `prefix`, sorted."""
+        keys = self._database.rows("SELECT DISTINCT key FROM blob_keys ORDER BY key")
+        return [key for (key,) in keys if key.startswith(prefix)]
+
+    def count(self, table: str) -> int:
+        """Number of recorded `groups`, `episodes`, `turns`, `adapters` or `events`."""
+        if table not in ("groups", "episodes", "turns", "adapters", "events"):
+            raise ContractError(f"table must be groups, episodes, turns, adapters or events, got {table!r}.")
+        return self._database.rows(f"SELECT count(*) FROM {table}")[0][0]
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All reads inside the block see one state of the record, whatever is committed meanwhile."""
+        with self._database.frozen():
+            yield
+
+    def latest_checkpoint(self) -> int | None:
+        """Newest checkpoint of a committed iteration whose files are intact. Every file is read and hashed."""
+        return checkpoints.newest_valid(self.path, self.last_iteration())
+
+    def read_checkpoint(self, n: int) -> dict[str, bytes | dict[str, torch.Tensor]]:
+        """Files of checkpoint `n`, checked against its manifest: bytes or tensors, as they were given.
+
+        Raises:
+            RecordError: missing or damaged.
+        """
+        return checkpoints.read(self.path, n)
+
+    def digest(self, *, clocks: bool = False, through: int | None = None) -> str:
+        """Hex sha256 over all that was recorded up to iteration `through` (None: all).
+
+        Two runs of the same program have equal digests, killed and resumed or not. Left out are live messages, checkpoints,
+        the run's name and, unless `clocks`, commit times and wall-clock metrics.
+        """
+        return digest(self._database, self._config, clocks=clocks, through=through)
+
+
+def _create(path: Path, meta: dict[str, str]) -> bool:
+    """Publish an empty run at `path` or leave nothing; False when the name is taken."""
+    if path.exists():
+        return False
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        Database.create(temporary / FILE, meta)
+        fsync(temporary)
+        temporary.rename(path)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False  # another process took the name meanwhile
+        raise
+    fsync(path.parent)
+    return True
