@@ -77,7 +77,7 @@ def test_version(call):
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["trian"], "train"),
+        (["tarin"], "train"),
         (["runs", "lst"], "ls"),
         (["scenarios", "shw"], "show"),
     ],
@@ -99,15 +99,15 @@ def test_scenarios(call, tmp_path: Path, repository: Path):
     shown = json.loads(call("scenarios", "show", "churn", "--json").out)
     assert shown["name"] == "churn"
     assert shown["schedule"]
-    refused(call("scenarios", "show", "bankrupcy"), 2, "bankrupcy", "baseline")
+    refused(call("scenarios", "show", "bankrupt"), 2, "bankrupt", "baseline")
 
     shipped = repository / "src/onthejob/envs/office/scenarios/churn.toml"
     assert call("scenarios", "lint", shipped).code == 0
     broken = tmp_path / "mine.toml"
-    broken.write_text(shipped.read_text(encoding="utf-8").replace("pressure", "presure", 1), encoding="utf-8")
+    broken.write_text(shipped.read_text(encoding="utf-8").replace("pressure", "stress", 1), encoding="utf-8")
     ended = call("scenarios", "lint", shipped, broken)
     assert ended.code == 2
-    assert "presure" in ended.out
+    assert "stress" in ended.out
     assert call("scenarios", "lint", tmp_path / "missing.toml").code == 2
 
 
@@ -122,8 +122,45 @@ def test_a_model_is_fetched_and_described(call, smollm2_path: Path):
 def test_missing_models(call, tmp_path: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    refused(call("model", "fetch", empty), 1, "config.json")
-    refused(call("model", "show", tmp_path / "nowhere"), 1, "nowhere")
+    refused(call("model", "fetch", empty), 2, "config.json")
+    refused(call("model", "show", tmp_path / "nowhere"), 2, "nowhere")
+    refused(call("model", "fetch", "not a model"), 2, "not a model", "smollm2-135m")
+
+
+def test_a_cache_that_cannot_be_written(call, tmp_path: Path):
+    """A file where the cache's folder should be: refused for every user, root included."""
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    refused(call("model", "fetch", "--cache", blocked / "cache"), 2, "ONTHEJOB_CACHE")
+
+
+def test_runs(call, runs_dir: Path, tmp_path: Path):
+    from onthejob.record import Run
+
+    with Run.create(runs_dir, config={"seed": 7}, name="first") as run, run.iteration(0) as iteration:
+        iteration.metrics("sales", {"reward": 0.5})
+    assert [row["name"] for row in json.loads(call("runs", "ls", runs_dir, "--json").out)] == ["first"]
+    shown = json.loads(call("runs", "show", runs_dir / "first", "--json").out)
+    assert shown["config"] == {"seed": 7}
+    assert shown["metrics"]["sales"]["reward"] == 0.5
+    for kind in ("jsonl", "parquet"):
+        files = json.loads(call("runs", "export", runs_dir / "first", "--format", kind, "--out", tmp_path / kind, "--json").out)
+        assert Path(files["metrics"]).stat().st_size > 0
+    assert "reward" in (tmp_path / "jsonl/metrics.jsonl").read_text(encoding="utf-8")
+    assert "first" in call("runs", "ls", runs_dir).out
+
+
+def test_runs_that_are_not_there_or_damaged(call, runs_dir: Path, tmp_path: Path):
+    refused(call("runs", "ls", tmp_path / "nowhere"), 1, "nowhere")
+    refused(call("runs", "show", runs_dir / "nothing"), 1, "nothing")
+    damaged = runs_dir / "damaged"
+    damaged.mkdir()
+    (damaged / "run.sqlite").write_bytes(b"no database" * 100)
+    refused(call("runs", "show", damaged), 1, "run.sqlite")
+    refused(call("runs", "export", damaged), 1, "run.sqlite")
+    ended = call("runs", "ls", runs_dir)
+    assert ended.code == 0
+    assert "damaged" in ended.out
 
 
 def test_doctor_reports_and_fails_without_a_model(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

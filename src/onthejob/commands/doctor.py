@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
+from onthejob.errors import ConfigError
 
 REQUIRED = ("torch", "transformers", "peft", "safetensors", "gguf", "numpy", "zstandard", "tyro", "rich", "pydantic")
 OPTIONAL = ("pyarrow", "trl")
@@ -37,7 +38,7 @@ class Doctor:
     """Check what the program needs on this machine. Ends with 1 when something necessary is missing."""
 
     model: str = "smollm2-135m"
-    """The model whose presence is checked; nothing is downloaded."""
+    """The model whose presence is checked: the embedded one or a local folder. Nothing is downloaded."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -96,7 +97,7 @@ def bfloat16() -> str:
 
 def storage(model: str) -> Iterator[Finding]:
     """The cache directory, free disk space, and whether the model is there."""
-    from onthejob.models.fetch import cache_dir, cached
+    from onthejob.models.fetch import cache_dir
 
     directory = cache_dir()
     yield Finding(
@@ -105,8 +106,21 @@ def storage(model: str) -> Iterator[Finding]:
     existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     free = shutil.disk_usage(existing).free
     yield Finding("disk free", bytes_text(free), free >= DISK_BYTES, f"At least {bytes_text(DISK_BYTES)} are needed.")
-    path = cached(model)
+    path = present(model, directory)
     yield Finding(f"model {model}", path or "not fetched", path is not None, f"onthejob model fetch {model}")
+
+
+def present(model: str, cache: Path) -> Path | None:
+    """Folder of a model that could be loaded now without a download, or None."""
+    from onthejob.models.fetch import EMBEDDED, check_folder
+
+    folders = sorted((cache / "models").glob(f"{model}-*")) if model in EMBEDDED else [Path(model).expanduser()]
+    for folder in folders:
+        try:
+            return check_folder(folder)
+        except ConfigError:
+            continue
+    return None
 
 
 def writable(directory: Path) -> bool:

@@ -1,0 +1,96 @@
+"""`onthejob runs ls|show|export`: look at what was recorded. Never writes to a run; one that is being written may be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from onthejob.commands.terminal import Output, Terminal, bytes_text, table
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ls:
+    """List the runs of a folder."""
+
+    root: tyro.conf.Positional[Path] = RUNS
+    """Folder that holds the runs."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Print one row per run; one that cannot be read is listed with the reason."""
+        from onthejob.record import list_runs
+
+        # Before the first run there is no folder yet, which is no mistake; a folder that was named must exist.
+        found = [] if self.root == RUNS and not RUNS.exists() else list_runs(self.root)
+        columns = ("name", "created (UTC)", "iteration", "groups", "turns", "episodes", "adapters", "record")
+        rows = [
+            (
+                s.name,
+                (s.created_at or "-")[:19],
+                s.last_iteration,
+                s.groups,
+                s.turns,
+                s.episodes,
+                s.adapters,
+                bytes_text(s.size_bytes),
+            )
+            for s in found
+            if s.error is None
+        ]
+        broken = [f"{s.name}: {s.error}" for s in found if s.error is not None]
+        terminal.result(found, table(columns, rows) if rows else f"no runs in {self.root}", *broken)
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """Show one run: configuration, newest metrics, adapters, events."""
+
+    path: tyro.conf.Positional[Path]
+    """The run's folder."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Print the newest value of every metric by scope, then adapters and events."""
+        from onthejob.record import Run, show
+
+        with Run.open(self.path, readonly=True) as run:
+            details = show(run)
+        summary = details.summary
+        metrics = [(scope, name, value) for scope, named in details.metrics.items() for name, value in named.items()]
+        adapters = [(role, made[-1].name, made[-1].parent or "-", len(made)) for role, made in details.adapters.items()]
+        terminal.result(
+            details,
+            f"{summary.name}: {summary.groups} groups, {summary.turns} turns, last iteration {summary.last_iteration}",
+            table(("scope", "metric", "newest"), metrics),
+            table(("role", "adapter", "trained from", "versions"), adapters),
+            table(("event", "count"), list(details.events.items())),
+        )
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Write a run's tables (groups, turns, metrics, episodes, adapters, events) as files that other tools read."""
+
+    path: tyro.conf.Positional[Path]
+    """The run's folder."""
+    out: Path | None = None
+    """Where the files go; default: `export` inside the run's folder."""
+    format: Literal["jsonl", "parquet"] = "jsonl"
+    """JSON lines, or Parquet (needs the extra `onthejob[export]`)."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Export, then print table and file."""
+        from onthejob.record import Run, export
+
+        with Run.open(self.path, readonly=True) as run:
+            files = export(run, self.out or self.path / "export", self.format)
+        terminal.result(files, table(("table", "file", "size"), [(t, f, bytes_text(f.stat().st_size)) for t, f in files.items()]))
+        return 0
