@@ -22,7 +22,7 @@ _SOURCE_SUFFIXES = frozenset({".py", ".toml", ".json", ".yaml", ".yml", ".txt"})
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS branches (
   env TEXT NOT NULL, state TEXT NOT NULL, turns INTEGER NOT NULL, reply TEXT NOT NULL, world INTEGER NOT NULL,
-  outcome REAL NOT NULL, ret REAL NOT NULL, valid INTEGER NOT NULL,
+  outcome REAL NOT NULL, ret REAL NOT NULL, played INTEGER NOT NULL, valid INTEGER NOT NULL,
   PRIMARY KEY (env, state, turns, reply, world)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS replies (
   policy TEXT NOT NULL, state TEXT NOT NULL, decoding TEXT NOT NULL, sample INTEGER NOT NULL, reply TEXT NOT NULL,
@@ -49,6 +49,8 @@ class BranchValue(NamedTuple):
     """Change of the environment's objective."""
     ret: float
     """Return of the actor who decided."""
+    played: int
+    """Turns until the horizon or the episode's end."""
     valid: bool
 
 
@@ -98,19 +100,19 @@ class EvaluationCache:
     def branches(self, state: str, turns: int) -> dict[BranchKey, BranchValue]:
         """Every branch known from `state` with this horizon."""
         rows = self._db.execute(
-            "SELECT reply, world, outcome, ret, valid FROM branches WHERE env=? AND state=? AND turns=?",
+            "SELECT reply, world, outcome, ret, played, valid FROM branches WHERE env=? AND state=? AND turns=?",
             (self.env, state, turns),
         )
         return {
-            BranchKey(state, turns, reply, world): BranchValue(outcome, ret, bool(valid))
-            for reply, world, outcome, ret, valid in rows
+            BranchKey(state, turns, reply, world): BranchValue(outcome, ret, played, bool(valid))
+            for reply, world, outcome, ret, played, valid in rows
         }
 
     def add_branches(self, values: Mapping[BranchKey, BranchValue]) -> None:
         """Store branches in one transaction."""
         self._write(
-            "INSERT OR REPLACE INTO branches VALUES (?,?,?,?,?,?,?,?)",
-            ((self.env, *key, value.outcome, value.ret, int(value.valid)) for key, value in values.items()),
+            "INSERT OR REPLACE INTO branches VALUES (?,?,?,?,?,?,?,?,?)",
+            ((self.env, *key, value.outcome, value.ret, value.played, int(value.valid)) for key, value in values.items()),
         )
 
     def reply(self, key: ReplyKey) -> str | None:

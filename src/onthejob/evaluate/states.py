@@ -37,8 +37,8 @@ class HeldOutState:
 
     @property
     def episode(self) -> str:
-        """States of one episode share its luck; intervals resample episodes."""
-        return f"{self.source}/{self.task.id}"
+        """States of one task share its luck, whoever played there: intervals resample tasks."""
+        return self.task.id
 
     @property
     def key(self) -> str:

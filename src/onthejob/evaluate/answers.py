@@ -1,0 +1,123 @@
+"""What is judged: random legal candidates per state, and the replies of policies, sampled in batches and remembered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from onthejob.errors import ConfigError, ContractError
+from onthejob.evaluate.cache import EvaluationCache, ReplyKey, decoding_name
+from onthejob.evaluate.scores import Cell, QualityConfig
+from onthejob.evaluate.states import HeldOutState
+from onthejob.evaluate.teams import Team
+from onthejob.rollout.episode import Encoder
+from onthejob.rollout.keys import keyed_seed
+from onthejob.types import Context, Forkable, Observation, Policy, Sampling
+
+
+class Drawn(NamedTuple):
+    """Random legal replies of one state."""
+
+    draws: tuple[str, ...]
+    """Canonical keys of `candidates` independent draws: their mean value is V(random legal), unbiased."""
+    distinct: Mapping[str, str]
+    """Canonical key -> text of up to `candidates` replies with distinct effects, among them all of `draws`."""
+
+
+SampleKey = tuple[Cell, int]
+
+
+def draw_candidates(env: Forkable, state: HeldOutState, random: Policy, config: QualityConfig) -> Drawn:
+    observation = _restore(env, state)
+    draws: list[str] = []
+    distinct: dict[str, str] = {}
+    for attempt in range(4 * config.candidates):
+        if attempt >= config.candidates and len(distinct) >= config.candidates:
+            break
+        context = Context(observation=observation, seed=keyed_seed(config.seed, "candidate", state.key, attempt))
+        text = random.act([context], Sampling())[0].text
+        draws.append(env.canonical(text))
+        if len(distinct) < config.candidates:
+            distinct.setdefault(draws[-1], text)
+    return Drawn(tuple(draws[: config.candidates]), distinct)
+
+
+def policy_replies(
+    env: Forkable,
+    states: Sequence[HeldOutState],
+    teams: Sequence[Team],
+    cache: EvaluationCache,
+    config: QualityConfig,
+    encoder: Encoder | None,
+    on_progress: Callable[[str, int, int], None] | None,
+) -> tuple[list[dict[SampleKey, str]], int]:
+    """Replies of every team per state, from the cache or sampled in batches of one policy; and how many were sampled."""
+    replies: list[dict[SampleKey, str]] = [{} for _ in states]
+    todo: dict[tuple[str, int], dict[ReplyKey, int]] = defaultdict(dict)
+    asks: dict[ReplyKey, list[tuple[int, SampleKey]]] = defaultdict(list)
+    policies: dict[str, tuple[Policy, str]] = {}
+    for index, state in enumerate(states):
+        for team in teams:
+            if state.actor not in team.policies:
+                continue
+            policies[team.fingerprints[state.actor]] = (team.policies[state.actor], team.name)
+            for number, decoding in enumerate(config.decodings):
+                name = decoding_name(decoding)
+                for sample in range(config.samples if decoding.temperature > 0.0 else 1):
+                    key = ReplyKey(team.fingerprints[state.actor], state.key, name, _sample_id(config.seed, sample))
+                    asks[key].append((index, (Cell(team.name, state.actor, name), sample)))
+                    known = cache.reply(key)
+                    if known is None:
+                        todo[key.policy, number].setdefault(key, index)
+                    else:
+                        replies[index][Cell(team.name, state.actor, name), sample] = known
+    total, sampled = sum(map(len, todo.values())), 0
+    for (fingerprint, number), keys in todo.items():
+        policy, _ = policies[fingerprint]
+        ordered = list(keys.items())
+        for start in range(0, len(ordered), config.batch):
+            part = ordered[start : start + config.batch]
+            contexts = [
+                _context(env, states[index], policy, encoder, keyed_seed(config.seed, "reply", key.state, key.sample))
+                for key, index in part
+            ]
+            completions = policy.act(contexts, config.decodings[number])
+            fresh = {key: completion.text for (key, _), completion in zip(part, completions, strict=True)}
+            cache.add_replies(fresh)
+            sampled += len(fresh)
+            for key, text in fresh.items():
+                for index, asked in asks[key]:
+                    replies[index][asked] = text
+            if on_progress is not None:
+                on_progress("replies", sampled, total)
+    return replies, sampled
+
+
+def _sample_id(seed: int, sample: int) -> int:
+    # The cache outlives one evaluation: samples drawn under another root seed are other samples.
+    return seed * 1_000 + sample
+
+
+def _context(
+    env: Forkable,
+    state: HeldOutState,
+    policy: Policy,
+    encoder: Encoder | None,
+    seed: int,
+) -> Context:
+    observation = _restore(env, state)
+    if policy.reads == "tokens":
+        if encoder is None:
+            raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
+        return Context(observation=observation, prompt_ids=encoder.encode(observation.messages), seed=seed)
+    messages = tuple(observation.messages) if policy.reads == "messages" else ()
+    return Context(observation=observation, messages=messages, seed=seed)
+
+
+def _restore(env: Forkable, state: HeldOutState) -> Observation:
+    observation = env.restore(state.snapshot)
+    if observation is None or observation.actor != state.actor or not observation.fresh:
+        found = "nobody" if observation is None else repr(observation.actor)
+        raise ContractError(f"held-out state {state.key} should ask {state.actor!r} afresh, asks {found}. Collect it again.")
+    return observation

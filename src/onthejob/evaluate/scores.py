@@ -1,0 +1,154 @@
+"""What decision quality is computed from, and the numbers that come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onthejob.errors import ConfigError
+from onthejob.evaluate.cache import decoding_name
+from onthejob.evaluate.statistics import Estimate, ratio_interval
+from onthejob.rollout.branch import Scales
+from onthejob.types import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityConfig:
+    """How decisions are judged."""
+
+    worlds: tuple[int, ...] = tuple(range(10_000, 10_008))
+    """Evaluation worlds, all >= 10_000 so that training never met them; an even number >= 2 for the cross-fit."""
+    turns: int = 140
+    """Horizon of a branch, in turns."""
+    candidates: int = 16
+    """Random legal replies per state, distinct where possible, of which the best is the yardstick."""
+    samples: int = 4
+    """Replies sampled per state at a temperature above 0; a greedy policy replies once."""
+    decodings: tuple[Sampling, ...] = (Sampling(temperature=0.0), Sampling(temperature=1.0))
+    """Ways to decode, each a column of the table: greedy, and training's temperature."""
+    outcome_weight: float = 1.0
+    """Weight of the change of the environment's objective; as in training."""
+    return_weight: float = 0.25
+    """Weight of the role's own return, through which the penalty of an unusable reply enters; as in training."""
+    seed: int = 0
+    """Root of candidate draws, sampling and resampling."""
+    workers: int = 0
+    """Processes that play branches; 0 plays them in this one."""
+    batch: int = 64
+    """States per call of a policy."""
+
+    def __post_init__(self) -> None:
+        if len(self.worlds) < 2 or len(self.worlds) % 2 or len(set(self.worlds)) != len(self.worlds):
+            raise ConfigError(f"worlds must be an even number >= 2 of distinct worlds, got {self.worlds}. Use 10000 to 10007.")
+        if min(self.worlds) < 10_000:
+            raise ConfigError(f"evaluation worlds must be >= 10000, got {min(self.worlds)}. Lower worlds belong to training.")
+        counts = {"turns": self.turns, "candidates": self.candidates, "samples": self.samples, "batch": self.batch}
+        for name, count in counts.items():
+            if count < 1:
+                raise ConfigError(f"{name} must be >= 1, got {count}. Raise it.")
+        if len({decoding_name(decoding) for decoding in self.decodings}) != len(self.decodings):
+            raise ConfigError(f"decodings must differ, got {self.decodings}. Leave out the repeated one.")
+
+
+class Cell(NamedTuple):
+    """Which policy on which role's states."""
+
+    team: str
+    actor: str
+    decoding: str
+
+
+class Yardstick(NamedTuple):
+    """What one role's states offer; arrays (S,), aligned with its states."""
+
+    random: NDArray[np.float64]
+    """Mean value of a random legal reply."""
+    best: NDArray[np.float64]
+    """Cross-fitted value of the best candidate."""
+    episodes: tuple[str, ...]
+
+
+class CellValues(NamedTuple):
+    """What one policy did on one role's states; arrays (S,)."""
+
+    value: NDArray[np.float64]
+    valid: NDArray[np.float64]
+    """Share of usable replies per state."""
+    outcome: NDArray[np.float64]
+    """Unscaled change of the environment's objective."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityResult:
+    """Values per state, from which scores and differences are computed."""
+
+    yardsticks: Mapping[str, Yardstick]
+    cells: Mapping[Cell, CellValues]
+    config: QualityConfig
+    digest: str
+    """Of the states, see `states_digest`."""
+    branches_played: int
+    replies_sampled: int
+    scales: Mapping[str, Scales]
+    """As used, given or measured."""
+
+    @property
+    def actors(self) -> tuple[str, ...]:
+        return tuple(self.yardsticks)
+
+    @property
+    def teams(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.team for cell in self.cells))
+
+    @property
+    def decodings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.decoding for cell in self.cells))
+
+    def score(self, cell: Cell) -> Estimate:
+        """Decision quality with its interval; NaN when random candidates leave nothing to win."""
+        values, yardstick = self._cell(cell), self.yardsticks[cell.actor]
+        return self._ratio(values.value - yardstick.random, yardstick)
+
+    def difference(self, first: Cell, second: Cell) -> Estimate:
+        """Score of `first` minus score of `second`, paired by state."""
+        if first.actor != second.actor:
+            raise ConfigError(f"only cells of one role are paired by state, got {first.actor!r} and {second.actor!r}.")
+        return self._ratio(self._cell(first).value - self._cell(second).value, self.yardsticks[first.actor])
+
+    def valid_rate(self, cell: Cell) -> float:
+        """Share of usable replies, in [0, 1]."""
+        return float(self._cell(cell).valid.mean())
+
+    def as_dict(self) -> dict[str, object]:
+        """JSON-serialisable: each cell with its score, and each pair of teams with its difference."""
+        cells = [
+            {**cell._asdict(), "decision_quality": self.score(cell).as_dict(), "valid_rate": self.valid_rate(cell)}
+            for cell in self.cells
+        ]
+        differences = [
+            {
+                "actor": cell.actor,
+                "decoding": cell.decoding,
+                "first": cell.team,
+                "second": other.team,
+                "difference": self.difference(cell, other).as_dict(),
+            }
+            for cell in self.cells
+            for other in self.cells
+            if cell.team != other.team and cell[1:] == other[1:]
+        ]
+        states = {actor: len(yardstick.episodes) for actor, yardstick in self.yardsticks.items()}
+        return {"states_digest": self.digest, "states": states, "cells": cells, "differences": differences}
+
+    def _cell(self, cell: Cell) -> CellValues:
+        try:
+            return self.cells[cell]
+        except KeyError:
+            raise ConfigError(f"no result for {cell}; known are {sorted(self.cells)}. Evaluate it first.") from None
+
+    def _ratio(self, gains: NDArray[np.float64], yardstick: Yardstick) -> Estimate:
+        return ratio_interval(gains, yardstick.best - yardstick.random, yardstick.episodes, seed=self.config.seed)
