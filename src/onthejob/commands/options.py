@@ -99,5 +99,5 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(item) for item in value)}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(str(key))} = {_value(item)}" for key, item in value.items()) + "}"
-    # JSON strings are TOML basic strings but for the escaped slash, which json.dumps does not write.
-    return json.dumps(str(value), ensure_ascii=False)
+    # JSON strings are TOML basic strings, except that TOML wants DEL escaped too.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

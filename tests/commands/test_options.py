@@ -1,0 +1,104 @@
+"""Options from TOML files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from onthejob.commands.options import from_toml, overlay, to_toml
+from onthejob.errors import ConfigError
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    rate: float = 0.5
+    kind: Literal["a", "b"] = "a"
+    sizes: tuple[int, ...] = (1, 2)
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ConfigError(f"rate must be > 0, got {self.rate}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    name: str = "x"
+    path: Path | None = None
+    colour: Colour = Colour.RED
+    flag: bool = False
+    inner: Inner = field(default_factory=Inner)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_overrides_what_it_states_and_nothing_else(tmp_path: Path):
+    file = write(tmp_path / "a.toml", 'path = "data"\ncolour = "blue"\n[inner]\nrate = 2\nsizes = [3]\n')
+    got = from_toml(Outer(name="kept", flag=True), file)
+    assert got == Outer(name="kept", flag=True, path=Path("data"), colour=Colour.BLUE, inner=Inner(rate=2.0, sizes=(3,)))
+    assert isinstance(got.inner.rate, float)
+
+
+@example(Outer(name="\x7f\t\"\\😀"))
+@given(
+    st.builds(
+        Outer,
+        name=st.text(),
+        path=st.none() | st.sampled_from([Path("a b"), Path('quo"te')]),
+        colour=st.sampled_from(Colour),
+        flag=st.booleans(),
+        inner=st.builds(
+            Inner,
+            rate=st.floats(min_value=1e-300, allow_infinity=False, allow_nan=False),
+            kind=st.sampled_from(["a", "b"]),
+            sizes=st.lists(st.integers(-(2**31), 2**31)).map(tuple),
+        ),
+    )
+)
+def test_written_options_come_back_equal(options: Outer):
+    import tomllib
+
+    assert overlay(Outer(), tomllib.loads(to_toml(options)), where="test") == options
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nmae = 'x'", ["nmae", "Did you mean name?"]),
+        ("[inner]\nraet = 1", ["[inner]", "raet", "rate"]),
+        ("name = 3", ["name", "3"]),
+        ("inner = 3", ["inner", "table"]),
+        ("[inner]\nkind = 'c'", ["kind", "'c'"]),
+        ("[inner]\nrate = 'fast'", ["rate", "'fast'"]),
+        ("[inner]\nrate = -1.0", ["rate must be > 0"]),
+        ("name = ", ["not TOML"]),
+    ],
+)
+def test_malformed_files_say_what_is_wrong(tmp_path: Path, text: str, words: list[str]):
+    with pytest.raises(ConfigError) as caught:
+        from_toml(Outer(), write(tmp_path / "bad.toml", text))
+    for word in [*words, "bad.toml"] if "must be > 0" not in words[0] else words:
+        assert word in str(caught.value)
+
+
+def test_missing_and_binary_files(tmp_path: Path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        from_toml(Outer(), tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        from_toml(Outer(), tmp_path / "bytes.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        from_toml(Outer(), tmp_path)
