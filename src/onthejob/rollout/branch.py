@@ -1,0 +1,329 @@
+"""branch: what a reply was worth, measured by stepping it in forks of the state it was written for.
+
+All replies of a group meet the same worlds (the same luck), so their values differ by what they did and not by chance. Equal
+replies are branched once: `canonical` names what a reply would do. Scoring is plain Python work on the CPU and can be spread
+over processes; it gives the same numbers with any number of them.
+
+    value = outcome_weight * (outcome per turn) / s_v + return_weight * (role return per turn) / s_r
+
+with the frozen `Scales` of the role. Both terms are per turn, so the mix of the two does not depend on how much of the episode
+remains. Source: research note on branch scoring (`onthejob.types.Branch`), design section 6.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import connection
+from typing import Any, Self
+
+from onthejob.errors import ConfigError, ContractError, TrainingError
+from onthejob.rollout.keys import keyed_seed
+from onthejob.types import Branch, Completion, Environment, Forkable, Group, Kind, Sampling, StopReason, Trajectory, Turn
+
+BRANCH_WORLDS = 9_999
+"""Branches live in worlds 1..9_999; 0 is the main line, 10_000 and above are for evaluation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchConfig:
+    """How the replies of a group are scored."""
+
+    group_size: int = 8
+    """Replies sampled to one prompt (K). At least 2: one reply has no baseline."""
+    turns: int = 140
+    """Length of a branch in turns (H); it ends earlier when the episode does."""
+    worlds: int = 4
+    """Worlds over which a reply's value is averaged (m); shared by the group."""
+    outcome_weight: float = 1.0
+    """Weight of the change of the environment's objective."""
+    return_weight: float = 0.25
+    """Weight of the role's own return."""
+
+    def __post_init__(self) -> None:
+        if self.group_size < 2:
+            raise ConfigError(f"group_size must be >= 2 to have a baseline, got {self.group_size}. Set --group-size 4.")
+        if self.turns < 1:
+            raise ConfigError(f"turns must be >= 1, got {self.turns}. Set --turns 140.")
+        if not 1 <= self.worlds <= BRANCH_WORLDS:
+            raise ConfigError(f"worlds must be in 1..{BRANCH_WORLDS}, got {self.worlds}. Set --worlds 4.")
+        weights = (self.outcome_weight, self.return_weight)
+        if not all(0.0 <= weight < float("inf") for weight in weights) or sum(weights) == 0.0:
+            raise ConfigError(f"outcome_weight and return_weight must be >= 0 and not both 0, got {weights}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scales:
+    """What a typical difference between legal replies amounts to, for one role; frozen for a run."""
+
+    outcome: float = 1.0
+    """s_v: standard deviation, between legal replies, of the outcome per turn."""
+    ret: float = 1.0
+    """s_r: standard deviation, between legal replies, of the role's return per turn."""
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.outcome < float("inf") and 0.0 < self.ret < float("inf")):
+            raise ConfigError(f"scales must be positive and finite, got outcome={self.outcome} ret={self.ret}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchJob:
+    """One distinct reply to be branched from one state in several worlds."""
+
+    snapshot: bytes
+    reply: str
+    worlds: tuple[int, ...]
+    turns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyScores:
+    """What the replies to one prompt were worth, in the order of the replies."""
+
+    keys: tuple[str, ...]
+    values: tuple[float, ...]
+    """Mean over worlds of the scaled value: the trajectory's reward."""
+    outcomes: tuple[float, ...]
+    """Mean over worlds of the unscaled outcome of the whole branch (office: dollars)."""
+    returns: tuple[float, ...]
+    """Mean over worlds of the role's unscaled return over the branch."""
+    valid: tuple[bool, ...]
+    worlds: tuple[int, ...]
+    by_world: Mapping[str, tuple[float, ...]]
+    """Canonical key -> scaled value in each of `worlds`."""
+    turns: int
+    """Turns by which outcomes and returns were divided: the longest branch of the group."""
+
+
+def group_worlds(root: int, *keys: int | str, count: int) -> tuple[int, ...]:
+    """`count` distinct worlds in 1..9_999, keyed; all replies of a group share them."""
+    worlds: list[int] = []
+    draw = 0
+    while len(worlds) < count:
+        world = 1 + keyed_seed(root, *keys, "world", draw) % BRANCH_WORLDS
+        if world not in worlds:
+            worlds.append(world)
+        draw += 1
+    return tuple(worlds)
+
+
+class BranchFailure(Exception):
+    """The environment raised while branching: our failure, so the group is dropped and never scored as zero."""
+
+
+BranchResult = tuple[Branch, ...] | BranchFailure
+
+
+class BranchScorer:
+    """Runs branch jobs, inline or in worker processes; results come in the order of the jobs either way."""
+
+    def __init__(self, make_env: Callable[[], Environment], *, workers: int = 0) -> None:
+        """Start the processes.
+
+        Args:
+            make_env: creates a `Forkable` environment; importable by name when `workers` > 0 (it is sent to other processes).
+            workers: processes; 0 scores in this one.
+
+        Raises:
+            ConfigError: negative `workers`.
+            ContractError: the environment is not `Forkable`.
+        """
+        if workers < 0:
+            raise ConfigError(f"workers must be >= 0, got {workers}. Use 0 to score in this process.")
+        self._make_env = make_env
+        self._env = forkable(make_env)
+        self._pool: ProcessPoolExecutor | None = None
+        if workers > 0:
+            # Not fork: a process in which torch has started threads can deadlock when forked.
+            method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+            context = multiprocessing.get_context(method)
+            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+
+    def run(self, jobs: Sequence[BranchJob]) -> list[BranchResult]:
+        """For each job its branches, one per world, or what the environment raised.
+
+        Raises:
+            TrainingError: a worker process died.
+        """
+        if self._pool is None:
+            return [run_job(self._env, job) for job in jobs]
+        try:
+            return list(self._pool.map(_run_in_worker, [self._make_env] * len(jobs), jobs))
+        except BrokenProcessPool as error:
+            raise TrainingError("a branch worker died (killed, or out of memory). Use fewer --workers, or 0.") from error
+
+    def close(self) -> None:
+        """End the worker processes."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def forkable(make_env: Callable[[], Environment]) -> Forkable:
+    """A new environment that can be forked.
+
+    Raises:
+        ContractError: it cannot.
+    """
+    env = make_env()
+    if not isinstance(env, Forkable):
+        raise ContractError(f"branch scoring needs a Forkable environment, got {type(env).__name__}. Group by episodes instead.")
+    return env
+
+
+def run_job(env: Forkable, job: BranchJob) -> BranchResult:
+    """Branch `job.reply` in every world; `env` is moved to the job's state. What it raises is returned: it costs one group."""
+    try:
+        env.restore(job.snapshot)
+        return tuple(env.branch(job.reply, world=world, turns=job.turns) for world in job.worlds)
+    except Exception as error:
+        return BranchFailure(f"branch of {job.reply[:80]!r} raised {type(error).__name__}: {error}")
+
+
+def _run_in_worker(make_env: Callable[[], Environment], job: BranchJob) -> BranchResult:
+    # A fresh environment per job: building one is cheap beside its branches, and nothing outlives the job.
+    return run_job(forkable(make_env), job)
+
+
+def _end_with_parent() -> None:
+    """A worker must not outlive a parent that was killed: the sentinel becomes readable when the parent is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """The replies to one prompt, to be scored together."""
+
+    snapshot: bytes
+    actor: str
+    replies: tuple[str, ...]
+    keys: tuple[str, ...]
+    """Canonical key of each reply."""
+    worlds: tuple[int, ...]
+
+
+def score_replies(
+    scorer: BranchScorer, requests: Sequence[ScoreRequest], config: BranchConfig, scales: Mapping[str, Scales]
+) -> list[ReplyScores | BranchFailure]:
+    """Score the replies of several prompts in one go; each distinct canonical reply is branched once per world.
+
+    Raises:
+        ConfigError: an actor has no scales.
+    """
+    jobs: list[BranchJob] = []
+    for request in requests:
+        if request.actor not in scales:
+            raise ConfigError(f"no scales for actor {request.actor!r}; measured are {sorted(scales)}. Measure them first.")
+        jobs += [
+            BranchJob(snapshot=request.snapshot, reply=reply, worlds=request.worlds, turns=config.turns)
+            for reply in distinct(request).values()
+        ]
+    results = iter(scorer.run(jobs))
+    scores: list[ReplyScores | BranchFailure] = []
+    for request in requests:
+        branches: dict[str, tuple[Branch, ...]] = {}
+        failure: BranchFailure | None = None
+        for key in distinct(request):
+            result = next(results)
+            if isinstance(result, BranchFailure):
+                failure = result
+            else:
+                branches[key] = result
+        scores.append(failure or compose(request, branches, config, scales[request.actor]))
+    return scores
+
+
+def distinct(request: ScoreRequest) -> dict[str, str]:
+    """Canonical key -> the first reply that has it, in order of appearance."""
+    first: dict[str, str] = {}
+    for key, reply in zip(request.keys, request.replies, strict=True):
+        first.setdefault(key, reply)
+    return first
+
+
+def compose(request: ScoreRequest, branches: Mapping[str, Sequence[Branch]], config: BranchConfig, scales: Scales) -> ReplyScores:
+    """Values of the replies from their branches."""
+    turns = max(branch.turns for of_key in branches.values() for branch in of_key)
+    by_world = {
+        key: tuple(
+            config.outcome_weight * branch.outcome / turns / scales.outcome
+            + config.return_weight * branch.returns.get(request.actor, 0.0) / turns / scales.ret
+            for branch in of_key
+        )
+        for key, of_key in branches.items()
+    }
+    outcomes = {key: _mean(branch.outcome for branch in of_key) for key, of_key in branches.items()}
+    returns = {key: _mean(branch.returns.get(request.actor, 0.0) for branch in of_key) for key, of_key in branches.items()}
+    valid = {key: all(branch.valid for branch in of_key) for key, of_key in branches.items()}
+    return ReplyScores(
+        keys=request.keys,
+        values=tuple(_mean(by_world[key]) for key in request.keys),
+        outcomes=tuple(outcomes[key] for key in request.keys),
+        returns=tuple(returns[key] for key in request.keys),
+        valid=tuple(valid[key] for key in request.keys),
+        worlds=request.worlds,
+        by_world=by_world,
+        turns=turns,
+    )
+
+
+def branch_group(
+    key: str,
+    task_id: str,
+    prompt_ids: tuple[int, ...],
+    completions: Sequence[Completion],
+    scores: ReplyScores,
+    *,
+    actor: str,
+    policy_version: str,
+    sampling: Sampling,
+    kind: Kind = Kind.ACT,
+    facts: Mapping[str, Any] | None = None,
+) -> Group:
+    """The group of one-turn trajectories whose rewards are the branch values."""
+    trajectories = tuple(
+        Trajectory(
+            task_id=task_id,
+            actor=actor,
+            turns=(
+                Turn(
+                    prompt_ids=prompt_ids,
+                    completion=completion,
+                    policy_version=policy_version,
+                    kind=kind,
+                    temperature=sampling.temperature,
+                    valid=scores.valid[index],
+                ),
+            ),
+            rewards=(scores.values[index],),
+            stop=StopReason.BRANCH,
+            metrics={"outcome": scores.outcomes[index], "return": scores.returns[index]},
+        )
+        for index, completion in enumerate(completions)
+    )
+    own: dict[str, Any] = {
+        "source": "branch",
+        "keys": list(scores.keys),
+        "worlds": list(scores.worlds),
+        "by_world": {name: list(values) for name, values in scores.by_world.items()},
+        "turns": scores.turns,
+    }
+    return Group(key=key, actor=actor, trajectories=trajectories, facts={**own, **(facts or {})})
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)

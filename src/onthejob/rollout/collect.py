@@ -1,0 +1,331 @@
+"""collect: on-policy groups for one iteration.
+
+Segments of several episodes are played in lock-step. Wherever a trained actor decides, K replies are sampled to one prompt;
+each is scored by branches (`score_replies`); and play goes on from a reply chosen without looking at the scores, so that the
+states are those which the policies reach and not those which luck favoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onthejob.errors import ConfigError
+from onthejob.rollout.branch import (
+    BranchConfig,
+    BranchFailure,
+    BranchScorer,
+    Scales,
+    ScoreRequest,
+    branch_group,
+    forkable,
+    group_worlds,
+    score_replies,
+)
+from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
+from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
+from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
+from onthejob.rollout.play import act_each, advance, episode_groups, play, policy_for, start
+from onthejob.types import Completion, Context, Environment, Group, Kind, Policy, Sampling, StopReason, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectConfig:
+    """What is played in one iteration."""
+
+    episodes: int = 4
+    """Segments played in lock-step (or, when grouping by episodes, tasks of which K episodes each are played)."""
+    segment_turns: int = 14
+    """Turns after which a segment ends; every turn of a trained actor on the way is one group."""
+    fresh_share: float = 0.25
+    """Share of segments that start at the beginning of a task, in [0, 1]; the others start from the snapshot library."""
+    partner_share: float = 0.25
+    """Share of segments in which one trained actor plays among the environment's scripted partners, in [0, 1]."""
+    keep_share: float = 0.1
+    """Share of visited states that enter the snapshot library, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1 or self.segment_turns < 1:
+            raise ConfigError(f"episodes and segment_turns must be >= 1, got {self.episodes} and {self.segment_turns}.")
+        for name in ("fresh_share", "partner_share", "keep_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name} must be in [0, 1], got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """What one iteration produced."""
+
+    groups: tuple[Group, ...]
+    """In order of segment and turn."""
+    episodes: tuple[Episode, ...]
+    """The segments (or episodes) as they were played on."""
+    visited: tuple[Entry, ...] = ()
+    """States for the snapshot library."""
+    dropped: int = 0
+    """Groups without scores because our side failed."""
+    starts: Mapping[str, int] = field(default_factory=dict)
+    """How many segments began `fresh`, from the `library`, and how many were played among `partners`."""
+
+
+@dataclass(slots=True)
+class _Segment:
+    live: LiveEpisode
+    learners: frozenset[str]
+    policies: Mapping[str, Policy]
+    seed: int
+    origin: str
+    partners: bool
+
+
+@dataclass(slots=True)
+class _Ask:
+    """One pending request: `seeds` has K entries where a group is wanted, else one."""
+
+    segment: int
+    policy: Policy
+    contexts: list[Context]
+    wants_group: bool
+
+
+class Collector:
+    """Holds what stays the same between iterations: environments, scorer, partners, scales."""
+
+    def __init__(
+        self,
+        make_env: Callable[[], Environment],
+        scorer: BranchScorer,
+        *,
+        config: CollectConfig,
+        branch: BranchConfig,
+        scales: Mapping[str, Scales],
+        trained: Sequence[str],
+        partners: Mapping[str, Policy],
+        encoder: Encoder,
+    ) -> None:
+        """Build one environment per segment.
+
+        Args:
+            make_env: creates a `Forkable`.
+            scorer: runs the branches.
+            config: what is played.
+            branch: how replies are scored.
+            scales: frozen scales of every trained actor.
+            trained: actors whose decisions become groups.
+            partners: actor -> scripted policy of the environment, for every actor.
+            encoder: messages -> token ids.
+        """
+        if not trained:
+            raise ConfigError("trained is empty. Name at least one actor.")
+        self._envs = [forkable(make_env) for _ in range(config.episodes)]
+        self._scorer = scorer
+        self._config = config
+        self._branch = branch
+        self._scales = scales
+        self._trained = tuple(trained)
+        self._partners = partners
+        self._encoder = encoder
+
+    def collect(
+        self,
+        tasks: Sequence[Task],
+        policies: Mapping[str, Policy],
+        sampling: Sampling,
+        *,
+        library: SnapshotLibrary,
+        seed: int,
+        prefix: str,
+        on_round: Callable[[int, int], None] | None = None,
+    ) -> Collection:
+        """Play one iteration's segments; deterministic in all arguments.
+
+        Args:
+            tasks: for segments that start at the beginning of a task; at least `config.episodes`.
+            policies: actor -> current policy; actors without one are played by their partner.
+            sampling: of trained actors and of the others alike.
+            library: states to start from; it is read, not changed.
+            seed: root of everything random in this iteration.
+            prefix: begins every group's key, e.g. `it0003`.
+            on_round: called after each round with (round, rounds).
+        """
+        segments = [self._start(index, tasks[index], policies, library, seed) for index in range(self._config.episodes)]
+        groups: dict[tuple[int, int], Group] = {}
+        visited: dict[tuple[int, int], Entry] = {}
+        dropped = 0
+        for turn in range(self._config.segment_turns):
+            asks = [self._ask(index, segment) for index, segment in enumerate(segments) if segment.live.active]
+            if not asks:
+                break
+            answers = self._answer(asks, segments, sampling)
+            dropped += sum(ask.wants_group for ask in asks) - sum(ask.wants_group for ask, _ in answers)
+            scored = self._score(answers, segments, sampling, prefix)
+            for ask, completions in answers:
+                segment = segments[ask.segment]
+                place = (ask.segment, turn)
+                if keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
+                    entry = entry_of(self._envs[ask.segment], segment.live.task)
+                    if entry is not None:
+                        visited[place] = entry
+                chosen = 0
+                if ask.wants_group:
+                    group = scored[ask.segment]
+                    if isinstance(group, BranchFailure):
+                        segment.live.fail(group)
+                        dropped += 1
+                        continue
+                    groups[place] = group
+                    chosen = group.facts["chosen"]
+                advance(segment.live, ask.contexts[chosen], completions[chosen], ask.policy, sampling)
+            if on_round is not None:
+                on_round(turn + 1, self._config.segment_turns)
+        return Collection(
+            groups=tuple(groups[place] for place in sorted(groups)),
+            episodes=tuple(segment.live.finish() for segment in segments),
+            visited=tuple(visited[place] for place in sorted(visited)),
+            dropped=dropped,
+            starts=_origins(segments),
+        )
+
+    def _start(self, index: int, task: Task, policies: Mapping[str, Policy], library: SnapshotLibrary, seed: int) -> _Segment:
+        env, own = self._envs[index], keyed_seed(seed, "segment", index)
+        fresh = len(library) == 0 or keyed_uniform(own, "fresh") < self._config.fresh_share
+        if fresh:
+            live = start(env, task, encoder=self._encoder)
+        else:
+            entry = library.sample(own, "start")
+            live = LiveEpisode(env, entry.task, env.restore(entry.snapshot), encoder=self._encoder)
+        among_partners = keyed_uniform(own, "partners") < self._config.partner_share
+        learners = {keyed_choice(self._trained, own, "learner")} if among_partners else set(self._trained)
+        current = {**self._partners, **policies}
+        seats = {actor: current[actor] if actor in learners or not among_partners else self._partners.get(actor, current[actor])
+                 for actor in current}  # fmt: skip
+        origin = "fresh" if fresh else "library"
+        return _Segment(live, frozenset(learners), seats, own, origin, among_partners)
+
+    def _ask(self, index: int, segment: _Segment) -> _Ask:
+        live = segment.live
+        observation, policy = live.pending(), policy_for(live, segment.policies)
+        # Retries and reflections are not decisions of the workplace: they are answered, and not branched.
+        wants_group = observation.actor in segment.learners and observation.kind is Kind.ACT and observation.fresh
+        if wants_group and policy.reads != "tokens":
+            raise ConfigError(f"a trained actor needs a policy that reads tokens, {observation.actor!r} has {policy.version}.")
+        count = self._branch.group_size if wants_group else 1
+        first = live.context(policy, keyed_seed(segment.seed, "reply", live.turn, 0))
+        contexts = [first] + [
+            Context(
+                observation=observation,
+                prompt_ids=first.prompt_ids,
+                messages=first.messages,
+                seed=keyed_seed(segment.seed, "reply", live.turn, k),
+            )
+            for k in range(1, count)
+        ]
+        return _Ask(index, policy, contexts, wants_group)
+
+    def _answer(
+        self, asks: Sequence[_Ask], segments: Sequence[_Segment], sampling: Sampling
+    ) -> list[tuple[_Ask, list[Completion]]]:
+        """One `act` call per policy over all requests of the round; requests whose policy failed are left out."""
+        by_policy: dict[int, list[_Ask]] = {}
+        for ask in asks:
+            by_policy.setdefault(id(ask.policy), []).append(ask)
+        answered: list[tuple[_Ask, list[Completion]]] = []
+        for same in by_policy.values():
+            flat = act_each(same[0].policy, [context for ask in same for context in ask.contexts], sampling)
+            position = 0
+            for ask in same:
+                own = flat[position : position + len(ask.contexts)]
+                position += len(ask.contexts)
+                failures = [completion for completion in own if isinstance(completion, Exception)]
+                if failures:
+                    segments[ask.segment].live.fail(failures[0])
+                else:
+                    answered.append((ask, [completion for completion in own if isinstance(completion, Completion)]))
+        return sorted(answered, key=lambda pair: pair[0].segment)
+
+    def _score(
+        self,
+        answers: Sequence[tuple[_Ask, list[Completion]]],
+        segments: Sequence[_Segment],
+        sampling: Sampling,
+        prefix: str,
+    ) -> dict[int, Group | BranchFailure]:
+        """Segment -> its group of this round, or why there is none."""
+        wanted = [(ask, completions) for ask, completions in answers if ask.wants_group]
+        requests: list[ScoreRequest] = []
+        for ask, completions in wanted:
+            env, segment = self._envs[ask.segment], segments[ask.segment]
+            replies = tuple(completion.text for completion in completions)
+            requests.append(
+                ScoreRequest(
+                    snapshot=env.snapshot(),
+                    actor=segment.live.pending().actor,
+                    replies=replies,
+                    keys=tuple(env.canonical(reply) for reply in replies),
+                    worlds=group_worlds(segment.seed, "group", segment.live.turn, count=self._branch.worlds),
+                )
+            )
+        scores = score_replies(self._scorer, requests, self._branch, self._scales)
+        found: dict[int, Group | BranchFailure] = {}
+        for (ask, completions), request, scored in zip(wanted, requests, scores, strict=True):
+            if isinstance(scored, BranchFailure):
+                found[ask.segment] = scored
+                continue
+            segment = segments[ask.segment]
+            live = segment.live
+            state = self._envs[ask.segment].state()
+            turn = int(state.get("turn", live.turn))
+            found[ask.segment] = branch_group(
+                f"{prefix}/s{ask.segment:02d}/{live.task.id}/t{turn:03d}/{request.actor}",
+                live.task.id,
+                ask.contexts[0].prompt_ids,
+                completions,
+                scored,
+                actor=request.actor,
+                policy_version=ask.policy.version,
+                sampling=sampling,
+                kind=live.pending().kind,
+                facts={
+                    "chosen": keyed_seed(segment.seed, "choice", live.turn) % len(completions),
+                    "origin": segment.origin,
+                    "partners": segment.partners,
+                    "turn": turn,
+                    "day": state.get("day"),
+                    "metrics": dict(state.get("metrics", {})),
+                },
+            )
+        return found
+
+
+def _origins(segments: Sequence[_Segment]) -> dict[str, int]:
+    counts = {"fresh": 0, "library": 0, "partners": 0}
+    for segment in segments:
+        counts[segment.origin] += 1
+        counts["partners"] += int(segment.partners)
+    return counts
+
+
+def collect_episodes(
+    make_env: Callable[[], Environment],
+    tasks: Sequence[Task],
+    policies: Mapping[str, Policy],
+    sampling: Sampling,
+    *,
+    group_size: int,
+    trained: Sequence[str],
+    encoder: Encoder,
+    max_turns: int,
+    seed: int,
+    prefix: str,
+) -> Collection:
+    """Groups of K whole episodes of each task: the grouping for environments that cannot be forked."""
+    repeated = [task for task in tasks for _ in range(group_size)]
+    envs = [make_env() for _ in repeated]
+    try:
+        episodes = play(envs, repeated, policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns)
+    finally:
+        for env in envs:
+            env.close()
+    failed = sum(episode.stop is StopReason.ERROR for episode in episodes)
+    groups = episode_groups(episodes, prefix=prefix, actors=trained)
+    return Collection(groups=tuple(groups), episodes=tuple(episodes), dropped=failed, starts={"fresh": len(episodes)})

@@ -1,0 +1,241 @@
+"""One episode in progress: builds contexts, steps the environment, and keeps every reward where it belongs.
+
+Shared by `play` (whole episodes) and `collect` (branch groups), which differ only in how a reply is chosen. The invariant of
+this file: the rewards of an actor's trajectory sum to everything the environment gave that actor. What comes before its first
+turn is added to that turn, what comes after its last turn is added to the last one, and the rewards of actors who were never
+asked are kept in `Episode.unseated`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from onthejob.errors import ConfigError, ContractError
+from onthejob.types import (
+    Completion,
+    Context,
+    Environment,
+    Kind,
+    Message,
+    Observation,
+    Policy,
+    Sampling,
+    Step,
+    StopReason,
+    Task,
+    Trajectory,
+    Turn,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Encoder(Protocol):
+    """The part of `onthejob.models.chat.ChatEncoder` that playing needs."""
+
+    def encode(self, messages: Any) -> tuple[int, ...]:
+        """Token ids of a fresh context, ending where a reply begins."""
+        ...
+
+    def extend(self, context_ids: Any, completion_ids: Any, messages: Any) -> tuple[int, ...]:
+        """The context after a sampled reply and new messages; the given ids stay as they are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorCounts:
+    """What one actor did in one episode."""
+
+    turns: int
+    valid: int
+    """Turns whose reply was parsed and legal."""
+    retries: int
+    """Turns that answered a `Kind.RETRY` request."""
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """One turn for the transcript; JSON-serialisable except for nothing: all fields are plain."""
+
+    index: int
+    """0-based position in the episode."""
+    actor: str
+    policy: str
+    kind: Kind
+    text: str
+    valid: bool
+    rewards: Mapping[str, float]
+    parts: Mapping[str, Mapping[str, float]]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """A finished episode (or a finished segment of one)."""
+
+    task: Task
+    trajectories: Mapping[str, Trajectory]
+    """Actor -> its part, in order of first turn."""
+    stop: StopReason
+    metrics: Mapping[str, float]
+    """`env.state()["metrics"]` at the end; empty after an error."""
+    actors: Mapping[str, ActorCounts]
+    transcript: tuple[TurnRecord, ...]
+    unseated: Mapping[str, float] = field(default_factory=dict)
+    """Rewards of actors who were never asked."""
+    error: str | None = None
+    """What our side raised, when `stop` is ERROR. Such an episode is never trained on."""
+
+    @property
+    def turns(self) -> int:
+        return len(self.transcript)
+
+
+class LiveEpisode:
+    """An environment with its pending request and everything recorded so far."""
+
+    def __init__(self, env: Environment, task: Task, observation: Observation | None, *, encoder: Encoder | None) -> None:
+        """`observation` is the pending request, as returned by `env.reset(task)` or `env.restore(snapshot)`."""
+        self.env = env
+        self.task = task
+        self.observation = observation
+        self.stop: StopReason | None = None
+        self.error: str | None = None
+        self._encoder = encoder
+        self._tokens: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}  # actor -> (context ids, completion ids)
+        self._messages: dict[str, list[Message]] = {}
+        self._turns: dict[str, list[Turn]] = {}
+        self._rewards: dict[str, list[float]] = {}
+        self._early: dict[str, float] = {}
+        self._transcript: list[TurnRecord] = []
+
+    @property
+    def active(self) -> bool:
+        """True while a reply is awaited."""
+        return self.observation is not None and self.stop is None
+
+    @property
+    def turn(self) -> int:
+        """Turns played so far."""
+        return len(self._transcript)
+
+    def pending(self) -> Observation:
+        """The request that awaits a reply."""
+        if self.observation is None or self.stop is not None:
+            raise ContractError(f"episode {self.task.id} is over after {self.turn} turns. Check `active` first.")
+        return self.observation
+
+    def context(self, policy: Policy, seed: int) -> Context:
+        """What `policy` reads of the pending request.
+
+        Raises:
+            ConfigError: the policy reads tokens and there is no encoder, or it reads something unknown.
+        """
+        observation = self.pending()
+        actor = observation.actor
+        if policy.reads == "tokens":
+            if self._encoder is None:
+                raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
+            held = None if observation.fresh else self._tokens.get(actor)
+            ids = (
+                self._encoder.encode(observation.messages)
+                if held is None
+                else self._encoder.extend(held[0], held[1], observation.messages)
+            )
+            return Context(observation=observation, prompt_ids=tuple(ids), seed=seed)
+        if policy.reads == "messages":
+            held_messages = [] if observation.fresh else self._messages.get(actor, [])
+            return Context(observation=observation, messages=(*held_messages, *observation.messages), seed=seed)
+        if policy.reads == "view":
+            return Context(observation=observation, seed=seed)
+        raise ConfigError(f"policy.reads must be tokens, messages or view, got {policy.reads!r} from {policy.version}.")
+
+    def advance(self, context: Context, completion: Completion, *, policy: Policy, sampling: Sampling) -> Step:
+        """Step the environment with `completion` and record the turn."""
+        observation = self.pending()
+        actor = observation.actor
+        step = self.env.step(completion.text)
+        if context.prompt_ids:
+            self._tokens[actor] = (context.prompt_ids, completion.token_ids)
+        if context.messages:
+            self._messages[actor] = [*context.messages, Message("assistant", completion.text)]
+        turn = Turn(
+            prompt_ids=context.prompt_ids,
+            completion=completion,
+            policy_version=policy.version,
+            kind=observation.kind,
+            temperature=sampling.temperature,
+            valid=step.valid,
+        )
+        self._turns.setdefault(actor, []).append(turn)
+        self._rewards.setdefault(actor, []).append(self._early.pop(actor, 0.0))
+        for rewarded, reward in step.rewards.items():
+            if rewarded in self._rewards:
+                self._rewards[rewarded][-1] += reward
+            else:
+                self._early[rewarded] = self._early.get(rewarded, 0.0) + reward
+        self._transcript.append(
+            TurnRecord(
+                index=self.turn,
+                actor=actor,
+                policy=policy.version,
+                kind=observation.kind,
+                text=completion.text,
+                valid=step.valid,
+                rewards=dict(step.rewards),
+                parts={name: dict(parts) for name, parts in step.parts.items()},
+                facts=dict(step.facts),
+            )
+        )
+        self.observation = step.observation
+        if step.observation is None:
+            self.stop = step.stop or StopReason.DONE
+        return step
+
+    def cut(self, reason: StopReason = StopReason.MAX_TURNS) -> None:
+        """End the episode from outside the task."""
+        self.stop = reason
+
+    def fail(self, error: Exception) -> None:
+        """End the episode because of our failure; the traceback goes to the log, the message to the record."""
+        self.error = f"{type(error).__name__}: {error}"
+        self.stop = StopReason.ERROR
+        log.warning("episode %s failed after %d turns: %s", self.task.id, self.turn, self.error, exc_info=error)
+
+    def finish(self) -> Episode:
+        """The immutable result; an episode that is still active counts as cut."""
+        stop = self.stop or StopReason.MAX_TURNS
+        metrics: Mapping[str, float] = {}
+        if stop is not StopReason.ERROR:
+            metrics = {name: float(value) for name, value in self.env.state().get("metrics", {}).items()}
+        trajectories = {
+            actor: Trajectory(
+                task_id=self.task.id, actor=actor, turns=tuple(turns), rewards=tuple(self._rewards[actor]), stop=stop
+            )
+            for actor, turns in self._turns.items()
+        }
+        return Episode(
+            task=self.task,
+            trajectories=trajectories,
+            stop=stop,
+            metrics=metrics,
+            actors={actor: _counts(turns) for actor, turns in self._turns.items()},
+            transcript=tuple(self._transcript),
+            unseated=dict(self._early),
+            error=self.error,
+        )
+
+
+def _counts(turns: list[Turn]) -> ActorCounts:
+    return ActorCounts(
+        turns=len(turns),
+        valid=sum(turn.valid for turn in turns),
+        retries=sum(turn.kind is Kind.RETRY for turn in turns),
+        prompt_tokens=sum(len(turn.prompt_ids) for turn in turns),
+        completion_tokens=sum(len(turn.completion.token_ids) for turn in turns),
+    )

@@ -1,0 +1,150 @@
+"""SnapshotLibrary: states to start from, spread evenly over the days of an episode.
+
+A segment that starts in the middle of an episode costs nothing to reach, so every day is practised equally often. The library
+is refreshed with states that current play visits; what it holds is a function of what was added, in order, so it is saved as
+bytes beside a checkpoint and nothing else about it has to be remembered.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onthejob.errors import ConfigError, ContractError, RecordError
+from onthejob.rollout.episode import Encoder, LiveEpisode
+from onthejob.rollout.keys import keyed_choice, keyed_uniform
+from onthejob.rollout.play import play
+from onthejob.types import Environment, Forkable, Policy, Sampling, Split, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One state to start from."""
+
+    task: Task
+    day: int
+    actor: str
+    """Whose reply is awaited."""
+    snapshot: bytes
+
+
+class SnapshotLibrary:
+    """Bounded bins of entries by day; the newest entries replace the oldest ones of their bin."""
+
+    def __init__(self, *, per_day: int = 16) -> None:
+        if per_day < 1:
+            raise ConfigError(f"per_day must be >= 1, got {per_day}. Set --library-per-day 16.")
+        self.per_day = per_day
+        self._bins: dict[int, list[Entry]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._bins.values()))
+
+    @property
+    def days(self) -> tuple[int, ...]:
+        """Days that have entries."""
+        return tuple(sorted(self._bins))
+
+    def entries(self) -> list[Entry]:
+        """All entries, by day and age."""
+        return [entry for day in self.days for entry in self._bins[day]]
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Add states; a full day forgets its oldest."""
+        for entry in entries:
+            kept = [*self._bins.get(entry.day, []), entry]
+            self._bins[entry.day] = kept[-self.per_day :]
+
+    def sample(self, seed: int, *keys: int | str) -> Entry:
+        """A keyed entry: first a day, then an entry of it, each with equal probability.
+
+        Raises:
+            ContractError: the library is empty.
+        """
+        if not self._bins:
+            raise ContractError("the snapshot library is empty. Fill it, or start from tasks (fresh_share 1).")
+        day = keyed_choice(self.days, seed, *keys, "day")
+        return keyed_choice(self._bins[day], seed, *keys, "entry")
+
+    def to_bytes(self) -> bytes:
+        """Everything, compressed; equal libraries give equal bytes."""
+        rows = [
+            {**asdict(entry), "task": _task_row(entry.task), "snapshot": base64.b64encode(entry.snapshot).decode()}
+            for entry in self.entries()
+        ]
+        return zlib.compress(json.dumps({"per_day": self.per_day, "entries": rows}, sort_keys=True).encode(), 1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SnapshotLibrary:
+        """The library that `to_bytes` described.
+
+        Raises:
+            RecordError: the bytes are damaged.
+        """
+        try:
+            content = json.loads(zlib.decompress(data))
+            library = cls(per_day=content["per_day"])
+            library.add(
+                Entry(
+                    task=Task(**{**row["task"], "split": Split(row["task"]["split"])}),
+                    day=row["day"],
+                    actor=row["actor"],
+                    snapshot=base64.b64decode(row["snapshot"]),
+                )
+                for row in content["entries"]
+            )
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
+            raise RecordError(f"a snapshot library of {len(data)} bytes is damaged: {error}. Use an older one.") from error
+        return library
+
+
+def entry_of(env: Forkable, task: Task) -> Entry | None:
+    """The pending state of `env`; None when its episode is over.
+
+    Raises:
+        ContractError: `state()` has no `day`.
+    """
+    observation = env.observe()
+    if observation is None:
+        return None
+    state = env.state()
+    if "day" not in state:
+        raise ContractError(f"state()['day'] is needed to spread starts over an episode; there is {sorted(state)}.")
+    return Entry(task=task, day=int(state["day"]), actor=observation.actor, snapshot=env.snapshot())
+
+
+def visit(
+    make_env: Callable[[], Environment],
+    tasks: Sequence[Task],
+    policies: Mapping[str, Policy],
+    *,
+    seed: int,
+    share: float,
+    max_turns: int,
+    encoder: Encoder | None = None,
+    sampling: Sampling | None = None,
+) -> list[Entry]:
+    """Play `tasks` with `policies` and keep a keyed `share` of the states on the way, in order of task and turn."""
+    visited: dict[int, list[Entry]] = {index: [] for index in range(len(tasks))}
+    envs = [make_env() for _ in tasks]
+    position = {id(env): index for index, env in enumerate(envs)}
+
+    def keep(episode: LiveEpisode, *_: Any) -> None:
+        env, index = episode.env, position[id(episode.env)]
+        if not isinstance(env, Forkable):
+            raise ContractError(f"a snapshot library needs a Forkable environment, got {type(env).__name__}.")
+        if keyed_uniform(seed, "visit", episode.task.id, index, episode.turn) < share:
+            entry = entry_of(env, episode.task)
+            if entry is not None:
+                visited[index].append(entry)
+
+    play(envs, tasks, policies, sampling or Sampling(), seed=seed, encoder=encoder, max_turns=max_turns, on_turn=keep)
+    return [entry for index in visited for entry in visited[index]]
+
+
+def _task_row(task: Task) -> dict[str, Any]:
+    return {"id": task.id, "env": task.env, "split": str(task.split), "seed": task.seed, "payload": dict(task.payload)}

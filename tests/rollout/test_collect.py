@@ -1,0 +1,168 @@
+"""collect: groups of one prompt, played on without looking at the scores, deterministic, failures dropped."""
+
+from __future__ import annotations
+
+import pytest
+
+from onthejob.errors import ConfigError
+from onthejob.models.chat import ChatEncoder
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
+from onthejob.rollout.collect import CollectConfig, Collection, Collector, collect_episodes
+from onthejob.rollout.library import SnapshotLibrary, visit
+from onthejob.testing import (
+    ScriptedTokens,
+    ToyShell,
+    ToyWorkplace,
+    heuristic_reply,
+    random_legal_reply,
+    shell_tasks,
+    tiny_tokenizer,
+    toy_tasks,
+)
+from onthejob.types import Branch, Observation, Sampling, StopReason
+
+HEURISTIC = ScriptedPolicy(heuristic_reply, version="heuristic")
+PARTNERS = {"maker": HEURISTIC, "seller": HEURISTIC}
+BRANCH = BranchConfig(group_size=4, turns=4, worlds=2)
+
+
+def collected(
+    config: CollectConfig, *, make=ToyWorkplace, trained=("maker", "seller"), reply=random_legal_reply, library=None, seed=5
+) -> Collection:
+    tokenizer = tiny_tokenizer()
+    policies = {actor: ScriptedTokens(tokenizer, reply, version=f"{actor}@0001") for actor in trained}
+    collector = Collector(
+        make, BranchScorer(make), config=config, branch=BRANCH, scales={"maker": Scales(), "seller": Scales()},
+        trained=trained, partners=PARTNERS, encoder=ChatEncoder(tokenizer),
+    )  # fmt: skip
+    return collector.collect(
+        toy_tasks(config.episodes), policies, Sampling(), library=library or SnapshotLibrary(), seed=seed, prefix="it0001"
+    )
+
+
+def test_groups_share_a_prompt_and_play_goes_on_from_the_chosen_reply():
+    collection = collected(CollectConfig(episodes=3, segment_turns=6, partner_share=0.0))
+    assert len(collection.groups) == 18 and len({group.key for group in collection.groups}) == 18
+    for group in collection.groups:
+        assert len(group) == 4 and len({row.turns[0].prompt_ids for row in group.trajectories}) == 1
+        assert all(row.stop is StopReason.BRANCH and row.turns[0].valid for row in group.trajectories)
+        assert len(group.facts["worlds"]) == 2 and group.facts["origin"] == "fresh"
+    first, second = collection.groups[0], collection.groups[1]
+    chosen = first.trajectories[first.facts["chosen"]].turns[0].completion.text
+    assert collection.episodes[0].transcript[0].text == chosen
+    assert first.actor == "maker" and second.actor == "seller"
+
+
+def test_the_chosen_reply_does_not_look_at_the_scores():
+    """Over many groups the best reply is chosen about as often as chance has it."""
+    collection = collected(CollectConfig(episodes=40, segment_turns=6, partner_share=0.0))
+    hits = expected = total = 0.0
+    for group in collection.groups:
+        returns = [row.ret for row in group.trajectories]
+        best = [index for index, value in enumerate(returns) if value == max(returns)]
+        if len(best) < len(group):
+            total += 1
+            hits += group.facts["chosen"] in best
+            expected += len(best) / len(group)
+    assert total > 100 and abs(hits - expected) < 3 * (total * 0.25) ** 0.5
+
+
+def test_collecting_is_deterministic_and_keyed():
+    config = CollectConfig(episodes=3, segment_turns=4)
+    assert collected(config) == collected(config)
+    assert collected(config).groups != collected(config, seed=6).groups
+
+
+def test_among_partners_one_actor_learns():
+    collection = collected(CollectConfig(episodes=6, segment_turns=6, partner_share=1.0))
+    assert collection.starts["partners"] == 6
+    assert all(group.facts["partners"] for group in collection.groups)
+    for index, episode in enumerate(collection.episodes):
+        learned = {group.actor for group in collection.groups if group.key.startswith(f"it0001/s{index:02d}/")}
+        assert len(learned) == 1
+        others = [turn for turn in episode.transcript if turn.actor not in learned]
+        assert others and all(turn.policy == "heuristic" for turn in others)
+
+
+def test_an_untrained_seat_is_played_by_its_partner():
+    collection = collected(CollectConfig(episodes=2, segment_turns=4, partner_share=0.0), trained=("seller",))
+    assert {group.actor for group in collection.groups} == {"seller"}
+    assert {turn.policy for turn in collection.episodes[0].transcript if turn.actor == "maker"} == {"heuristic"}
+
+
+def test_segments_start_from_the_library_and_feed_it():
+    library = SnapshotLibrary(per_day=4)
+    library.add(visit(ToyWorkplace, toy_tasks(6), PARTNERS, seed=0, share=0.5, max_turns=99))
+    config = CollectConfig(episodes=12, segment_turns=2, fresh_share=0.25, partner_share=0.0, keep_share=1.0)
+    collection = collected(config, library=library)
+    assert collection.starts["fresh"] + collection.starts["library"] == 12 and collection.starts["library"] >= 5
+    days = {group.facts["day"] for group in collection.groups if group.facts["origin"] == "library"}
+    assert len(days) >= 3
+    assert len(collection.visited) == sum(len(episode.transcript) for episode in collection.episodes)
+
+
+def test_invalid_replies_are_scored_as_what_they_do():
+    def sometimes(observation: Observation, seed: int) -> str:
+        return "no idea" if seed % 2 else random_legal_reply(observation, seed)
+
+    collection = collected(CollectConfig(episodes=2, segment_turns=4, partner_share=0.0), reply=sometimes)
+    flags = [row.turns[0].valid for group in collection.groups for row in group.trajectories]
+    assert 0 < flags.count(False) < len(flags)
+
+
+class Exploding(ToyWorkplace):
+    def branch(self, reply: str, *, world: int, turns: int) -> Branch:
+        if self._live().day == 2:
+            raise MemoryError("no room")
+        return super().branch(reply, world=world, turns=turns)
+
+
+def test_a_failure_while_branching_drops_the_group_and_ends_its_segment():
+    collection = collected(CollectConfig(episodes=3, segment_turns=6, partner_share=0.0), make=Exploding)
+    assert collection.dropped == 3 and len(collection.groups) == 6
+    assert all(episode.stop is StopReason.ERROR and episode.turns == 2 for episode in collection.episodes)
+
+
+def test_retries_are_answered_and_not_branched():
+    def stubborn(observation: Observation, seed: int) -> str:
+        return "no idea"
+
+    tokenizer = tiny_tokenizer()
+    collector = Collector(
+        ToyWorkplace, BranchScorer(ToyWorkplace), config=CollectConfig(episodes=1, segment_turns=4, partner_share=0.0),
+        branch=BRANCH, scales={"maker": Scales(), "seller": Scales()}, trained=("maker",), partners=PARTNERS,
+        encoder=ChatEncoder(tokenizer),
+    )  # fmt: skip
+    collection = collector.collect(
+        toy_tasks(1, retries=1), {"maker": ScriptedTokens(tokenizer, stubborn)}, Sampling(),
+        library=SnapshotLibrary(), seed=0, prefix="p",
+    )  # fmt: skip
+    kinds = [turn.kind for turn in collection.episodes[0].trajectories["maker"].turns]
+    assert [str(kind) for kind in kinds] == ["act", "retry", "act"] and len(collection.groups) == 2
+
+
+def test_whole_episodes_group_where_nothing_can_be_forked():
+    tokenizer = tiny_tokenizer()
+    collection = collect_episodes(
+        ToyShell, shell_tasks(3), {"agent": ScriptedTokens(tokenizer, random_legal_reply)}, Sampling(), group_size=4,
+        trained=["agent"], encoder=ChatEncoder(tokenizer), max_turns=9, seed=0, prefix="it0002",
+    )  # fmt: skip
+    assert [len(group) for group in collection.groups] == [4, 4, 4] and len(collection.episodes) == 12
+    assert len({row.ret for row in collection.groups[0].trajectories}) > 1
+
+
+@pytest.mark.parametrize("fields", [{"episodes": 0}, {"partner_share": 1.5}, {"fresh_share": float("nan")}, {"keep_share": -0.1}])
+def test_bad_options_are_refused(fields: dict[str, float]):
+    with pytest.raises(ConfigError, match="must be"):
+        CollectConfig(**fields)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_scripted_policy_cannot_be_trained():
+    with pytest.raises(ConfigError, match="reads tokens"):
+        tokenizer = tiny_tokenizer()
+        collector = Collector(
+            ToyWorkplace, BranchScorer(ToyWorkplace), config=CollectConfig(partner_share=0.0), branch=BRANCH,
+            scales={"maker": Scales()}, trained=("maker",), partners=PARTNERS, encoder=ChatEncoder(tokenizer),
+        )  # fmt: skip
+        collector.collect(toy_tasks(4), {"maker": HEURISTIC}, Sampling(), library=SnapshotLibrary(), seed=0, prefix="p")

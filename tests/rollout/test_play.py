@@ -1,0 +1,223 @@
+"""play: rewards are conserved, contexts only grow, order does not matter, failures stay where they happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onthejob.errors import ConfigError
+from onthejob.models.chat import ChatEncoder
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.rollout.episode import Episode
+from onthejob.rollout.play import episode_groups, play
+from onthejob.testing import (
+    ScriptedTokens,
+    ToyShell,
+    ToyWorkplace,
+    heuristic_reply,
+    random_legal_reply,
+    shell_tasks,
+    tiny_tokenizer,
+    toy_tasks,
+)
+from onthejob.types import Completion, Context, Kind, Observation, Sampling, Step, StopReason, Task, TextObservation
+
+RANDOM = ScriptedPolicy(random_legal_reply, version="random")
+BOTH = {"maker": RANDOM, "seller": RANDOM}
+SAMPLING = Sampling()
+
+
+class Scores(ToyWorkplace):
+    """Pays given rewards on given turns, to anyone, whoever is asked: turn i pays `table[i]`, and asks `order[i]`."""
+
+    def __init__(self, order: Sequence[str], table: Sequence[Mapping[str, float]]) -> None:
+        super().__init__()
+        self._order, self._table, self._at = order, table, 0
+
+    def reset(self, task: Task) -> Observation:
+        self._at = 0
+        return self._ask()
+
+    def _ask(self) -> Observation:
+        return TextObservation(actor=self._order[self._at], messages=())
+
+    def step(self, reply: str) -> Step:
+        rewards = self._table[self._at]
+        self._at += 1
+        over = self._at == len(self._order)
+        return Step(rewards=rewards, observation=None if over else self._ask(), stop=StopReason.HORIZON if over else None)
+
+    def state(self) -> Mapping[str, Any]:
+        return {"metrics": {"turns": float(self._at)}}
+
+
+ACTOR = st.sampled_from(["a", "b", "c"])
+AMOUNT = st.integers(-8, 8).map(lambda eighths: eighths / 8)
+
+
+@given(data=st.data(), order=st.lists(ACTOR, min_size=1, max_size=8))
+@settings(max_examples=60)
+def test_rewards_are_conserved(data: st.DataObject, order: list[str]):
+    paid = st.dictionaries(st.sampled_from(["a", "b", "c", "customer"]), AMOUNT)
+    table = [data.draw(paid) for _ in order]
+    quiet = ScriptedPolicy(lambda observation, seed: "x", version="quiet")
+    (episode,) = play([Scores(order, table)], toy_tasks(1), dict.fromkeys("abc", quiet), SAMPLING, seed=0, max_turns=99)
+    for actor in ("a", "b", "c", "customer"):
+        total = sum(row.get(actor, 0.0) for row in table)
+        trajectory = episode.trajectories.get(actor)
+        assert (trajectory.ret if trajectory else episode.unseated.get(actor, 0.0)) == total
+    for actor, trajectory in episode.trajectories.items():
+        assert len(trajectory.rewards) == len(trajectory.turns) == order.count(actor)
+
+
+def test_early_rewards_go_to_the_first_turn_and_late_ones_to_the_last():
+    table = [{"b": 1.0}, {"b": 2.0}, {"b": 4.0, "a": 8.0}, {"b": 16.0}]
+    quiet = ScriptedPolicy(lambda observation, seed: "x", version="quiet")
+    env = Scores(["a", "b", "b", "a"], table)
+    (episode,) = play([env], toy_tasks(1), {"a": quiet, "b": quiet}, SAMPLING, seed=0, max_turns=99)
+    assert episode.trajectories["b"].rewards == (3.0, 20.0)
+    assert episode.trajectories["a"].rewards == (8.0, 0.0)
+
+
+def _digest(episode: Episode) -> Any:
+    return episode.stop, episode.metrics, [(turn.actor, turn.text, turn.rewards) for turn in episode.transcript]
+
+
+def test_an_episode_does_not_depend_on_its_batch():
+    tasks = toy_tasks(5)
+    together = play([ToyWorkplace() for _ in tasks], tasks, BOTH, SAMPLING, seed=7, max_turns=50)
+    backwards = play([ToyWorkplace() for _ in tasks], tasks[::-1], BOTH, SAMPLING, seed=7, max_turns=50)[::-1]
+    alone = [play([ToyWorkplace()], [task], BOTH, SAMPLING, seed=7, max_turns=50)[0] for task in tasks]
+    assert list(map(_digest, together)) == list(map(_digest, backwards)) == list(map(_digest, alone))
+    other = play([ToyWorkplace() for _ in tasks], tasks, BOTH, SAMPLING, seed=8, max_turns=50)
+    assert list(map(_digest, together)) != list(map(_digest, other))
+
+
+def test_copies_of_one_task_differ_and_become_one_group_per_actor():
+    tasks = toy_tasks(2)
+    repeated = [task for task in tasks for _ in range(4)]
+    episodes = play([ToyWorkplace() for _ in repeated], repeated, BOTH, SAMPLING, seed=1, max_turns=50)
+    assert len({str(_digest(episode)) for episode in episodes[:4]}) > 1
+    groups = episode_groups(episodes, prefix="it0000", actors=["maker", "seller"])
+    assert [(group.actor, len(group)) for group in groups] == [("maker", 4), ("seller", 4)] * 2
+    assert len({group.key for group in groups}) == 4
+
+
+class Recorder(ScriptedPolicy):
+    """Counts the batch sizes it was given."""
+
+    def __init__(self, reply, *, version: str) -> None:
+        super().__init__(reply, version=version)
+        self.batches: list[int] = []
+
+    def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
+        self.batches.append(len(contexts))
+        return super().act(contexts, sampling)
+
+
+def test_episodes_are_batched_by_policy():
+    maker, seller = Recorder(heuristic_reply, version="m"), Recorder(heuristic_reply, version="s")
+    tasks = toy_tasks(6, days=3)
+    play([ToyWorkplace() for _ in tasks], tasks, {"maker": maker, "seller": seller}, SAMPLING, seed=0, max_turns=50)
+    assert maker.batches == seller.batches == [6, 6, 6]
+
+
+def test_an_append_only_conversation_keeps_what_was_sampled():
+    tokenizer = tiny_tokenizer()
+    replies = ["w\u00e9ird  \u0501", "write red", "ls", "done"]
+    policy = ScriptedTokens(tokenizer, lambda observation, seed: replies.pop(0))
+    (episode,) = play(
+        [ToyShell()], shell_tasks(1), {"agent": policy}, SAMPLING, seed=0, encoder=ChatEncoder(tokenizer), max_turns=9
+    )
+    turns = episode.trajectories["agent"].turns
+    assert len(turns) == 4 and [turn.valid for turn in turns] == [False, True, True, True]
+    for before, after in zip(turns, turns[1:], strict=False):
+        kept = before.prompt_ids + before.completion.token_ids
+        assert after.prompt_ids[: len(kept)] == kept and len(after.prompt_ids) > len(kept)
+
+
+def test_retries_extend_the_context_and_are_counted():
+    tokenizer = tiny_tokenizer()
+    policy = ScriptedTokens(tokenizer, lambda observation, seed: "??" if observation.kind is Kind.ACT else "WAIT")
+    seller = ScriptedPolicy(heuristic_reply, version="heuristic")
+    (episode,) = play(
+        [ToyWorkplace()], toy_tasks(1, retries=1), {"maker": policy, "seller": seller}, SAMPLING, seed=0,
+        encoder=ChatEncoder(tokenizer), max_turns=99,
+    )  # fmt: skip
+    counts = episode.actors["maker"]
+    assert (counts.turns, counts.valid, counts.retries) == (10, 5, 5)
+    turns = episode.trajectories["maker"].turns
+    kept = turns[0].prompt_ids + turns[0].completion.token_ids
+    assert turns[1].kind is Kind.RETRY and turns[1].prompt_ids[: len(kept)] == kept
+    assert turns[2].prompt_ids[: len(kept)] != kept
+    assert episode.metrics["invalid"] == 5.0
+
+
+def test_message_policies_see_the_whole_conversation():
+    seen: list[tuple[str, ...]] = []
+
+    class Texts(ScriptedPolicy):
+        @property
+        def reads(self) -> str:
+            return "messages"
+
+        def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
+            seen.extend(tuple(message.role for message in context.messages) for context in contexts)
+            return super().act(contexts, sampling)
+
+    policy = Texts(lambda observation, seed: "ls", version="t")
+    play([ToyShell()], shell_tasks(1, max_turns=3), {"agent": policy}, SAMPLING, seed=0, max_turns=9)
+    assert seen == [
+        ("system", "user"),
+        ("system", "user", "assistant", "user"),
+        ("system", "user", "assistant", "user", "assistant", "user"),
+    ]
+
+
+class Crashing(ToyWorkplace):
+    def step(self, reply: str) -> Step:
+        if self._live().turn == 3:
+            raise RuntimeError("disk on fire")
+        return super().step(reply)
+
+
+def test_a_failing_environment_ends_only_its_own_episode():
+    tasks = toy_tasks(3)
+    good, bad, fine = play([ToyWorkplace(), Crashing(), ToyWorkplace()], tasks, BOTH, SAMPLING, seed=0, max_turns=50)
+    assert bad.stop is StopReason.ERROR and bad.error == "RuntimeError: disk on fire" and bad.turns == 3
+    assert good.stop is fine.stop is StopReason.HORIZON
+    repeated = play([ToyWorkplace(), Crashing()], [tasks[0]] * 2, BOTH, SAMPLING, seed=0, max_turns=50)
+    assert episode_groups(repeated, prefix="p", actors=["maker"]) == []
+
+
+def test_a_failing_policy_ends_only_its_own_episode():
+    def reply(observation: Observation, seed: int) -> str:
+        if observation.view["demand"] == "low" and observation.view["day"] == 2:
+            raise OSError("connection lost")
+        return heuristic_reply(observation, seed)
+
+    tasks = toy_tasks(8)
+    policy = ScriptedPolicy(reply, version="shaky")
+    episodes = play([ToyWorkplace() for _ in tasks], tasks, dict.fromkeys(BOTH, policy), SAMPLING, seed=0, max_turns=50)
+    stops = {episode.stop for episode in episodes}
+    assert stops == {StopReason.ERROR, StopReason.HORIZON}
+    assert all(episode.turns == 2 for episode in episodes if episode.stop is StopReason.ERROR)
+
+
+def test_the_turn_limit_cuts():
+    (episode,) = play([ToyWorkplace()], toy_tasks(1), BOTH, SAMPLING, seed=0, max_turns=3)
+    assert episode.stop is StopReason.MAX_TURNS and episode.stop.truncated and episode.turns == 3
+
+
+def test_operator_mistakes_raise_at_once():
+    with pytest.raises(ConfigError, match="no policy for actor 'seller'"):
+        play([ToyWorkplace()], toy_tasks(1), {"maker": RANDOM}, SAMPLING, seed=0, max_turns=5)
+    with pytest.raises(ConfigError, match="one environment per task"):
+        play([], toy_tasks(1), BOTH, SAMPLING, seed=0, max_turns=5)
+    with pytest.raises(ConfigError, match="encoder"):
+        tokens = ScriptedTokens(tiny_tokenizer(), heuristic_reply)
+        play([ToyWorkplace()], toy_tasks(1), {"maker": tokens, "seller": tokens}, SAMPLING, seed=0, max_turns=5)

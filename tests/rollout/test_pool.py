@@ -1,0 +1,58 @@
+"""The task pool refuses held-out tasks, samples by key, and notices when nothing is left to learn."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from onthejob.errors import ConfigError
+from onthejob.rollout.pool import TaskPool
+from onthejob.testing import toy_tasks
+from onthejob.types import Completion, Group, Split, StopReason, Trajectory, Turn
+
+
+def group(task_id: str, rewards: tuple[float, ...]) -> Group:
+    turn = Turn(prompt_ids=(1,), completion=Completion(text="x"), policy_version="v")
+    rows = tuple(
+        Trajectory(task_id=task_id, actor="a", turns=(turn,), rewards=(reward,), stop=StopReason.BRANCH) for reward in rewards
+    )
+    return Group(key=task_id, actor="a", trajectories=rows)
+
+
+@pytest.mark.parametrize("split", [Split.DEV, Split.TEST])
+def test_held_out_tasks_are_refused(split: Split):
+    with pytest.raises(ConfigError, match="refuses held-out tasks: toy-"):
+        TaskPool([*toy_tasks(2), *toy_tasks(1, split=split, first_seed=7)], seed=0)
+
+
+def test_empty_and_repeated_tasks_are_refused():
+    with pytest.raises(ConfigError, match="empty"):
+        TaskPool([], seed=0)
+    with pytest.raises(ConfigError, match="unique"):
+        TaskPool(toy_tasks(2) + toy_tasks(1), seed=0)
+
+
+def test_sampling_is_keyed_and_uses_every_task_before_repeating():
+    pool, same = TaskPool(toy_tasks(5), seed=1), TaskPool(toy_tasks(5), seed=1)
+    assert pool.sample(12, iteration=3) == same.sample(12, iteration=3)
+    assert pool.sample(12, iteration=3) != pool.sample(12, iteration=4)
+    ids = [task.id for task in pool.sample(10, iteration=0)]
+    assert sorted(ids[:5]) == sorted(ids[5:]) == sorted(task.id for task in toy_tasks(5))
+
+
+def test_convergence_needs_patience_and_is_reset_by_life():
+    pool = TaskPool([*toy_tasks(1), *toy_tasks(1, days=9, first_seed=5)], seed=0, patience=2)
+    dead, alive = group("toy-train-100000", (1.0, 1.0)), group("toy-train-5", (0.0, 3.0))
+    pool.observe([(dead, False)])
+    assert not pool.converged
+    pool.observe([(dead, False), (alive, True)])
+    pool.observe([(dead, False)])
+    assert not pool.converged
+    restored = TaskPool(pool.tasks, seed=0, patience=2)
+    restored.load_state(json.loads(json.dumps(pool.state())))
+    restored.observe([(dead, False)])
+    assert restored.converged
+    statistics = restored.statistics()
+    assert statistics["days5"].groups == 4 and statistics["days5"].alive_share == 0.0
+    assert statistics["days9"].mean_return == 1.5 and statistics["days9"].alive_share == 1.0
