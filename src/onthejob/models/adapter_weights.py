@@ -1,0 +1,144 @@
+"""LoRA weights as the sampler uses them: read from an adapter directory, validated, and kept beside the base, never in it.
+
+Merging an adapter into bfloat16 weights rounds most of it away, and merging and un-merging drifts the base. So the sampler adds
+the low-rank product to each projection's output, in float32, exactly as PEFT does in training.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from onthejob.errors import ModelError
+from onthejob.types import Adapter
+
+_PREFIX = "base_model.model."
+_WEIGHTS = "adapter_model.safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraPair:
+    """One projection's low-rank update: `y += (x @ a.T) @ b.T`, with the scaling already in `b`."""
+
+    a: Tensor
+    """(rank, inputs), float32."""
+    b: Tensor
+    """(outputs, rank), float32, times alpha / rank."""
+
+    def delta(self, x: Tensor) -> Tensor:
+        """The update of one projection's output in float32; x (..., inputs) -> (..., outputs)."""
+        return (x.float() @ self.a.T) @ self.b.T
+
+
+class FusedLora:
+    """The updates of projections that read the same input, with one product for all their A matrices."""
+
+    def __init__(self, pairs: Sequence[LoraPair | None]) -> None:
+        present = [pair for pair in pairs if pair is not None]
+        self._a = torch.cat([pair.a for pair in present]).T.contiguous()
+        self._parts: list[tuple[int, int, int, Tensor]] = []
+        start = 0
+        for index, pair in enumerate(pairs):
+            if pair is not None:
+                end = start + pair.a.shape[0]
+                self._parts.append((index, start, end, pair.b.T.contiguous()))
+                start = end
+
+    @staticmethod
+    def of(pairs: Sequence[LoraPair | None]) -> FusedLora | None:
+        """None when no projection has an update."""
+        return FusedLora(pairs) if any(pair is not None for pair in pairs) else None
+
+    def add_to(self, outputs: Sequence[Tensor], x: Tensor) -> None:
+        """Add each projection's update to its output in place; x (rows, inputs), outputs[i] (rows, outputs_i)."""
+        low = x.float() @ self._a
+        for index, start, end, b in self._parts:
+            outputs[index].add_(low[:, start:end] @ b)
+
+
+def read_adapter_weights(
+    adapter: Adapter, shapes: Mapping[str, tuple[int, int]], *, device: torch.device, base_digest: str = ""
+) -> dict[str, LoraPair]:
+    """The adapter's pairs by module name (`model.layers.0.self_attn.q_proj`).
+
+    Args:
+        adapter: whose directory holds `adapter_config.json` and `adapter_model.safetensors` as PEFT writes them.
+        shapes: module name -> (outputs, inputs) of every projection of the base.
+        device: where the pairs are kept.
+        base_digest: digest of the base; an adapter that names another one is refused. Empty skips the check.
+
+    Raises:
+        ModelError: files missing or unreadable, features that the sampler does not compute (DoRA, biases, per-module ranks),
+            unknown modules, wrong shapes, non-finite numbers, or another base.
+    """
+    config = _read_json(adapter, "adapter_config.json")
+    _check_config(adapter, config)
+    _check_base(adapter, base_digest)
+    try:
+        tensors = load_file(adapter.path / _WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise _refused(adapter, f"{_WEIGHTS} cannot be read ({error})") from error
+    scaling = config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("use_rslora") else config["r"])
+    halves: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        module, _, half = key.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".")
+        if half not in ("lora_A", "lora_B") or module not in shapes:
+            raise _refused(adapter, f"its tensor {key!r} belongs to no projection of the base model")
+        if not torch.isfinite(tensor).all():
+            raise _refused(adapter, f"its tensor {key!r} holds non-finite numbers")
+        halves.setdefault(module, {})[half] = tensor.to(device=device, dtype=torch.float32)
+    if not halves:
+        raise _refused(adapter, "it holds no tensors")
+    return {module: _pair(adapter, module, found, config["r"], shapes[module], scaling) for module, found in halves.items()}
+
+
+def _pair(
+    adapter: Adapter, module: str, found: Mapping[str, Tensor], rank: int, shape: tuple[int, int], scaling: float
+) -> LoraPair:
+    outputs, inputs = shape
+    got = {half: tuple(tensor.shape) for half, tensor in found.items()}
+    want = {"lora_A": (rank, inputs), "lora_B": (outputs, rank)}
+    if got != want:
+        raise _refused(adapter, f"{module} has shapes {got}, the base and the rank need {want}")
+    return LoraPair(a=found["lora_A"].contiguous(), b=(found["lora_B"] * scaling).contiguous())
+
+
+def _check_config(adapter: Adapter, config: Mapping[str, object]) -> None:
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise _refused(adapter, f"adapter_config.json needs r >= 1 and a finite lora_alpha, got r={rank!r}, lora_alpha={alpha!r}")
+    for option in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "lora_bias"):
+        if config.get(option):
+            raise _refused(adapter, f"it uses {option}={config[option]!r}, which the in-process sampler does not compute")
+    if config.get("bias", "none") != "none":
+        raise _refused(adapter, f"it trains biases (bias={config['bias']!r}), which the in-process sampler does not compute")
+
+
+def _check_base(adapter: Adapter, base_digest: str) -> None:
+    if not base_digest or not (adapter.path / "adapter_meta.json").is_file():
+        return
+    trained_on = _read_json(adapter, "adapter_meta.json").get("base_digest")
+    if trained_on and trained_on != base_digest:
+        raise _refused(adapter, f"it was trained on the base {str(trained_on)[:12]}, this base is {base_digest[:12]}")
+
+
+def _read_json(adapter: Adapter, name: str) -> dict:
+    try:
+        content = json.loads((adapter.path / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _refused(adapter, f"{name} cannot be read ({error})") from error
+    if not isinstance(content, dict):
+        raise _refused(adapter, f"{name} holds {type(content).__name__}, not an object")
+    return content
+
+
+def _refused(adapter: Adapter, why: str) -> ModelError:
+    return ModelError(f"adapter {adapter.name} at {adapter.path} cannot be published: {why}. Save it again with save_adapter.")

@@ -1,0 +1,103 @@
+"""The base model: loaded once per process, frozen, shared by the sampler and the learner."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from onthejob.errors import ConfigError, ModelError
+from onthejob.models.fetch import cache_dir, check_folder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A base model with what belongs to it."""
+
+    model: Any
+    """transformers PreTrainedModel in evaluation mode, all parameters frozen."""
+    tokenizer: Any
+    digest: str
+    """sha256 over the weight files on disk: the identity that adapters name, whatever the dtype in memory."""
+
+
+def load_base(
+    path: Path | str,
+    *,
+    dtype: Literal["float32", "bfloat16"] = "bfloat16",
+    device: str = "cpu",
+    attention: str | None = None,
+) -> Base:
+    """Load a local folder in HF format; never touches the network.
+
+    Args:
+        path: what `onthejob.models.fetch.fetch` returns.
+        dtype: of the weights in memory.
+        device: torch device.
+        attention: transformers' attn_implementation; None takes its default.
+
+    Raises:
+        ConfigError: unknown dtype, or a folder that is missing or incomplete.
+        ModelError: the files cannot be loaded.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if dtype not in dtypes:
+        raise ConfigError(f"dtype must be one of {', '.join(dtypes)}, got {dtype!r}.")
+    folder = check_folder(Path(path))
+    try:
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True
+            )
+        model = model.to(torch.device(device))
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(f"the model at {folder} cannot be loaded: {error}. Fetch it again or choose another folder.") from error
+    return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=weights_digest(folder))
+
+
+def weights_digest(folder: Path) -> str:
+    """sha256 over a folder's safetensors files in name order, remembered in the cache while their sizes and times stay."""
+    files = sorted(folder.glob("*.safetensors"))
+    stamp = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    memory = cache_dir() / "digests" / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]}.json"
+    try:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+        if known["stamp"] == stamp:
+            return known["digest"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.debug("no remembered digest of %s: %s", folder, error)
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(json.dumps({"stamp": stamp, "digest": digest.hexdigest()}), encoding="utf-8")
+    except OSError as error:
+        log.debug("the digest of %s is not remembered: %s", folder, error)
+    return digest.hexdigest()
+
+
+class quiet_transformers:  # noqa: N801 - a context manager reads as a verb
+    """No progress bars of transformers inside; restores the setting."""
+
+    def __enter__(self) -> None:
+        from transformers.utils import logging as transformers_logging
+
+        self._logging = transformers_logging
+        self._was_enabled = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_enabled:
+            self._logging.enable_progress_bar()

@@ -1,0 +1,361 @@
+"""The in-process sampler: many replies in lock step, one adapter per call, on the base model's own weights.
+
+What makes it fast on a CPU, and exact:
+
+* equal prompts are computed once, whatever the number of replies, and the first turn of a prompt (a role's constant system
+  message) is kept across calls per adapter; it is always computed by a forward of its own, so that a process that resumes
+  gets bit-identical numbers whether the cache was warm or not;
+* replies of one prompt are one row for as long as they are equal (same tokens so far, same distribution), and part when they
+  draw different tokens; finished rows leave the batch;
+* adapters are never merged: the base's weights are shared with the learner and are never written.
+
+Every draw is keyed by the reply's own seed. A batch's composition can change the last bits of a matrix product, and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
+
+from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.models.adapter_weights import read_adapter_weights
+from onthejob.models.chat import ChatEncoder
+from onthejob.models.draw import draw, uniforms
+from onthejob.models.generic import GenericEngine
+from onthejob.models.llama import LlamaEngine
+from onthejob.types import Adapter, Completion, Context, Sampling
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class SamplerStats:
+    """Counters since the sampler was made; only ever grow."""
+
+    prefilled: int = 0
+    """Prompt tokens computed."""
+    cached: int = 0
+    """Prompt tokens that needed no computation: equal prompts and cached first turns."""
+    decoded: int = 0
+    """Tokens sampled."""
+    forwarded: int = 0
+    """Rows computed while decoding: below `decoded`, because equal beginnings share a row."""
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    adapter: Adapter
+    lora: Any
+
+
+@dataclass(slots=True)
+class _Reply:
+    uniform: Any
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class Sampler:
+    """Samples completions from a base model and its published adapters."""
+
+    def __init__(
+        self,
+        model: Any,
+        chat: ChatEncoder,
+        *,
+        max_rows: int = 64,
+        prefix_cache_tokens: int = 16384,
+        share_beginnings: bool = True,
+        fast: bool = True,
+        base_digest: str = "",
+    ) -> None:
+        """A sampler on a model that may be trained at the same time.
+
+        Args:
+            model: a causal language model or a PeftModel around one; its weights are shared, its own adapters are ignored.
+            chat: of the same model.
+            max_rows: largest number of replies in lock step; bounds memory.
+            prefix_cache_tokens: how many tokens of first turns are kept (least recently used go first). 0 keeps none.
+            share_beginnings: replies of one prompt share a row while they are equal. False only serves measurements.
+            fast: use the fast path where the architecture allows. False takes the model's own forward.
+            base_digest: of the base's weights; adapters trained on another base are then refused.
+
+        Raises:
+            ConfigError: max_rows below 1.
+            ContractError: an adapter is merged into the model's weights.
+            ModelError: the model's cache is of a kind that cannot be shared.
+        """
+        if max_rows < 1:
+            raise ConfigError(f"max_rows must be >= 1, got {max_rows}.")
+        self.chat = chat
+        self.stats = SamplerStats()
+        self._max_rows = max_rows
+        self._share_beginnings = share_beginnings
+        self._base_digest = base_digest
+        own = without_adapters(model)
+        self._shapes = {
+            name: (module.out_features, module.in_features)
+            for name, module in own.named_modules()
+            if isinstance(module, nn.Linear)
+        }
+        self._engine = LlamaEngine(own) if fast and LlamaEngine.supports(own) else GenericEngine(own)
+        self._published: dict[str, _Published] = {}
+        self._prefixes: OrderedDict[tuple[str | None, tuple[int, ...]], Any] = OrderedDict()
+        self._prefix_budget = prefix_cache_tokens
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Names of the adapters that can be sampled."""
+        return tuple(self._published)
+
+    def publish(self, adapter: Adapter, *, keep: bool = False) -> None:
+        """Load an adapter; from now on `adapter.name` can be sampled.
+
+        Args:
+            adapter: an immutable directory in PEFT format.
+            keep: keep older versions of the role too (to compare them); by default they are dropped.
+
+        Raises:
+            ModelError: the directory is not an adapter of this base (see `read_adapter_weights`).
+            ContractError: another adapter with this name is published: versions are immutable.
+        """
+        known = self._published.get(adapter.name)
+        if known is not None:
+            if known.adapter.digest != adapter.digest or known.adapter.path != adapter.path:
+                raise ContractError(
+                    f"adapter {adapter.name} is published from {known.adapter.path} already, got {adapter.path}. "
+                    "Versions are immutable: save a new version, or withdraw this one first."
+                )
+            return
+        pairs = read_adapter_weights(adapter, self._shapes, device=self._engine.device, base_digest=self._base_digest)
+        published = _Published(adapter, self._engine.adapt(pairs))
+        if not keep:
+            for name in [name for name, other in self._published.items() if other.adapter.role == adapter.role]:
+                self.withdraw(name)
+        self._published[adapter.name] = published
+        log.debug("published %s with %d projections", adapter.name, len(pairs))
+
+    def withdraw(self, name: str) -> None:
+        """Forget a published adapter and what is cached for it.
+
+        Raises:
+            ContractError: it is not published.
+        """
+        self._lora(name)
+        del self._published[name]
+        for key in [key for key in self._prefixes if key[0] == name]:
+            del self._prefixes[key]
+
+    @torch.inference_mode()
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """One completion per prompt, in order.
+
+        Args:
+            prompts: token ids; equal prompts are computed once.
+            adapter: name of a published adapter, or None for the base.
+            sampling: temperature and token limit.
+            seeds: one per prompt, >= 0; a completion is a function of its prompt, adapter, sampling and seed.
+
+        Raises:
+            ContractError: empty prompts, a different number of seeds, or an adapter that is not published.
+            ConfigError: sampling parameters out of range.
+            ModelError: the model returned non-finite numbers.
+        """
+        lora = None if adapter is None else self._lora(adapter)
+        if len(seeds) != len(prompts) or not all(prompts):
+            raise ContractError(
+                f"generate needs non-empty prompts and one seed for each, got {len(prompts)} and {len(seeds)} seeds."
+            )
+        if not (0.0 <= sampling.temperature < float("inf")) or sampling.max_new_tokens < 1:
+            raise ConfigError(
+                f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {sampling.temperature} and {sampling.max_new_tokens}."
+            )
+        replies = [_Reply(uniforms(seed, sampling.max_new_tokens)) for seed in seeds]
+        for chunk in self._chunks([tuple(prompt) for prompt in prompts]):
+            self._run(chunk, replies, adapter, lora, sampling)
+        self.stats.decoded += sum(len(reply.tokens) for reply in replies)
+        return [self._completion(reply) for reply in replies]
+
+    def _lora(self, name: str) -> Any:
+        if name not in self._published:
+            raise ContractError(f"adapter {name!r} is not published. Published are: {', '.join(self._published) or 'none'}.")
+        return self._published[name].lora
+
+    def _chunks(self, prompts: Sequence[tuple[int, ...]]) -> list[dict[tuple[int, ...], list[int]]]:
+        """Replies (indices) by prompt, cut where a chunk would exceed max_rows."""
+        by_prompt: dict[tuple[int, ...], list[int]] = {}
+        for index, prompt in enumerate(prompts):
+            by_prompt.setdefault(prompt, []).append(index)
+        chunks: list[dict[tuple[int, ...], list[int]]] = [{}]
+        room = self._max_rows
+        for prompt, members in by_prompt.items():
+            if len(members) > room and room < self._max_rows:
+                chunks.append({})
+                room = self._max_rows
+            for start in range(0, len(members), self._max_rows):
+                part = members[start : start + self._max_rows]
+                if len(part) > room:
+                    chunks.append({})
+                    room = self._max_rows
+                chunks[-1][prompt] = part
+                room -= len(part)
+        return chunks if prompts else []
+
+    def _run(
+        self,
+        chunk: Mapping[tuple[int, ...], list[int]],
+        replies: list[_Reply],
+        adapter: str | None,
+        lora: Any,
+        sampling: Sampling,
+    ) -> None:
+        """Sample one chunk in lock step; fills the replies' tokens and logprobs."""
+        started = time.perf_counter()
+        limit = sampling.max_new_tokens
+        batch = self._engine.batch(
+            [len(prompt) for prompt in chunk], rows=sum(map(len, chunk.values())), new_tokens=limit, lora=lora
+        )
+        logits = torch.stack([self._prefill(batch, slot, prompt, adapter, lora) for slot, prompt in enumerate(chunk)])
+        self.stats.cached += sum(len(prompt) * (len(members) - 1) for prompt, members in chunk.items())
+        decoding = time.perf_counter()
+        self.stats.prefill_s += decoding - started
+        rows = list(chunk.values())
+        for time_step in range(limit):
+            members = [member for row in rows for member in row]
+            of_row = [row for row, owners in enumerate(rows) for _ in owners]
+            u = torch.tensor([replies[member].uniform[time_step] for member in members], dtype=torch.float64)
+            tokens, logprobs = draw(logits, of_row, u, temperature=sampling.temperature)
+            for member, token, logprob in zip(members, tokens, logprobs, strict=True):
+                replies[member].tokens.append(token)
+                replies[member].logprobs.append(logprob)
+            sources, rows = self._continue(rows, replies)
+            if not rows or time_step == limit - 1:
+                break
+            batch.select(sources)
+            logits = batch.step([replies[owners[0]].tokens[-1] for owners in rows])
+            self.stats.forwarded += len(rows)
+        self.stats.decode_s += time.perf_counter() - decoding
+
+    def _continue(self, rows: Sequence[list[int]], replies: Sequence[_Reply]) -> tuple[list[int], list[list[int]]]:
+        """The next step's rows: where each comes from, and whose replies it is.
+
+        Rows keep their place where they can; what finished leaves a hole that a newly parted or the last row fills.
+        """
+        children: list[list[list[int]]] = []
+        for owners in rows:
+            parts: dict[int, list[int]] = {}
+            for order, member in enumerate(owners):
+                token = replies[member].tokens[-1]
+                if token not in self.chat.end_ids:
+                    parts.setdefault(token if self._share_beginnings else -order, []).append(member)
+            children.append(list(parts.values()))
+        count = sum(len(parts) for parts in children)
+        placed: list[tuple[int, list[int]] | None] = [None] * count
+        waiting = []
+        for source, parts in enumerate(children):
+            for order, owners in enumerate(parts):
+                if order == 0 and source < count:
+                    placed[source] = (source, owners)
+                else:
+                    waiting.append((source, owners))
+        filler = iter(waiting)
+        settled = [place if place is not None else next(filler) for place in placed]
+        return [source for source, _ in settled], [owners for _, owners in settled]
+
+    def _prefill(self, batch: Any, slot: int, prompt: tuple[int, ...], adapter: str | None, lora: Any) -> torch.Tensor:
+        """Logits after a prompt, its first turn taken from the cache or computed by a forward of its own."""
+        length = self.chat.prefix_length(prompt)
+        start = 0
+        if 0 < length < len(prompt):
+            prefix, computed = self._first_turn(prompt[:length], adapter, lora)
+            start = batch.load_prefix(slot, prefix)
+            self.stats.cached += 0 if computed else length
+        self.stats.prefilled += len(prompt) - start
+        return batch.prefill(slot, prompt, start=start)
+
+    def _first_turn(self, ids: tuple[int, ...], adapter: str | None, lora: Any) -> tuple[Any, bool]:
+        """Keys and values of a first turn, and whether they had to be computed now."""
+        key = (adapter, ids)
+        if key in self._prefixes:
+            self._prefixes.move_to_end(key)
+            return self._prefixes[key], False
+        batch = self._engine.batch([len(ids)], rows=0, new_tokens=0, lora=lora)
+        batch.prefill(0, ids, start=0)
+        self.stats.prefilled += len(ids)
+        prefix = batch.prefix(0)
+        self._prefixes[key] = prefix
+        while sum(len(kept) for _, kept in self._prefixes) > self._prefix_budget:
+            self._prefixes.popitem(last=False)
+        return prefix, True
+
+    def _completion(self, reply: _Reply) -> Completion:
+        stopped = reply.tokens[-1] in self.chat.end_ids
+        return Completion(
+            text=self.chat.decode(reply.tokens),
+            token_ids=tuple(reply.tokens),
+            logprobs=tuple(reply.logprobs),
+            finish_reason="stop" if stopped else "length",
+        )
+
+
+class InProcessPolicy:
+    """One adapter of an in-process sampler (or the base) as a policy."""
+
+    def __init__(self, sampler: Sampler, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
+        """adapter: a published adapter's name, or None for the base; name: the version recorded then."""
+        self._sampler = sampler
+        self._chat = chat
+        self._adapter = adapter
+        self._name = name
+
+    @property
+    def version(self) -> str:
+        return self._adapter or self._name
+
+    @property
+    def reads(self) -> str:
+        return "tokens"
+
+    def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
+        return self._sampler.generate(
+            [context.prompt_ids for context in contexts],
+            adapter=self._adapter,
+            sampling=sampling,
+            seeds=[context.seed for context in contexts],
+        )
+
+
+def without_adapters(model: Any) -> Any:
+    """A module tree of its own around the same weight tensors, with every PEFT layer replaced by what it wraps.
+
+    So the sampler neither sees the adapters that are being trained nor changes any setting of the trained model.
+
+    Raises:
+        ContractError: an adapter is merged into the weights.
+        ModelError: the model is not a causal language model.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if base.get_output_embeddings() is None:
+        raise ModelError(f"{type(base).__name__} has no language-model head. Load a causal language model.")
+    shared = {id(tensor): tensor for tensor in (*base.parameters(), *base.buffers())}
+    own = copy.deepcopy(base, shared)
+    for name, module in list(own.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            if module.merged:
+                raise ContractError(f"an adapter is merged into {name}. Unmerge it: the sampler adds adapters itself.")
+            own.set_submodule(name, module.get_base_layer())
+    # PEFT names a wrapped projection `q_proj.base_layer`; the replacement above restores the base's own names.
+    return own.eval()
