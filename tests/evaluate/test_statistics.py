@@ -78,7 +78,11 @@ def coverage(method: str, *, clusters: int, size: int, clustered: bool, trials: 
         shared = rng.exponential(size=clusters) - 1.0
         values = shared[keys] + 0.3 * rng.normal(size=clusters * size)
         estimate = mean_interval(
-            values, list(keys) if clustered else None, seed=trial, resamples=400, method=method  # type: ignore[arg-type]
+            values,
+            list(keys) if clustered else None,
+            seed=trial,
+            resamples=400,
+            method=method,  # type: ignore[arg-type]
         )
         hits += estimate.low <= 0.0 <= estimate.high
     return hits / trials

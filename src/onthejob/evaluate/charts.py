@@ -64,9 +64,7 @@ def line_chart(lines: Sequence[Line], *, id: str, title: str, description: str, 
         x_label: Unit of x.
         smooth: 0 draws the points as they are; in (0, 1) draws an exponential mean over them, the points faintly behind.
     """
-    lines = [
-        Line(name=line.name, slot=line.slot, points=tuple(p for p in line.points if math.isfinite(p[1]))) for line in lines
-    ]
+    lines = [Line(name=line.name, slot=line.slot, points=tuple(p for p in line.points if math.isfinite(p[1]))) for line in lines]
     lines = [line for line in lines if line.points]
     if not lines:
         return '<p class="empty">No values recorded.</p>'
@@ -91,7 +89,9 @@ def line_chart(lines: Sequence[Line], *, id: str, title: str, description: str, 
         style = f'stroke="var(--s{line.slot % SERIES})" stroke-dasharray="{_DASHES[line.slot % SERIES]}"'
         shown = smoothed(line.points, smooth) if smooth else line.points
         if smooth and len(line.points) > 2:
-            parts.append(f'<polyline class="raw" stroke="var(--s{line.slot % SERIES})" points="{_path(line.points, x_of, y_of)}"/>')
+            parts.append(
+                f'<polyline class="raw" stroke="var(--s{line.slot % SERIES})" points="{_path(line.points, x_of, y_of)}"/>'
+            )
         parts.append(f'<polyline class="line" {style} points="{_path(shown, x_of, y_of)}"/>')
         if len(line.points) <= _MAX_MARKS:
             parts += [
@@ -135,7 +135,9 @@ def interval_chart(rows: Sequence[Whisker], *, id: str, title: str, description:
             f'<g stroke="{color}"><title>{escape(row.group)} {escape(row.label)}: {escape(describe(estimate))}</title>'
             f'<text class="row" text-anchor="end" x="{left - 8}" y="{_n(middle + 4)}">{escape(_short(row.label, 17))}</text>'
             f'<line class="whisker" x1="{_n(low)}" x2="{_n(high)}" y1="{_n(middle)}" y2="{_n(middle)}"/>'
-            + "".join(f'<line class="whisker" x1="{_n(x)}" x2="{_n(x)}" y1="{_n(middle - 4)}" y2="{_n(middle + 4)}"/>' for x in caps)
+            + "".join(
+                f'<line class="whisker" x1="{_n(x)}" x2="{_n(x)}" y1="{_n(middle - 4)}" y2="{_n(middle + 4)}"/>' for x in caps
+            )
             + _dot(row.slot, x_of(estimate.mean), middle, color)
             + "</g>"
         )

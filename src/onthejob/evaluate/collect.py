@@ -109,9 +109,7 @@ def _keep_lots(
         env = episode.env
         if not isinstance(env, Forkable):
             raise ConfigError(f"held-out states need a Forkable environment, got {type(env).__name__}. Compare episodes instead.")
-        state = HeldOutState(
-            task=episode.task, snapshot=env.snapshot(), actor=request.actor, source=source, turn=episode.turn
-        )
+        state = HeldOutState(task=episode.task, snapshot=env.snapshot(), actor=request.actor, source=source, turn=episode.turn)
         kept.append(_Lot(lot, state))
         kept.sort(key=lambda item: item.lot)
         del kept[quota:]

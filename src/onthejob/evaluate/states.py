@@ -56,7 +56,9 @@ def refuse_training_tasks(tasks: Sequence[Task]) -> None:
     """
     for task in tasks:
         if task.split is Split.TRAIN:
-            raise ConfigError(f"evaluation tasks must be of split dev or test, got {task.id!r} of split train. Use held-out seeds.")
+            raise ConfigError(
+                f"evaluation tasks must be of split dev or test, got {task.id!r} of split train. Use held-out seeds."
+            )
 
 
 def save_states(path: Path, states: Sequence[HeldOutState]) -> str:

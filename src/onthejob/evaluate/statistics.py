@@ -61,8 +61,7 @@ class Estimate:
     def as_dict(self) -> dict[str, float | int | None]:
         """JSON-serialisable form; values that are not finite become None."""
         return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(self).items()
+            name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in asdict(self).items()
         }
 
 
@@ -117,9 +116,7 @@ def paired_difference(
     """
     a, b = _vector(first, "first"), _vector(second, "second")
     _same_length(a, b, "first and second")
-    return mean_interval(
-        a - b, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method
-    )
+    return mean_interval(a - b, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
 
 
 def ratio_interval(
@@ -243,9 +240,7 @@ def _codes(keys: Sequence[Hashable] | None, size: int, name: str) -> NDArray[np.
     return np.array([order.setdefault(key, len(order)) for key in keys], dtype=np.intp)
 
 
-def _strata_members(
-    strata: Sequence[Hashable] | None, cluster_of: NDArray[np.intp], count: int
-) -> list[NDArray[np.intp]]:
+def _strata_members(strata: Sequence[Hashable] | None, cluster_of: NDArray[np.intp], count: int) -> list[NDArray[np.intp]]:
     """Cluster indices per stratum; one stratum with all of them when strata are absent or one has a single cluster."""
     everything = [np.arange(count)]
     if strata is None:

@@ -70,4 +70,3 @@ def scripted_team(name: str, policy: Policy, actors: Iterable[str]) -> Team:
     """One policy of the environment's own (heuristic, expert, random) in every seat."""
     seats = tuple(actors)
     return Team(name=name, policies=dict.fromkeys(seats, policy), fingerprints=dict.fromkeys(seats, policy.version))
-

@@ -1,0 +1,273 @@
+"""Whole episodes, matched: every team plays the same tasks with the same seeds and the same decoding.
+
+What can be equal is equal, so a difference between two teams is paired by task and its interval is that of the mean
+difference. Episodes are cached one by one: a killed comparison goes on where it was, and adding seeds or a team costs only
+what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from onthejob.errors import ConfigError
+from onthejob.evaluate.behaviours import Counts, action_counts, action_of, merge
+from onthejob.evaluate.cache import EvaluationCache, decoding_name
+from onthejob.evaluate.states import refuse_training_tasks
+from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference
+from onthejob.evaluate.teams import Team
+from onthejob.rollout.episode import Encoder, Episode, TurnRecord
+from onthejob.rollout.play import play
+from onthejob.types import Environment, Sampling, Task
+
+log = logging.getLogger(__name__)
+
+OVERALL = "all"
+"""Stratum that stands for all tasks together."""
+
+
+class Key(NamedTuple):
+    """One episode of a comparison."""
+
+    team: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeResult:
+    """What one team made of one task."""
+
+    metrics: Mapping[str, float]
+    """The environment's own metrics and those listed in docs/metrics.md under Episodes."""
+    actions: Mapping[str, Counts]
+    """Actor -> action -> how often."""
+    stop: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Results by team and task, from which means and differences are computed."""
+
+    teams: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    strata: Mapping[str, str]
+    """Task id -> stratum, e.g. its scenario."""
+    results: Mapping[Key, EpisodeResult]
+    failed: Mapping[Key, str]
+    """Episodes that our side broke, with the error: left out of every number, together with their pair."""
+    sampling: Sampling
+    seed: int
+    played: int
+    """Episodes played now; the others came from the cache."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that every episode has, in order of the first."""
+        common = [set(result.metrics) for result in self.results.values()]
+        first = next(iter(self.results.values())).metrics if self.results else {}
+        return tuple(name for name in first if all(name in names for names in common))
+
+    def strata_names(self) -> tuple[str, ...]:
+        """`OVERALL` and then each stratum in order of its first task."""
+        names = tuple(dict.fromkeys(self.strata[task.id] for task in self.tasks))
+        return (OVERALL, *names) if len(names) > 1 else (OVERALL,)
+
+    def values(self, team: str, metric: str, stratum: str = OVERALL) -> dict[str, float]:
+        """Task id -> value, without failed episodes.
+
+        Raises:
+            ConfigError: The team or metric is unknown.
+        """
+        if team not in self.teams:
+            raise ConfigError(f"no team {team!r} in this comparison, only {list(self.teams)}. Compare it first.")
+        if self.results and metric not in self.metrics:
+            raise ConfigError(f"no metric {metric!r} in this comparison, only {list(self.metrics)}. Choose one of them.")
+        return {
+            task.id: self.results[Key(team, task.id)].metrics[metric]
+            for task in self.tasks
+            if Key(team, task.id) in self.results and stratum in (OVERALL, self.strata[task.id])
+        }
+
+    def estimate(self, team: str, metric: str, stratum: str = OVERALL) -> Estimate:
+        """Mean over tasks with its interval and its worst task. Over all tasks, scenarios count as fixed strata."""
+        values = self.values(team, metric, stratum)
+        strata = [self.strata[task] for task in values]
+        return mean_interval(list(values.values()), strata=strata, seed=self.seed)
+
+    def difference(self, first: str, second: str, metric: str, stratum: str = OVERALL) -> Estimate:
+        """Mean of `first` minus `second` over the tasks that both finished, paired by task."""
+        a, b = self.values(first, metric, stratum), self.values(second, metric, stratum)
+        shared = [task for task in a if task in b]
+        return paired_difference(
+            [a[task] for task in shared],
+            [b[task] for task in shared],
+            strata=[self.strata[task] for task in shared],
+            seed=self.seed,
+        )
+
+    def actions(self, team: str) -> dict[str, Counts]:
+        """Actor -> action -> how often, over all tasks."""
+        return merge(result.actions for key, result in self.results.items() if key.team == team)
+
+    def as_dict(self) -> dict[str, object]:
+        """JSON-serialisable: every mean, and every difference between two teams, per metric and stratum."""
+        means = [
+            {"team": team, "metric": metric, "stratum": stratum, **self.estimate(team, metric, stratum).as_dict()}
+            for team in self.teams
+            for metric in self.metrics
+            for stratum in self.strata_names()
+        ]
+        differences = [
+            {
+                "first": first,
+                "second": second,
+                "metric": metric,
+                "stratum": stratum,
+                **self.difference(first, second, metric, stratum).as_dict(),
+            }
+            for index, second in enumerate(self.teams)
+            for first in self.teams[index + 1 :]
+            for metric in self.metrics
+            for stratum in self.strata_names()
+        ]
+        failed = [{**key._asdict(), "error": error} for key, error in self.failed.items()]
+        episodes = [{**key._asdict(), "stop": result.stop, **result.metrics} for key, result in self.results.items()]
+        return {"means": means, "differences": differences, "failed": failed, "episodes": episodes}
+
+
+def compare(
+    teams: Sequence[Team],
+    tasks: Sequence[Task],
+    *,
+    env_factory: Callable[[], Environment],
+    cache: EvaluationCache,
+    sampling: Sampling,
+    seed: int,
+    max_turns: int,
+    encoder: Encoder | None = None,
+    batch: int = 8,
+    stratum: Callable[[Task], str] | None = None,
+    action: Callable[[TurnRecord], str] = action_of,
+    on_progress: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Let every team play every task, or take it from the cache.
+
+    Args:
+        teams: Rows. Roles learned alone: build the row with `one_seat`; all together: one team with all adapters.
+        tasks: Held-out tasks with distinct ids.
+        env_factory: Makes environments, `batch` at a time.
+        cache: Where finished episodes are kept.
+        sampling: The same for every team.
+        seed: Root of the reply seeds (keyed by task and turn, so equal for every team) and of the intervals.
+        max_turns: Cut of an episode.
+        encoder: For policies that read tokens.
+        batch: Episodes in lock-step; a killed comparison loses at most this many.
+        stratum: What to report separately; None takes the payload's `scenario`, else the environment's name.
+        action: Name of a turn's action, for the distributions.
+        on_progress: Called with (team, episodes done of this team, episodes of this team).
+
+    Raises:
+        ConfigError: A training task, repeated names or ids, or nothing to compare.
+    """
+    _check(teams, tasks, batch)
+    stratum = stratum or (lambda task: str(task.payload.get("scenario", task.env)))
+    settings = f"{decoding_name(sampling)}_s{seed}_m{max_turns}"
+    results: dict[Key, EpisodeResult] = {}
+    failed: dict[Key, str] = {}
+    played = 0
+    for team in teams:
+        todo: list[Task] = []
+        for task in tasks:
+            known = cache.episode(team.fingerprint, task_key(task), settings)
+            if known is None:
+                todo.append(task)
+            else:
+                results[Key(team.name, task.id)] = EpisodeResult(**known)
+        for start in range(0, len(todo), batch):
+            part = todo[start : start + batch]
+            episodes, seconds = _play(team, part, env_factory, sampling, seed, encoder, max_turns)
+            fresh: dict[str, Mapping[str, Any]] = {}
+            for task, episode in zip(part, episodes, strict=True):
+                key = Key(team.name, task.id)
+                if episode.error is not None:
+                    failed[key] = episode.error
+                    log.warning("episode %s of team %s failed and is left out: %s", task.id, team.name, episode.error)
+                    continue
+                metrics = episode_metrics(episode, team.counted, wall_s=seconds / len(part))
+                actions = action_counts(episode.transcript, team.counted, action)
+                results[key] = EpisodeResult(metrics=metrics, actions=actions, stop=str(episode.stop))
+                fresh[task_key(task)] = {"metrics": metrics, "actions": actions, "stop": str(episode.stop)}
+            cache.add_episodes(team.fingerprint, settings, fresh)
+            played += len(part)
+            if on_progress is not None:
+                on_progress(team.name, len(tasks) - len(todo) + start + len(part), len(tasks))
+    return Comparison(
+        teams=tuple(team.name for team in teams),
+        tasks=tuple(tasks),
+        strata={task.id: stratum(task) for task in tasks},
+        results=results,
+        failed=failed,
+        sampling=sampling,
+        seed=seed,
+        played=played,
+    )
+
+
+def episode_metrics(episode: Episode, counted: frozenset[str], *, wall_s: float) -> dict[str, float]:
+    """The environment's metrics and ours; `counted` are the actors whose replies are measured."""
+    own = [counts for actor, counts in episode.actors.items() if actor in counted]
+    turns = sum(counts.turns for counts in own)
+    reward = sum(trajectory.ret for trajectory in episode.trajectories.values()) + sum(episode.unseated.values())
+    return {
+        **episode.metrics,
+        "team_reward": reward,
+        "valid_rate": sum(counts.valid for counts in own) / turns if turns else 1.0,
+        "turns": float(episode.turns),
+        "decisions": float(turns),
+        "prompt_tokens": float(sum(counts.prompt_tokens for counts in own)),
+        "completion_tokens": float(sum(counts.completion_tokens for counts in own)),
+        "wall_s": wall_s,
+    }
+
+
+def task_key(task: Task) -> str:
+    """Identity of a task by its content, for the cache: ids may be reused by another payload."""
+    fields = [task.env, str(task.split), task.seed, dict(task.payload)]
+    return f"{task.id}:{hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]}"
+
+
+def _play(
+    team: Team,
+    tasks: Sequence[Task],
+    env_factory: Callable[[], Environment],
+    sampling: Sampling,
+    seed: int,
+    encoder: Encoder | None,
+    max_turns: int,
+) -> tuple[list[Episode], float]:
+    envs = [env_factory() for _ in tasks]
+    started = time.perf_counter()
+    try:
+        episodes = play(envs, tasks, team.policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns)
+    finally:
+        for env in envs:
+            env.close()
+    return episodes, time.perf_counter() - started
+
+
+def _check(teams: Sequence[Team], tasks: Sequence[Task], batch: int) -> None:
+    if not teams or not tasks:
+        raise ConfigError(f"a comparison needs teams and tasks, got {len(teams)} and {len(tasks)}. Name at least one of each.")
+    if batch < 1:
+        raise ConfigError(f"batch must be >= 1, got {batch}. Use 8.")
+    names, ids = [team.name for team in teams], [task.id for task in tasks]
+    for what, keys in (("team names", names), ("task ids", ids)):
+        if len(set(keys)) != len(keys):
+            repeated = sorted({key for key in keys if keys.count(key) > 1})
+            raise ConfigError(f"{what} must be distinct, got {repeated} more than once. Rename or drop them.")
+    refuse_training_tasks(tasks)
