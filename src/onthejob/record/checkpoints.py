@@ -51,7 +51,7 @@ def write(run: Path, n: int, files: Files) -> Path:
     """
     final = folder_of(run, n)
     for name in files:
-        if Path(name).name != name or name.startswith(".") or name == _MANIFEST:
+        if not name or Path(name).name != name or name.startswith(".") or name == _MANIFEST:
             raise ContractError(f"a checkpoint's file name must be plain and not {_MANIFEST!r}, got {name!r}.")
     with explained("write checkpoint", final):
         final.parent.mkdir(exist_ok=True)

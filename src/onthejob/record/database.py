@@ -234,14 +234,26 @@ class Database:
         """One durable transaction: committed and on disk when the block ends, undone when it raises."""
         if self.readonly:
             raise RecordError(f"cannot {doing} {self.path}: it was opened with readonly=True. Open the run for writing.")
-        with self._lock, explained(doing, self.path), _closed_by("COMMIT", self._connection):
-            yield self._connection
+        with self._lock, explained(doing, self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has already rolled back by itself after some errors, e.g. a full disk.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Every read inside the block sees the same state, whatever the writer commits meanwhile."""
-        with self._lock, explained("read", self.path), _closed_by("COMMIT", self._connection, begin="BEGIN"):
-            yield
+        with self._lock:
+            self.rows("BEGIN")
+            try:
+                yield
+            finally:
+                self.rows("COMMIT")
 
     def close(self) -> None:
         """Close; the writer's close also moves the WAL into the main file."""
@@ -249,25 +261,12 @@ class Database:
             self._connection.close()
 
 
-@contextmanager
-def _closed_by(end: str, connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute(end)
-    except BaseException:
-        # SQLite has already rolled back by itself after some errors, e.g. a full disk.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
 def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if readonly else 'rw'}"
     wal = path.with_name(path.name + "-wal")
     # A reader needs the WAL's index beside the file; where it may not create one and no WAL is pending, nothing can change
     # under it either.
-    if readonly and not os.access(path.parent, os.W_OK) and not wal.exists():
+    if readonly and not os.access(path.parent, os.W_OK, effective_ids=True) and not wal.exists():
         uri += "&immutable=1"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
     connection.execute("PRAGMA foreign_keys = ON")
