@@ -184,7 +184,7 @@ def test_states_come_half_from_each_source_and_from_every_episode() -> None:
 
 
 def test_too_few_episodes_and_training_tasks_are_refused() -> None:
-    with pytest.raises(ConfigError, match="gave .* states"):
+    with pytest.raises(ConfigError, match=r"gave \d+ states"):
         states(per_role=1000, episodes=2)
     with pytest.raises(ConfigError, match="dev or test"):
         collect_states(

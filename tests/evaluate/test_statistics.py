@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onthejob.errors import ConfigError
-from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference, ratio_interval, spearman
+from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference, ratio_interval, spearman, student_quantile
 
 
 def test_a_mean_by_hand() -> None:
@@ -57,7 +57,25 @@ def test_percentile_intervals_agree_with_scipy() -> None:
     assert ours.high == pytest.approx(theirs.high, abs=0.02)
 
 
-def test_studentised_intervals_of_normal_data_agree_with_the_t_interval() -> None:
+def test_bca_is_wider_than_scipys_by_what_expansion_adds() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values = np.random.default_rng(4).exponential(size=400)  # with many clusters the expansion vanishes
+    ours = mean_interval(values, seed=0, resamples=20_000)
+    theirs = stats.bootstrap(
+        (values,), np.mean, method="BCa", n_resamples=20_000, rng=np.random.default_rng(9)
+    ).confidence_interval
+    assert ours.low == pytest.approx(theirs.low, abs=0.004)
+    assert ours.high == pytest.approx(theirs.high, abs=0.004)
+    small = values[:12]
+    wide, narrow = (
+        mean_interval(small, seed=0),
+        stats.bootstrap((small,), np.mean, method="BCa", rng=np.random.default_rng(9)).confidence_interval,
+    )
+    assert wide.low < narrow.low
+    assert wide.high > narrow.high
+
+
+def test_intervals_of_normal_data_are_as_wide_as_the_t_interval() -> None:
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(5)
     widths = []
@@ -66,7 +84,35 @@ def test_studentised_intervals_of_normal_data_agree_with_the_t_interval() -> Non
         ours = mean_interval(values, seed=trial, resamples=1000)
         theirs = stats.t.interval(0.95, 19, loc=values.mean(), scale=values.std(ddof=1) / math.sqrt(20))
         widths.append((ours.high - ours.low) / (theirs[1] - theirs[0]))
-    assert np.mean(widths) == pytest.approx(1.0, abs=0.07)
+    assert np.mean(widths) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_few_clusters_get_the_t_interval(count: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values = np.random.default_rng(count).normal(size=count)
+    ours = mean_interval(values, seed=0)
+    theirs = stats.t.interval(0.95, count - 1, loc=values.mean(), scale=values.std(ddof=1) / math.sqrt(count))
+    assert ours.low == pytest.approx(theirs[0], rel=0.01)
+    assert ours.high == pytest.approx(theirs[1], rel=0.01)
+
+
+def test_student_quantiles_agree_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for freedom in (1, 2, 3, 5, 10, 100):
+        for probability in (0.95, 0.975, 0.995):
+            tolerance = 0.015 if freedom < 5 else 0.002
+            assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=tolerance)
+
+
+def test_two_policies_that_mostly_agree_get_a_finite_honest_interval() -> None:
+    gains = [0.0] * 14 + [1.0, 1.2, 0.4, -0.1]
+    estimate = mean_interval(gains, seed=0)
+    assert math.isfinite(estimate.low)
+    assert -0.1 < estimate.low < estimate.mean < estimate.high < 1.2
+    # The best possible score in all clusters but two: the interval must not leave what resampling can give.
+    attained = ratio_interval([2.0, 3.0, 1.5, 1.0, -0.4, 2.5, 6.0, 1.2], [2.0, 3.0, 1.5, 2.3, 1.4, 2.5, 6.0, 1.2], seed=0)
+    assert 0.2 < attained.low < attained.mean < attained.high <= 1.0
 
 
 def coverage(method: str, *, clusters: int, size: int, clustered: bool, trials: int = 250) -> float:
@@ -88,16 +134,16 @@ def coverage(method: str, *, clusters: int, size: int, clustered: bool, trials: 
     return hits / trials
 
 
-def test_studentised_covers_skewed_small_samples_better_than_percentile() -> None:
-    studentised = coverage("studentised", clusters=12, size=1, clustered=True)
+def test_expanded_bca_covers_skewed_small_samples_better_than_percentile() -> None:
+    ours = coverage("bca", clusters=12, size=1, clustered=True)
     percentile = coverage("percentile", clusters=12, size=1, clustered=True)
-    assert studentised >= 0.90
-    assert studentised > percentile + 0.02
+    assert ours >= 0.90
+    assert ours > percentile + 0.02
 
 
 def test_ignoring_clusters_claims_far_too_much() -> None:
-    assert coverage("studentised", clusters=15, size=8, clustered=True) >= 0.89
-    assert coverage("studentised", clusters=15, size=8, clustered=False) <= 0.75
+    assert coverage("bca", clusters=15, size=8, clustered=True) >= 0.89
+    assert coverage("bca", clusters=15, size=8, clustered=False) <= 0.75
 
 
 def test_ratio_intervals_cover_the_true_ratio() -> None:
@@ -107,7 +153,7 @@ def test_ratio_intervals_cover_the_true_ratio() -> None:
         top = 0.4 * bottom + 0.3 * rng.normal(size=25) * bottom
         estimate = ratio_interval(top, bottom, seed=trial, resamples=400)
         hits += estimate.low <= 0.4 <= estimate.high
-    assert 0.90 <= hits / trials <= 0.99
+    assert 0.87 <= hits / trials <= 0.99
 
 
 def test_strata_remove_the_spread_between_scenarios() -> None:
@@ -134,10 +180,9 @@ def test_a_stratum_of_one_falls_back_to_plain_resampling() -> None:
     assert mean_interval(values, strata=list("aaaab"), seed=0) == mean_interval(values, seed=0)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_clusters_make_no_claim(count: int) -> None:
-    estimate = mean_interval(np.arange(1.0, 1.0 + count), seed=0)
-    assert (estimate.low, estimate.high) == (-math.inf, math.inf)
+def test_one_cluster_makes_no_claim() -> None:
+    estimate = mean_interval([3.0, 4.0], ["a", "a"], seed=0)
+    assert (estimate.mean, estimate.low, estimate.high) == (3.5, -math.inf, math.inf)
     assert estimate.as_dict()["low"] is None
     assert not estimate.above_zero
 

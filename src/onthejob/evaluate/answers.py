@@ -29,6 +29,7 @@ SampleKey = tuple[Cell, int]
 
 
 def draw_candidates(env: Forkable, state: HeldOutState, random: Policy, config: QualityConfig) -> Drawn:
+    """Random legal replies of `state`, drawn by `random` with keyed seeds; up to four draws per wanted distinct reply."""
     observation = _restore(env, state)
     draws: list[str] = []
     distinct: dict[str, str] = {}

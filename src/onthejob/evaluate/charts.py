@@ -106,7 +106,7 @@ def line_chart(lines: Sequence[Line], *, id: str, title: str, description: str, 
 def interval_chart(rows: Sequence[Whisker], *, id: str, title: str, description: str, x_label: str) -> str:
     """One dot with its interval per row, in groups; the line at 0 is where nothing is won.
 
-    An end that is not finite (too few clusters) runs to the edge of the chart without a cap.
+    An end that is not finite (a single cluster) runs to the edge of the chart without a cap.
     """
     rows = [row for row in rows if math.isfinite(row.estimate.mean)]
     if not rows:
@@ -164,8 +164,8 @@ def pair_chart(pairs: Sequence[Pair], *, id: str, title: str, description: str, 
         parts.append(
             f"<g><title>{escape(pair.label)}: {escape(before)} {pair.before:.1%}, {escape(after)} {pair.after:.1%}</title>"
             f'<text class="row" x="{left}" y="{y + 10}">{escape(_short(pair.label, 46))}</text>'
-            f'<rect class="before" x="{left + 0.5}" y="{y + 14}" width="{_n(max(0.5, wide * pair.before / longest))}" height="7"/>'
-            f'<rect class="after" x="{left + 0.5}" y="{y + 23}" width="{_n(max(0.5, wide * pair.after / longest))}" height="7"/>'
+            f'<rect class="before" x="{left}.5" y="{y + 14}" width="{_n(max(0.5, wide * pair.before / longest))}" height="7"/>'
+            f'<rect class="after" x="{left}.5" y="{y + 23}" width="{_n(max(0.5, wide * pair.after / longest))}" height="7"/>'
             f'<text class="tick" text-anchor="end" x="{WIDTH - 2}" y="{y + 25}">{pair.before:.0%} → {pair.after:.0%}</text></g>'
         )
     return _svg(id, title, description, 6 + len(pairs) * row_height, parts)
@@ -224,8 +224,10 @@ def describe(estimate: Estimate) -> str:
     if not math.isfinite(estimate.mean):
         return "not defined"
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
-        return f"{number(estimate.mean)} (too few for an interval)"
-    width = max(estimate.high - estimate.low, abs(estimate.mean) * 1e-3, 1e-6)
+        return f"{number(estimate.mean)} (one unit: no interval)"
+    width = estimate.high - estimate.low
+    if width <= 0.0:
+        return f"{number(estimate.mean)} (all equal)"
     return f"{number(estimate.mean, width)} [{number(estimate.low, width)}, {number(estimate.high, width)}]"
 
 
@@ -235,7 +237,7 @@ def number(value: float, precision: float | None = None) -> str:
         return "–"
     grain = abs(value) / 100.0 if precision is None else precision / 10.0
     digits = min(6, max(0, math.ceil(-math.log10(grain)))) if grain > 0.0 else 0
-    return f"{value:,.{digits}f}"
+    return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0 turns a rounded -0.0 into 0.0
 
 
 def _digits(step: float) -> int:

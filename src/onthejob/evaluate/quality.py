@@ -95,7 +95,7 @@ def decision_quality(
         scales = measure_scales(states, drawn, cache, config)
     if unscaled := sorted({state.actor for state in states} - set(scales)):
         raise ConfigError(f"no scales for {unscaled}, only for {sorted(scales)}. Give all roles' scales or none.")
-    yardsticks, cells = _tabulate(states, drawn, replies, canonical_of, cache, config, scales)
+    yardsticks, cells = _tabulate(states, teams, drawn, replies, canonical_of, cache, config, scales)
     return QualityResult(
         yardsticks=yardsticks,
         cells=cells,
@@ -133,6 +133,7 @@ def measure_scales(
 
 def _tabulate(
     states: Sequence[HeldOutState],
+    teams: Sequence[Team],
     drawn: Sequence[Drawn],
     replies: Sequence[Mapping[SampleKey, str]],
     canonical_of: Mapping[tuple[int, str], str],
@@ -156,7 +157,7 @@ def _tabulate(
         best = cross_fitted_best(np.stack([values[key] for key in drawn[index].distinct]))
         offers[state.actor].append((random, best, state.episode))
         keys: dict[Cell, list[str]] = defaultdict(list)
-        for (cell, _), text in sorted(replies[index].items()):
+        for (cell, _), text in sorted(replies[index].items(), key=lambda item: item[0][1]):
             keys[cell].append(canonical_of[index, text])
         for cell, of_cell in keys.items():
             value = float(np.mean([values[key].mean() for key in of_cell]))
@@ -167,7 +168,9 @@ def _tabulate(
     for actor, offered in offers.items():
         randoms, bests, episodes = zip(*offered, strict=True)
         yardsticks[actor] = Yardstick(np.array(randoms), np.array(bests), episodes)
-    return yardsticks, {cell: CellValues(*np.array(values).T) for cell, values in rows.items()}
+    order = {team.name: number for number, team in enumerate(teams)}
+    by_team = sorted(rows.items(), key=lambda row: order[row[0].team])
+    return yardsticks, {cell: CellValues(*np.array(values).T) for cell, values in by_team}
 
 
 def _scaled(branches: Sequence[BranchValue], turns: int, scales: Scales, config: QualityConfig) -> NDArray[np.float64]:
