@@ -1,0 +1,134 @@
+"""Group returns to advantages: who did better than the others from the same start, and by how much.
+
+The only multi-agent opinion of the algorithm is the group. Nothing here touches tensors or a model, so that dead groups are
+known before any forward pass is paid for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from onthejob.errors import ConfigError, ContractError
+from onthejob.types import Group, StopReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageConfig:
+    """How returns of one group become advantages."""
+
+    scale: Literal["std", "none"] = "std"
+    """`std` divides by the sample standard deviation (ddof = 1) of the legal replies (GRPO); `none` only subtracts the mean
+    (Dr. GRPO), so that groups with a small spread weigh less."""
+    eps: float = 1e-4
+    """Added to the standard deviation; the value TRL uses."""
+    invalid_gap: float = 1.0
+    """How far below the worst legal reply an invalid one is placed."""
+    invalid_ceiling: float = -2.0
+    """An invalid reply's advantage is never above this."""
+
+    def __post_init__(self) -> None:
+        if self.scale not in ("std", "none"):
+            raise ConfigError(f"advantage scale must be 'std' or 'none', got {self.scale!r}. Set scale='std' for GRPO.")
+        if not self.eps > 0:
+            raise ConfigError(f"advantage eps must be > 0, got {self.eps}. TRL's value is 1e-4.")
+        if not self.invalid_gap >= 0 or not self.invalid_ceiling < 0:
+            raise ConfigError(
+                "an invalid reply must be placed below the legal ones: invalid_gap >= 0 and invalid_ceiling < 0, "
+                f"got {self.invalid_gap} and {self.invalid_ceiling}."
+            )
+
+
+class Signal(StrEnum):
+    """What a group can teach."""
+
+    RETURN = "return"
+    """Legal replies differ in return."""
+    FORMAT = "format"
+    """Legal replies are equal, but some reply was invalid: only the format can be learned."""
+    DEAD = "dead"
+    """Nothing: all equal, none legal, or fewer than two usable trajectories. Never forwarded."""
+
+
+def signal(group: Group) -> Signal:
+    """What `group` can teach; counts by signal tell whether a task still carries information.
+
+    Raises:
+        ContractError: As `advantages`.
+    """
+    returns = _returns(group)
+    used, legal = _used(group), _legal(group)
+    if used.sum() < 2 or not legal.any():
+        return Signal.DEAD
+    if not _equal(returns[legal]):
+        return Signal.RETURN
+    return Signal.FORMAT if (used & ~legal).any() else Signal.DEAD
+
+
+def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64] | None:
+    """One advantage per trajectory, or None for a dead group.
+
+    Mean and standard deviation are those of the legal replies (`Trajectory.valid`), so that a penalty for bad format does not
+    move the baseline of the others; an invalid reply gets `min(min(legal) - 1, -2)`. When all legal returns are equal (up to
+    1e-9 of their size) the legal replies get 0 and the invalid ones -2. Trajectories that stopped with ERROR are our failure:
+    they have no part in the baseline, their entry is 0 and `collate` leaves them out.
+
+    Args:
+        group: Two or more trajectories from the same start.
+        config: Scaling.
+
+    Returns:
+        Advantages, shape (len(group),), dimensionless with `scale="std"`, in units of return with `scale="none"`; they sum to 0
+        over the legal replies. None when the group teaches nothing (see `Signal.DEAD`).
+
+    Raises:
+        ContractError: Group of one, or a return that is not a finite number.
+
+    Source: DeepSeekMath (arXiv 2402.03300) eq. 21 with sample deviation; Dr. GRPO (arXiv 2503.20783) for `scale="none"`.
+    """
+    kind = signal(group)
+    if kind is Signal.DEAD:
+        return None
+    returns, legal = _returns(group), _legal(group)
+    result = np.zeros(len(group))
+    if kind is Signal.RETURN:
+        centred = returns[legal] - returns[legal].mean()
+        result[legal] = centred / (centred.std(ddof=1) + config.eps) if config.scale == "std" else centred
+    floor = min(float(result[legal].min()) - config.invalid_gap, config.invalid_ceiling)
+    result[_used(group) & ~legal] = floor
+    return result
+
+
+def _returns(group: Group) -> npt.NDArray[np.float64]:
+    if len(group) < 2:
+        raise ContractError(
+            f"group {group.key!r} has {len(group)} trajectory; a baseline needs >= 2. Sample more replies per start."
+        )
+    for index, trajectory in enumerate(group.trajectories):
+        if trajectory.stop is StopReason.ERROR:
+            continue
+        bad = [reward for reward in trajectory.rewards if reward is None or not math.isfinite(reward)]
+        if bad:
+            raise ContractError(
+                f"trajectory {index} of group {group.key!r} has the reward {bad[0]!r}; rewards are finite numbers. "
+                "Mark a trajectory that could not be scored with StopReason.ERROR."
+            )
+    return np.array([0.0 if t.stop is StopReason.ERROR else t.ret for t in group.trajectories])
+
+
+def _used(group: Group) -> npt.NDArray[np.bool_]:
+    return np.array([t.stop is not StopReason.ERROR for t in group.trajectories])
+
+
+def _legal(group: Group) -> npt.NDArray[np.bool_]:
+    return np.array([t.stop is not StopReason.ERROR and t.valid for t in group.trajectories])
+
+
+def _equal(returns: npt.NDArray[np.float64]) -> bool:
+    """Equal up to float noise: 0.1 + 0.2 and 0.3 teach nothing."""
+    return bool(np.ptp(returns) <= 1e-9 * np.abs(returns).max())

@@ -1,0 +1,271 @@
+"""Log-probabilities of a packed row's scored tokens, with gradients, from any causal language model.
+
+The model's own forward runs with two things exchanged: positions restart at every branch, and attention sees the tree. The
+language-model head runs on scored positions only. Models whose attention cannot be exchanged get the same row as ordinary
+padded sequences, which costs more and gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from peft import PeftModel
+from peft.helpers import disable_input_dtype_casting
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AttentionInterface, PreTrainedModel
+
+from onthejob.errors import ModelError
+from onthejob.learn.batch import Path, Row, pack
+from onthejob.learn.tree import attention_blocks
+
+log = logging.getLogger(__name__)
+
+ATTENTION = "onthejob_tree"
+HEAD_ROWS = 1024
+"""Head positions computed at once; beyond that logits are recomputed in the backward pass to bound memory."""
+
+
+class Layout(StrEnum):
+    """How a row is given to the model."""
+
+    TREE = "tree"
+    """Shared prefixes once, attention by blocks of the tree."""
+    PADDED = "padded"
+    """One right-padded sequence per path: for any model that takes a 2-D attention mask."""
+
+
+class Scores(NamedTuple):
+    """Of the N terms of a row."""
+
+    logprobs: Tensor
+    """Natural log-probabilities at the sampling temperature, fp32, differentiable.  # (N,)"""
+    entropy: Tensor
+    """Entropy of the distribution each token was drawn from, nats, no gradient.  # (N,)"""
+
+
+def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE) -> Scores:
+    """Forward one row and return the log-probability of each term.
+
+    With a bf16 base the adapters' matmuls run in bf16 too (the fp32 masters get fp32 gradients); softmax is always fp32.
+
+    Args:
+        model: A causal LM or a PEFT model around one; the active adapter is used.
+        row: From `pack` or `collate`.
+        layout: From `choose_layout`.
+
+    Raises:
+        ModelError: The model's attention cannot do what the layout needs.
+    """
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    device = base.get_input_embeddings().weight.device
+    with _compute_dtype(model, base):
+        hidden = _tree_hidden(base, row, device) if layout is Layout.TREE else _padded_hidden(base, row, device)
+        pair_head, pair_token = _tensor(row.pair_head, device), _tensor(row.pair_token, device)
+        temperatures = _tensor(row.temperatures, device)
+        logprobs, entropy = _head(base.get_output_embeddings(), hidden, temperatures, pair_head, pair_token)
+    term_pair = _tensor(row.term_pair, device)
+    return Scores(logprobs[term_pair], entropy[pair_head][term_pair])
+
+
+def choose_layout(model: nn.Module) -> Layout:
+    """The cheapest layout that gives the model's own log-probabilities.
+
+    Decides by trying: two short sequences with a common beginning are scored by the plain forward and in both layouts, which
+    covers architectures nobody thought of.
+
+    Raises:
+        ModelError: Not a transformers model, or one that changes its logits after the head (soft-capping, scaling), so that
+            scoring chosen positions only would be wrong.
+    """
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    if not isinstance(base, PreTrainedModel):
+        raise ModelError(f"{type(base).__name__} is not a transformers causal LM; load one with AutoModelForCausalLM.")
+    paths = [Path(ids=(1, 2, 3, 4, 5), context=3), Path(ids=(1, 2, 3, 6, 7, 8), context=3)]
+    (row,) = pack(paths, max_tokens=64)
+    allowed = 0.3 if base.dtype in (torch.bfloat16, torch.float16) else 1e-3
+    with torch.no_grad():
+        plain = torch.cat([_plain_logprobs(base, path) for path in paths])
+        padded = score(model, row, layout=Layout.PADDED).logprobs
+        if not torch.allclose(plain, padded, rtol=0, atol=allowed):
+            raise ModelError(
+                f"{type(base).__name__} gives other log-probabilities than its head on its last hidden state "
+                f"(by {float((plain - padded).abs().max()):.3g} nats); models that cap or scale their logits are not supported."
+            )
+        try:
+            tree = score(model, row, layout=Layout.TREE).logprobs
+        except (ModelError, TypeError, ValueError, KeyError, AttributeError) as error:
+            # Whatever a foreign attention raises when it meets our arguments means the same: it does not take them.
+            log.info("%s cannot use the tree layout, padding instead: %s", type(base).__name__, error)
+            return Layout.PADDED
+    return Layout.TREE if torch.allclose(tree, padded, rtol=0, atol=allowed) else Layout.PADDED
+
+
+def _plain_logprobs(base: PreTrainedModel, path: Path) -> Tensor:
+    ids = torch.tensor([path.ids], device=base.get_input_embeddings().weight.device)
+    logits = base(input_ids=ids, use_cache=False).logits[0, path.context - 1 : -1].float()
+    return logits.log_softmax(-1).gather(-1, ids[0, path.context :, None])[:, 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeviceBlock:
+    start: int
+    stop: int
+    keys: Tensor | None
+    """None when the keys are all nodes up to `stop`, which needs no gather."""
+    bias: Tensor
+    """0 where visible, a very negative number elsewhere.  # (1, 1, stop - start, S)"""
+
+
+def _tree_hidden(base: PreTrainedModel, row: Row, device: torch.device) -> Tensor:
+    blocks = []
+    for block in attention_blocks(row.tree):
+        visible = _tensor(block.visible, device)
+        # Half the minimum, so that adding a score to it cannot overflow.
+        bias = torch.zeros(visible.shape, dtype=base.dtype, device=device)
+        bias = bias.masked_fill(~visible, torch.finfo(base.dtype).min / 2)[None, None]
+        keys = None if len(block.keys) == block.stop else _tensor(block.keys, device)
+        blocks.append(_DeviceBlock(start=block.start, stop=block.stop, keys=keys, bias=bias))
+    with _tree_attention(base):
+        output = base.get_decoder()(
+            input_ids=_tensor(row.tree.ids, device)[None],
+            position_ids=_tensor(row.tree.depth, device)[None],
+            # A 4-D mask passes through transformers' mask code untouched; the blocks hold the real one.
+            attention_mask=torch.zeros((1, 1, 1, 1), dtype=base.dtype, device=device),
+            tree_blocks=blocks,
+            tree_depth=int(row.tree.depth.max()) + 1,
+            use_cache=False,
+        )
+    return output.last_hidden_state[0, _tensor(row.heads, device)]
+
+
+def _padded_hidden(base: PreTrainedModel, row: Row, device: torch.device) -> Tensor:
+    longest = max(len(nodes) for nodes in row.tree.paths)
+    ids = torch.zeros((len(row.tree.paths), longest), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    place = np.zeros((len(row.tree), 2), dtype=np.int64)  # Any path through a node can stand for it.
+    for index, nodes in enumerate(row.tree.paths):
+        ids[index, : len(nodes)] = torch.from_numpy(row.tree.ids[nodes])
+        mask[index, : len(nodes)] = 1
+        place[nodes] = np.stack([np.full(len(nodes), index), np.arange(len(nodes))], axis=1)
+    output = base.get_decoder()(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
+    heads = _tensor(place[row.heads], device)
+    return output.last_hidden_state[heads[:, 0], heads[:, 1]]
+
+
+@contextmanager
+def _tree_attention(base: PreTrainedModel) -> Iterator[None]:
+    AttentionInterface.register(ATTENTION, _attend_tree)  # Idempotent.
+    config = base.get_decoder().config
+    former = config._attn_implementation
+    config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation = former
+
+
+def _attend_tree(
+    module: nn.Module,
+    query: Tensor,  # (1, heads, T, D)
+    key: Tensor,  # (1, key heads, T, D)
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    tree_blocks: list[_DeviceBlock],
+    tree_depth: int,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface; `attention_mask` is a placeholder."""
+    if softcap is not None or s_aux is not None or dropout:
+        raise ModelError(f"{type(module).__name__} uses attention dropout, soft-capping or sinks, which the tree layout lacks.")
+    if sliding_window is not None and tree_depth > sliding_window:
+        raise ModelError(
+            f"{type(module).__name__} has a sliding window of {sliding_window} tokens and a context has {tree_depth}; "
+            "use the padded layout."
+        )
+    heads, key_heads, size = query.shape[1], key.shape[1], query.shape[3]
+    shared = heads // key_heads
+    outputs = []
+    for block, queries in zip(tree_blocks, query.split([b.stop - b.start for b in tree_blocks], dim=2), strict=True):
+        if block.keys is None:
+            keys, values = key[:, :, : block.stop], value[:, :, : block.stop]
+        else:
+            keys, values = key.index_select(2, block.keys), value.index_select(2, block.keys)
+        # Queries that share a key head become more queries of that head, so keys are never repeated.
+        folded = queries.reshape(1, key_heads, -1, size)
+        bias = block.bias.repeat(1, 1, shared, 1)
+        output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=bias, scale=scaling)
+        outputs.append(output.reshape(1, heads, -1, size).transpose(1, 2))
+    return torch.cat(outputs, dim=1), None
+
+
+@contextmanager
+def _compute_dtype(model: nn.Module, base: PreTrainedModel) -> Iterator[None]:
+    """Run fp32 adapters on a half-precision base in the base's dtype; PEFT would cast every activation up instead."""
+    with ExitStack() as stack:
+        if isinstance(model, PeftModel) and base.dtype in (torch.bfloat16, torch.float16):
+            stack.enter_context(disable_input_dtype_casting(model))
+            stack.enter_context(torch.autocast(base.device.type, base.dtype))
+        yield
+
+
+def _head(
+    head: nn.Module, hidden: Tensor, temperatures: Tensor, pair_head: Tensor, pair_token: Tensor
+) -> tuple[Tensor, Tensor]:
+    def chunk(rows: Tensor, temperature: Tensor, pairs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return _PairLogprobs.apply(head(rows), temperature, pairs, tokens)
+
+    if len(hidden) <= HEAD_ROWS:
+        return chunk(hidden, temperatures, pair_head, pair_token)
+    parts = []
+    for start in range(0, len(hidden), HEAD_ROWS):
+        stop = min(start + HEAD_ROWS, len(hidden))
+        here = (pair_head >= start) & (pair_head < stop)  # Pairs are sorted by head, so parts concatenate in order.
+        arguments = (hidden[start:stop], temperatures[start:stop], pair_head[here] - start, pair_token[here])
+        parts.append(checkpoint(chunk, *arguments, use_reentrant=False))
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+class _PairLogprobs(torch.autograd.Function):
+    """log softmax(logits / temperature)[head, token] for chosen pairs; keeps only the logits for the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, temperature: Tensor, pair_head: Tensor, pair_token: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        scaled = logits.float() / temperature[:, None]  # (R, V)
+        normaliser = torch.logsumexp(scaled, dim=1)
+        logprobs = scaled[pair_head, pair_token] - normaliser[pair_head]
+        ctx.save_for_backward(logits, temperature, normaliser, pair_head, pair_token)
+        probability = (scaled - normaliser[:, None]).exp_()
+        entropy = normaliser - (probability.mul_(scaled)).sum(dim=1)
+        ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        logits, temperature, normaliser, pair_head, pair_token = ctx.saved_tensors
+        gradient = (logits.float() / temperature[:, None]).sub_(normaliser[:, None]).exp_()
+        total = torch.zeros_like(normaliser).index_add_(0, pair_head, grad)
+        gradient.mul_(-total[:, None])
+        gradient.index_put_((pair_head, pair_token), grad, accumulate=True)
+        return gradient.div_(temperature[:, None]).to(logits.dtype), None, None, None
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)

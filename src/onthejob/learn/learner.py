@@ -1,0 +1,303 @@
+"""The learner: groups of one role in, one better adapter out.
+
+Holds one optimizer per role, so a role's update moves that role and nothing else. What it does not do: collect groups, publish
+adapters or decide about a suspicious update; it reports, the loop decides.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+
+from onthejob.errors import ConfigError, ContractError, TrainingError
+from onthejob.learn import lora
+from onthejob.learn.advantage import AdvantageConfig, Signal, advantages, signal
+from onthejob.learn.batch import Batch, collate
+from onthejob.learn.forward import Layout, choose_layout, score
+from onthejob.learn.lora import Snapshot, weight_delta
+from onthejob.learn.loss import LossConfig, policy_loss
+from onthejob.learn.optimize import KlWatch, Totals, step
+from onthejob.types import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerConfig:
+    """How an update is made; the same for every role."""
+
+    lr: float = 1e-4
+    """Peak learning rate of AdamW; 0 changes nothing, exactly."""
+    warmup: int = 0
+    """Updates over which the rate rises linearly to `lr`; constant afterwards."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of Adam's moments."""
+    adam_eps: float = 1e-8
+    """Adam's epsilon."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of the adapter."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm."""
+    epochs: int = 1
+    """Optimizer steps on the same groups (mu). With 1 no second pass for old log-probabilities is needed."""
+    max_tokens: int = 2048
+    """Nodes of one packed row, i.e. of one forward and backward pass; bounds memory, never changes the gradient."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: about a third more time, a fraction of the memory."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
+
+    def __post_init__(self) -> None:
+        if not (self.lr >= 0 and math.isfinite(self.lr)):
+            raise ConfigError(f"lr must be a number >= 0, got {self.lr}. 1e-4 is usual for LoRA.")
+        if self.warmup < 0 or self.epochs < 1:
+            raise ConfigError(f"warmup must be >= 0 and epochs >= 1, got {self.warmup} and {self.epochs}.")
+        if not self.max_grad_norm > 0:
+            raise ConfigError(f"max_grad_norm must be > 0, got {self.max_grad_norm}. 1.0 is usual.")
+        if self.max_tokens < 2:
+            raise ConfigError(f"max_tokens must be >= 2, got {self.max_tokens}. 2048 is usual.")
+        if not self.weight_decay >= 0:
+            raise ConfigError(f"weight_decay must be >= 0, got {self.weight_decay}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetrics:
+    """What one update did."""
+
+    role: str
+    update: int
+    """Number of this update of the role, from 1."""
+    groups: int
+    groups_return: int
+    """Alive because legal replies differ in return."""
+    groups_format: int
+    """Alive only because some reply was invalid."""
+    groups_dead: int
+    """Never forwarded."""
+    trajectories: int
+    """In live groups, without errors."""
+    tokens: int
+    """Scored tokens."""
+    nodes: int
+    """Tokens actually forwarded, after sharing."""
+    rows: int
+    """Forward passes of one epoch."""
+    skipped: str
+    """Why no step was taken; empty when one was."""
+    steps: int
+    """Optimizer steps taken, at most `epochs`."""
+    lr: float
+    loss: float
+    """Mean over epochs."""
+    grad_norm: float
+    """Before clipping, of the last step."""
+    delta_l2: float
+    """Distance the adapter moved."""
+    delta_max: float
+    """Largest change of one weight."""
+    entropy: float
+    """Mean over scored tokens, nats."""
+    kl: float | None
+    """Mean KL estimate to the reference; None without one."""
+    kl_spike: bool
+    """True when the KL (to the reference, else to the sampler) is above 100 times its running median."""
+    values: Mapping[str, float]
+    """Ratios, clip fractions and the mismatch between trainer and sampler, under TRL's names."""
+    wall_s: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Every number by name, for a record; `role` and `skipped` aside (`skipped` becomes 0 or 1)."""
+        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("role", "skipped", "kl", "values")}
+        flat |= {"skipped": bool(self.skipped)} | dict(self.values) | ({} if self.kl is None else {"kl": self.kl})
+        return {name: float(value) for name, value in flat.items()}
+
+
+@dataclass(slots=True, kw_only=True)
+class _RoleState:
+    optimizer: torch.optim.AdamW
+    names: tuple[str, ...]
+    updates: int = 0
+    watch: KlWatch = field(default_factory=KlWatch)
+
+
+class Learner:
+    """Trains the adapters of one PEFT model, role by role."""
+
+    def __init__(self, model: PeftModel, roles: Sequence[str], *, config: LearnerConfig, seed: int = 0) -> None:
+        """Prepare one optimizer per role.
+
+        Args:
+            model: From `lora.attach`; any PEFT model whose adapters are named by role.
+            roles: Which adapters are trained.
+            config: For all roles.
+            seed: Root of whatever is random in training (the order of SFT examples); updates themselves draw nothing.
+
+        Raises:
+            ContractError: A role without an adapter.
+            ModelError: The model cannot be scored token by token (see `choose_layout`).
+        """
+        self.model = model
+        self.config = config
+        self.seed = seed
+        self._roles = {role: self._new_state(role) for role in roles}
+        self.layout = choose_layout(model)
+        if config.gradient_checkpointing:
+            model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
+        # transformers checkpoints in train mode only; the two modes do not differ otherwise, as dropout is 0.
+        model.train(config.gradient_checkpointing)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles this learner trains."""
+        return tuple(self._roles)
+
+    def update(self, role: str, groups: Sequence[Group], *, reference: Snapshot | None = None) -> UpdateMetrics:
+        """Train `role` on `groups` and report; leaves the base and every other adapter as they are, bit for bit.
+
+        A non-finite loss or gradient skips the step: weights and moments stay, the report says why.
+
+        Args:
+            role: Whose adapter.
+            groups: Any number, of any sizes; groups that teach nothing are dropped before any forward pass.
+            reference: Policy of the KL term. Needed for beta > 0; with beta = 0 the KL is measured and not trained on.
+
+        Raises:
+            ContractError: Unknown role, or a group of another actor.
+            ConfigError: beta > 0 without a reference.
+        """
+        started = time.perf_counter()
+        state = self._state(role)
+        if self.config.loss.beta > 0 and reference is None:
+            raise ConfigError(f"beta={self.config.loss.beta} needs a reference snapshot. Pass one, or set beta=0.")
+        for group in groups:
+            if group.actor != role:
+                raise ContractError(f"group {group.key!r} belongs to {group.actor!r} and cannot train {role!r}.")
+        signals = Counter(signal(group) for group in groups)
+        valued = [(group, advantages(group, self.config.advantage)) for group in groups]
+        live = [(group, values) for group, values in valued if values is not None]
+        batches = collate(
+            [group for group, _ in live],
+            [values for _, values in live],
+            max_tokens=self.config.max_tokens,
+            share=self.layout is Layout.TREE,
+        )
+        lora.activate(self.model, role)
+        before = Snapshot.take(self.model, role)
+        lr = self.config.lr * min(1.0, (state.updates + 1) / max(1, self.config.warmup))
+        totals = self._optimise(state, role, batches, reference, lr)
+        delta = weight_delta(before, Snapshot.take(self.model, role))
+        state.updates += 1
+        values = totals.means()
+        kl = values.pop("kl", None)
+        return UpdateMetrics(
+            role=role,
+            update=state.updates,
+            groups=len(groups),
+            groups_return=signals[Signal.RETURN],
+            groups_format=signals[Signal.FORMAT],
+            groups_dead=signals[Signal.DEAD],
+            trajectories=batches[0].trajectories if batches else 0,
+            tokens=batches[0].tokens if batches else 0,
+            nodes=sum(len(batch.row) for batch in batches),
+            rows=len(batches),
+            skipped=totals.skipped,
+            steps=totals.steps,
+            lr=lr,
+            loss=totals.loss,
+            grad_norm=totals.grad_norm,
+            delta_l2=delta.l2,
+            delta_max=delta.max_abs,
+            entropy=values.pop("entropy", 0.0),
+            kl=kl,
+            kl_spike=state.watch.spikes(values.get("sampling/kl") if kl is None else kl),
+            values=values,
+            wall_s=time.perf_counter() - started,
+        )
+
+    def logprobs(self, role: str, batches: Sequence[Batch]) -> list[Tensor]:
+        """Log-probabilities of the terms of each batch under `role`'s present weights, no gradient.  # each (N,)"""
+        lora.activate(self.model, role)
+        with torch.no_grad():
+            return [score(self.model, batch.row, layout=self.layout).logprobs for batch in batches]
+
+    def export_state(self, role: str) -> dict[str, Tensor]:
+        """All that the next update of `role` depends on: fp32 masters, Adam's moments, counters, KL history. CPU copies."""
+        state = self._state(role)
+        tensors = {f"lora/{name}": tensor for name, tensor in lora.state(self.model, role).items()}
+        moments = state.optimizer.state_dict()["state"]
+        for index, name in enumerate(state.names):
+            for part, value in moments.get(index, {}).items():
+                tensors[f"adam/{part}/{name}"] = value.detach().to("cpu", copy=True)
+        tensors["updates"] = torch.tensor(state.updates, dtype=torch.int64)
+        tensors["kls"] = torch.tensor(state.watch.history, dtype=torch.float64)
+        return tensors
+
+    def import_state(self, role: str, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from `export_state`; on the CPU the continuation equals the uninterrupted one bit for bit.
+
+        Raises:
+            ModelError: The adapter has other names or shapes.
+            TrainingError: Optimizer moments or counters are missing.
+        """
+        state = self._state(role)
+        lora.load_state(self.model, role, {n.removeprefix("lora/"): t for n, t in tensors.items() if n.startswith("lora/")})
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("adam/"):
+                _, part, key = name.split("/", 2)
+                moments.setdefault(state.names.index(key), {})[part] = tensor.clone()
+        if not {"updates", "kls"} <= tensors.keys() or len(moments) not in (0, len(state.names)):
+            raise TrainingError(f"the saved state of {role!r} is incomplete; resume from an older checkpoint.")
+        state.optimizer = self._new_state(role).optimizer
+        state.optimizer.load_state_dict({**state.optimizer.state_dict(), "state": moments})
+        state.updates = int(tensors["updates"])
+        state.watch = KlWatch(history=tensors["kls"].tolist())
+
+    def _optimise(
+        self, state: _RoleState, role: str, batches: list[Batch], reference: Snapshot | None, lr: float
+    ) -> Totals:
+        totals = Totals()
+        if not batches:
+            totals.skipped = "no live group"
+            return totals
+        references: Sequence[Tensor | None] = [None] * len(batches)
+        if reference is not None:
+            with reference.applied(self.model, role):
+                references = self.logprobs(role, batches)
+        olds: Sequence[Tensor | None] = [None] * len(batches)
+        if self.config.epochs > 1:  # With one epoch the old policy is the present one, and its pass is saved.
+            olds = self.logprobs(role, batches)
+        for _ in range(self.config.epochs):
+            state.optimizer.zero_grad(set_to_none=True)
+            for batch, old, ref in zip(batches, olds, references, strict=True):
+                scores = score(self.model, batch.row, layout=self.layout)
+                output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=ref)
+                output.loss.backward()
+                sums = output.sums | {"entropy": scores.entropy.sum().item()}
+                totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
+            if not step(state.optimizer, totals, lr=lr, max_grad_norm=self.config.max_grad_norm):
+                break
+        state.optimizer.zero_grad(set_to_none=True)
+        return totals
+
+    def _state(self, role: str) -> _RoleState:
+        if role not in self._roles:
+            raise ContractError(f"this learner does not train {role!r}; it trains {sorted(self._roles)}.")
+        return self._roles[role]
+
+    def _new_state(self, role: str) -> _RoleState:
+        live = lora.parameters(self.model, role)
+        optimizer = torch.optim.AdamW(
+            list(live.values()),
+            lr=self.config.lr,
+            betas=self.config.betas,
+            eps=self.config.adam_eps,
+            weight_decay=self.config.weight_decay,
+            foreach=True,
+        )
+        return _RoleState(optimizer=optimizer, names=tuple(live))

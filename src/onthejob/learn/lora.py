@@ -1,0 +1,401 @@
+"""Several LoRA adapters on one base model that is loaded once: attach, copy, compare, write, read.
+
+Works on any PEFT model and needs nothing else of the package. The base is never written to: adapters are not merged, because
+merging into bf16 weights and back drifts the base.
+
+Source: TRL issue 6688 for the drift; PEFT's on-disk format, so that vLLM and PEFT load the directories as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.types import Adapter
+
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+META = "adapter_meta.json"
+_ROLE = re.compile(r"[a-z][a-z0-9_]*")
+_KEY = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSpec:
+    """Shape of every role's adapter."""
+
+    rank: int = 8
+    """Inner dimension, >= 1."""
+    alpha: float = 16
+    """The adapter's output is multiplied by alpha / rank."""
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Names of the linear layers that get an adapter."""
+    dropout: float = 0.0
+    """Must stay 0: with dropout the policy that is scored is not the policy that sampled, and ratios are noise."""
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ConfigError(f"LoRA rank must be >= 1, got {self.rank}. 8 is enough for small models.")
+        if not self.alpha > 0:
+            raise ConfigError(f"LoRA alpha must be > 0, got {self.alpha}. Twice the rank is usual.")
+        if not self.targets:
+            raise ConfigError("LoRA targets is empty; name at least one linear layer, e.g. targets=('q_proj', 'v_proj').")
+        if self.dropout != 0:
+            raise ConfigError(f"LoRA dropout must be 0 for policy-gradient training, got {self.dropout}. Set dropout=0.")
+
+
+class WeightDelta(NamedTuple):
+    """How far an update moved an adapter."""
+
+    l2: float
+    """Euclidean norm of the difference over all tensors."""
+    max_abs: float
+    """Largest change of one weight."""
+
+
+def attach(model: PreTrainedModel, roles: Sequence[str], spec: LoraSpec, *, seed: int) -> PeftModel:
+    """Put one adapter per role on `model`, all with the same shape, adapter weights in fp32.
+
+    A is drawn from a generator keyed by (seed, role), so a role's start does not depend on which other roles exist; B is 0, so
+    every role begins as the base model. The first role is active afterwards.
+
+    Args:
+        model: A causal LM; its weights are shared by all roles and frozen.
+        roles: Distinct names, `[a-z][a-z0-9_]*`.
+        spec: Rank, alpha and target layers.
+        seed: Root of the initialisation.
+
+    Raises:
+        ConfigError: No role, a repeated or unusable name, or a target that the model does not have.
+        ContractError: `model` carries adapters already.
+    """
+    if isinstance(model, PeftModel):
+        raise ContractError("the model has adapters already; attach all roles in one call to the bare base model.")
+    if not roles or len(set(roles)) != len(roles):
+        raise ConfigError(f"roles must be distinct and at least one, got {list(roles)}.")
+    for role in roles:
+        if not _ROLE.fullmatch(role):
+            raise ConfigError(f"role {role!r} cannot name an adapter; use lower-case letters, digits and _, e.g. 'sales'.")
+    config = LoraConfig(
+        r=spec.rank,
+        lora_alpha=spec.alpha,  # type: ignore[arg-type]  # PEFT multiplies by it; a float is fine.
+        lora_dropout=0.0,
+        target_modules=list(spec.targets),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    # PEFT draws an initialisation that is replaced below, and asks transformers for a flag that was renamed since.
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        try:
+            peft_model = get_peft_model(model, config, adapter_name=roles[0])
+        except ValueError as error:
+            raise ConfigError(f"LoRA targets {list(spec.targets)} do not fit this model: {error}") from error
+        for role in roles[1:]:
+            peft_model.add_adapter(role, config)
+    for role in roles:
+        _initialise(peft_model, role, seed)
+    activate(peft_model, roles[0])
+    return peft_model
+
+
+def activate(model: PeftModel, role: str) -> None:
+    """Make `role` the adapter that is used and trained; all others are frozen.
+
+    Raises:
+        ContractError: Unknown role.
+    """
+    if role not in model.peft_config:
+        raise ContractError(f"no adapter for role {role!r}; attached are {sorted(model.peft_config)}.")
+    model.set_adapter(role)
+
+
+def parameters(model: PeftModel, role: str) -> dict[str, nn.Parameter]:
+    """The live LoRA parameters of `role`, sorted by the name they have on disk.
+
+    Raises:
+        ContractError: Unknown role.
+    """
+    marks = (f".lora_A.{role}.weight", f".lora_B.{role}.weight")
+    found = {
+        name.removesuffix(f".{role}.weight") + ".weight": parameter
+        for name, parameter in model.named_parameters()
+        if name.endswith(marks)
+    }
+    if not found:
+        raise ContractError(f"no adapter for role {role!r}; attached are {sorted(model.peft_config)}.")
+    return dict(sorted(found.items()))
+
+
+def state(model: PeftModel, role: str) -> dict[str, Tensor]:
+    """A copy of `role`'s LoRA tensors on the CPU, in the dtype of the model's (fp32 after `attach`)."""
+    return {name: p.detach().to("cpu", copy=True) for name, p in parameters(model, role).items()}
+
+
+def load_state(model: PeftModel, role: str, tensors: Mapping[str, Tensor]) -> None:
+    """Overwrite `role`'s LoRA tensors in place.
+
+    Raises:
+        ModelError: Missing or unexpected names, or other shapes. Nothing is written then.
+    """
+    live = parameters(model, role)
+    if live.keys() != tensors.keys():
+        odd = sorted(live.keys() ^ tensors.keys())
+        raise ModelError(f"adapter tensors do not fit role {role!r}: {len(odd)} names differ, first {odd[0]!r}.")
+    for name, parameter in live.items():
+        if parameter.shape != tensors[name].shape:
+            raise ModelError(
+                f"adapter tensor {name!r} has shape {tuple(tensors[name].shape)}, the model wants {tuple(parameter.shape)}. "
+                "Attach with the rank the adapter was trained with."
+            )
+    with torch.no_grad():
+        for name, parameter in live.items():
+            parameter.copy_(tensors[name])
+
+
+class Snapshot:
+    """A frozen CPU copy of one adapter: the reference policy of a KL term, or a state to return to."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+    @classmethod
+    def take(cls, model: PeftModel, role: str) -> Snapshot:
+        """Copy `role`'s present weights."""
+        return cls(state(model, role))
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Name -> tensor. Treat as read-only."""
+        return self._tensors
+
+    @contextmanager
+    def applied(self, model: PeftModel, role: str) -> Iterator[None]:
+        """Put these weights in place of `role`'s for the duration of a `with` block.
+
+        The former weights come back bit for bit, also after an exception.
+
+        Raises:
+            ContractError: A snapshot is applied to this role already; restoring in the wrong order would lose weights.
+        """
+        # The mark lives on the model it describes, so two models never disturb each other.
+        applied: set[str] = model.__dict__.setdefault("_onthejob_snapshot_roles", set())
+        if role in applied:
+            raise ContractError(f"a snapshot is applied to role {role!r} already; leave its `with` block first.")
+        kept = state(model, role)
+        load_state(model, role, self._tensors)
+        applied.add(role)
+        try:
+            yield
+        finally:
+            load_state(model, role, kept)
+            applied.discard(role)
+
+
+def weight_delta(a: Snapshot | Mapping[str, Tensor], b: Snapshot | Mapping[str, Tensor]) -> WeightDelta:
+    """Distance between two adapters of the same shape; (0, 0) exactly when they are equal.
+
+    Raises:
+        ModelError: Different names.
+    """
+    first = a.tensors if isinstance(a, Snapshot) else a
+    second = b.tensors if isinstance(b, Snapshot) else b
+    if first.keys() != second.keys():
+        raise ModelError("the two adapters have different tensors; compare adapters of one base and spec.")
+    squares, largest = 0.0, 0.0
+    for name, tensor in first.items():
+        difference = tensor.detach().cpu().double() - second[name].detach().cpu().double()
+        squares += float(difference.square().sum())
+        largest = max(largest, float(difference.abs().max()))
+    return WeightDelta(math.sqrt(squares), largest)
+
+
+def save_adapter(
+    model: PeftModel,
+    role: str,
+    directory: Path,
+    *,
+    version: int,
+    parent: str | None,
+    base_digest: str,
+    dtype: Literal["bfloat16", "float32"] = "bfloat16",
+) -> Adapter:
+    """Write `directory/role@version` in PEFT's format; readers see all of it or nothing.
+
+    Writing the same weights under the same name again returns the existing adapter (a resumed run repeats its last publish).
+
+    Args:
+        model: Holds the adapter.
+        role: Which one.
+        directory: Parent of all adapter directories; created when missing.
+        version: >= 0, never reused for other weights.
+        parent: Name of the adapter it was trained from, or None.
+        base_digest: Digest of the base model's weights, so that a wrong base is noticed when loading.
+        dtype: Of the file. bfloat16 halves it and is what a bf16 server would round to anyway.
+
+    Raises:
+        ModelError: The name is taken by other weights, or a weight is not finite.
+        OSError: Disk full or not writable; nothing of the adapter remains.
+    """
+    adapter = Adapter(role=role, version=version, path=directory / f"{role}@{version:04d}", parent=parent)
+    kind = {"bfloat16": torch.bfloat16, "float32": torch.float32}[dtype]
+    tensors = {name: tensor.to(kind).contiguous() for name, tensor in state(model, role).items()}
+    _check_finite(tensors, adapter.path)
+    weights = save(tensors, metadata={"format": "pt"})
+    digest = hashlib.sha256(weights).hexdigest()
+    meta = {"role": role, "version": version, "parent": parent, "base_digest": base_digest, "dtype": dtype, "digest": digest}
+    if adapter.path.exists():
+        if json.loads((adapter.path / META).read_text(encoding="utf-8")) == meta:
+            return read_adapter(adapter.path)
+        raise ModelError(f"adapter {adapter.name} exists with other weights at {adapter.path}; use the next version number.")
+    files = {WEIGHTS: weights, CONFIG: _json(_peft_config(model, role)), META: _json(meta)}
+    _write_directory(adapter.path, files)
+    return Adapter(role=role, version=version, path=adapter.path, parent=parent, digest=digest)
+
+
+def read_adapter(path: Path) -> Adapter:
+    """Check an adapter directory completely and describe it.
+
+    Raises:
+        ModelError: A missing or unreadable file, pickled weights, a digest that does not match, tensors that are not LoRA pairs
+            of the stated rank, or a number that is not finite.
+    """
+    return _read(path)[0]
+
+
+def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_digest: str | None = None) -> Adapter:
+    """Validate an adapter directory and copy its weights into `role`.
+
+    Args:
+        model: Has an adapter of the same shape for `role`.
+        role: Where the weights go; may differ from the role that was saved.
+        adapter: Directory, or the `Adapter` that names it (its digest is compared when it has one).
+        base_digest: When given, must equal the one the adapter was trained on.
+
+    Raises:
+        ModelError: As `read_adapter`, or the adapter belongs to another base or shape.
+    """
+    path = adapter.path if isinstance(adapter, Adapter) else adapter
+    found, tensors, meta = _read(path)
+    if isinstance(adapter, Adapter) and adapter.digest and adapter.digest != found.digest:
+        raise ModelError(f"adapter {adapter.name} has digest {found.digest[:12]}, recorded was {adapter.digest[:12]}.")
+    if base_digest is not None and meta["base_digest"] != base_digest:
+        raise ModelError(
+            f"adapter {found.name} was trained on base {meta['base_digest'][:12]}, this base is {base_digest[:12]}. "
+            "Load the base it was trained on."
+        )
+    load_state(model, role, tensors)
+    return found
+
+
+def _initialise(model: PeftModel, role: str, seed: int) -> None:
+    key = np.random.SeedSequence(seed, spawn_key=tuple(role.encode())).generate_state(1, np.uint64)
+    generator = torch.Generator().manual_seed(int(key[0]))
+    with torch.no_grad():
+        for name, parameter in parameters(model, role).items():
+            parameter.data = parameter.data.float()
+            if ".lora_B." in name:
+                parameter.zero_()
+                continue
+            bound = 1 / math.sqrt(parameter.shape[1])  # kaiming_uniform_(a=sqrt(5)), PEFT's default
+            parameter.copy_(torch.rand(parameter.shape, generator=generator) * 2 * bound - bound)
+
+
+def _peft_config(model: PeftModel, role: str) -> dict[str, Any]:
+    config = asdict(model.peft_config[role])
+    config["inference_mode"] = True
+    config["base_model_name_or_path"] = None  # A path would be true on one machine only; the base's digest is in META.
+    return {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir()
+        for name, content in files.items():
+            with (draft / name).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync(draft)
+        draft.rename(path)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> tuple[Adapter, dict[str, Tensor], dict[str, Any]]:
+    pickled = sorted(file.name for file in path.glob("*") if file.suffix in (".bin", ".pt", ".pth", ".pkl"))
+    if pickled:
+        raise ModelError(f"{path} holds pickled weights ({pickled[0]}), which can run code; only safetensors are read.")
+    try:
+        meta = json.loads((path / META).read_text(encoding="utf-8"))
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        digest = hashlib.sha256((path / WEIGHTS).read_bytes()).hexdigest()
+        with safe_open(path / WEIGHTS, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+        adapter = Adapter(
+            role=meta["role"], version=meta["version"], path=path, parent=meta["parent"], digest=meta["digest"]
+        )
+        rank, expected, _ = config["r"], meta["digest"], meta["base_digest"]
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise ModelError(f"{path} is not a readable adapter directory ({WEIGHTS}, {CONFIG}, {META}): {error}") from error
+    if digest != expected:
+        raise ModelError(f"{path / WEIGHTS} has sha256 {digest[:12]}, recorded was {expected[:12]}: the file was changed.")
+    _check_pairs(tensors, rank, path)
+    _check_finite(tensors, path)
+    return adapter, tensors, meta
+
+
+def _check_pairs(tensors: Mapping[str, Tensor], rank: int, path: Path) -> None:
+    modules: dict[str, set[str]] = {}
+    for name, tensor in tensors.items():
+        match = _KEY.fullmatch(name)
+        if match is None or tensor.dim() != 2 or not tensor.is_floating_point():
+            raise ModelError(f"{path}: {name!r} {tuple(tensor.shape)} {tensor.dtype} is not a LoRA matrix.")
+        if tensor.shape[0 if match["part"] == "A" else 1] != rank:
+            raise ModelError(f"{path}: {name!r} has shape {tuple(tensor.shape)}, its config states rank {rank}.")
+        modules.setdefault(match["module"], set()).add(match["part"])
+    single = sorted(module for module, parts in modules.items() if parts != {"A", "B"})
+    if single or not modules:
+        raise ModelError(f"{path}: every adapted layer has lora_A and lora_B; incomplete: {single[:1] or 'all'}.")
+
+
+def _check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{path}: {name!r} holds a number that is not finite. Go back to the previous version.")

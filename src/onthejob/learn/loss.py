@@ -1,0 +1,257 @@
+"""Policy-gradient losses over the terms of a packed row.
+
+Every loss is `per-token value * weight`, summed, with weights that depend on the whole update and not on how it is cut into
+rows; so gradients accumulated over rows equal those of one row. Names and formulas follow TRL 1.16's `_compute_loss`, against
+which they are tested.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onthejob.errors import ConfigError, TrainingError
+from onthejob.learn.batch import Batch
+
+Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce"]
+Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+_CLIPPED = ("grpo", "dr_grpo", "dapo", "bnpo", "gspo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossConfig:
+    """Which loss, and its constants."""
+
+    loss: Name = "grpo"
+    """grpo: mean over a trajectory's tokens, then over trajectories. dapo, bnpo: mean over all tokens of the update (they differ
+    from each other only on several devices). dr_grpo: sum over tokens / (trajectories * max_completion_tokens). gspo: grpo with
+    one ratio per trajectory. cispo: dapo weights, the clipped ratio multiplies the log-probability. reinforce: advantage times
+    log-probability summed over a trajectory, no ratio."""
+    level: Literal["token", "sequence"] = "token"
+    """Where the importance ratio lives; sequence takes the mean log-ratio of the trajectory. gspo is always sequence."""
+    epsilon_low: float = 0.2
+    """Ratios below 1 - epsilon_low get no gradient (negative advantage). Not used by cispo and reinforce."""
+    epsilon_high: float = 0.2
+    """Ratios above 1 + epsilon_high get no gradient (positive advantage); larger than epsilon_low is DAPO's clip-higher. In
+    cispo the ratio is capped at epsilon_high itself, usually 5."""
+    delta: float | None = None
+    """Two-sided clipping: ratios are also capped here when the advantage is negative; > 1 + epsilon_high."""
+    beta: float = 0.0
+    """Weight of the KL divergence to the reference policy; 0 needs no reference."""
+    kl: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator from the sampled token (Schulman): k1 = log p - log q, unbiased, but its gradient has mean zero on policy, so it
+    is for reading; k2 = half its square; k3 = q/p - 1 - log(q/p), unbiased and >= 0."""
+    kl_ratio: bool = False
+    """Multiply the KL by the importance ratio (TRL's `use_bias_correction_kl`, on by default there)."""
+    old: Literal["trainer", "sampler"] = "trainer"
+    """Denominator of the ratio: the trainer's own log-probabilities before the update, or the recorded ones of the sampler."""
+    correction: Correction = "none"
+    """With old=trainer: weight terms by exp(trainer - sampler), truncated at the bounds (TIS) or set to 0 outside of them (MIS),
+    per token or per trajectory. A token without a recorded log-probability counts as equal."""
+    correction_min: float | None = None
+    """Lower bound of the correction weight; None is 0."""
+    correction_max: float = 3.0
+    """Upper bound of the correction weight."""
+    max_completion_tokens: int | None = None
+    """dr_grpo's constant denominator: the sampling limit of a trajectory, in tokens."""
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        if not 0 <= self.epsilon_low < 1 or not self.epsilon_high > 0:
+            raise ConfigError(
+                f"epsilon_low must be in [0, 1) and epsilon_high > 0, got {self.epsilon_low} and {self.epsilon_high}."
+            )
+        if self.delta is not None and (self.loss not in _CLIPPED or self.delta <= 1 + self.epsilon_high):
+            raise ConfigError(
+                f"delta={self.delta} has no effect with loss={self.loss!r} and epsilon_high={self.epsilon_high}; it needs a "
+                "clipped loss and a value above 1 + epsilon_high. Leave it None."
+            )
+        if not self.beta >= 0 or not math.isfinite(self.beta):
+            raise ConfigError(f"beta must be >= 0, got {self.beta}. 0 trains without a reference.")
+        if self.kl_ratio and (self.beta == 0 or self.loss == "reinforce"):
+            raise ConfigError("kl_ratio has no effect without a KL term (beta > 0) and a ratio (not reinforce). Set it False.")
+        if self.level == "sequence" and self.loss == "reinforce":
+            raise ConfigError("level='sequence' has no effect with reinforce, which has no ratio. Leave it 'token'.")
+        if self.correction != "none" and self.old == "sampler":
+            raise ConfigError(
+                "with old='sampler' the ratio corrects for the sampler already, a correction would count it twice. "
+                "Set correction='none' or old='trainer'."
+            )
+        if not self.correction_max > (self.correction_min or 0) >= 0:
+            raise ConfigError(
+                f"correction bounds must satisfy 0 <= min < max, got {self.correction_min} and {self.correction_max}."
+            )
+        if (self.loss == "dr_grpo") != (self.max_completion_tokens is not None):
+            raise ConfigError(
+                f"max_completion_tokens belongs to dr_grpo and only there, got {self.max_completion_tokens} with "
+                f"loss={self.loss!r}. Give dr_grpo the sampling limit."
+            )
+        if self.max_completion_tokens is not None and self.max_completion_tokens < 1:
+            raise ConfigError(f"max_completion_tokens must be >= 1, got {self.max_completion_tokens}.")
+
+    def _check_choices(self) -> None:
+        choices = {
+            "loss": (*_CLIPPED, "cispo", "reinforce"),
+            "level": ("token", "sequence"),
+            "kl": ("k1", "k2", "k3"),
+            "old": ("trainer", "sampler"),
+            "correction": ("none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+        }
+        values = {"loss": self.loss, "level": self.level, "kl": self.kl, "old": self.old, "correction": self.correction}
+        for name, allowed in choices.items():
+            if values[name] not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}; got {values[name]!r}.")
+
+    @property
+    def by_trajectory(self) -> bool:
+        """True when some term needs all terms of its trajectory in the same row."""
+        return self.level == "sequence" or self.loss == "gspo" or self.correction.startswith("sequence")
+
+
+class LossOutput(NamedTuple):
+    """One row's share of the update."""
+
+    loss: Tensor
+    """Scalar; the sum over rows is the update's loss."""
+    sums: dict[str, float]
+    """Metric -> sum over the row's terms (to be divided by the number of terms of the update)."""
+    maxima: dict[str, float]
+    """Metric -> largest value in the row."""
+
+
+def policy_loss(
+    logprobs: Tensor,
+    batch: Batch,
+    config: LossConfig,
+    *,
+    old: Tensor | None = None,
+    reference: Tensor | None = None,
+) -> LossOutput:
+    """The loss of one row.
+
+    Args:
+        logprobs: Of the present policy, with gradient.  # (N,)
+        batch: Terms of the row.
+        config: Loss and constants.
+        old: Trainer's log-probabilities before the update (N,); None means the update has just begun, so they are `logprobs`.
+        reference: Log-probabilities of the reference policy (N,), needed for beta > 0; without beta it is only measured.
+
+    Raises:
+        TrainingError: A trajectory-level loss meets a trajectory that is spread over several rows.
+        ConfigError: beta > 0 without a reference, or old='sampler' without recorded log-probabilities.
+
+    Source: GRPO 2402.03300, Dr. GRPO 2503.20783, DAPO 2503.14476, CISPO 2506.13585, GSPO 2507.18071, TIS/MIS as in TRL 1.16.
+    """
+    if config.by_trajectory and not batch.complete:
+        raise TrainingError(
+            f"{config.loss} with level={config.level!r} and correction={config.correction!r} needs each trajectory in one row; "
+            "some are longer than max_tokens. Raise max_tokens or use a token-level loss."
+        )
+    if config.beta > 0 and reference is None:
+        raise ConfigError(f"beta={config.beta} needs a reference snapshot. Pass one, or set beta=0.")
+    terms = _Terms(batch, logprobs.device)
+    trainer_old = logprobs.detach() if old is None else old.detach()
+    start = terms.sampled if config.old == "sampler" else trainer_old
+    if config.old == "sampler" and bool(torch.isnan(terms.sampled).any()):
+        raise ConfigError("old='sampler' needs a recorded log-probability of every token. Set old='trainer'.")
+    log_ratio = logprobs - start
+    if config.level == "sequence" or config.loss == "gspo":
+        log_ratio = terms.trajectory_mean(log_ratio)
+    ratio = torch.exp(log_ratio)  # (N,)
+    value, clipped = _surrogate(ratio, logprobs, terms.advantage, config)
+    correction = _correction(trainer_old, terms, config)
+    value = value * correction
+    sums = clipped | terms.mismatch(trainer_old)
+    if reference is not None:
+        kl = _divergence(logprobs, reference.detach(), config.kl)
+        kl = kl * ratio if config.kl_ratio else kl
+        sums["kl"] = kl.detach().sum().item()
+        value = value + config.beta * kl if config.beta > 0 else value
+    sums["ratio"] = ratio.detach().sum().item()
+    sums["sampling/importance_sampling_ratio/mean"] = correction.sum().item()
+    maxima = {"ratio_max": ratio.detach().max().item(), "sampling/importance_sampling_ratio/max": correction.max().item()}
+    return LossOutput((value * terms.weight(config)).sum(), sums, maxima)
+
+
+class _Terms:
+    """A batch's arrays on the device of its log-probabilities."""
+
+    def __init__(self, batch: Batch, device: torch.device) -> None:
+        self.batch = batch
+        self.sampled = torch.from_numpy(batch.sampled).to(device)
+        self.advantage = torch.from_numpy(batch.advantage).to(device)
+        self.length = torch.from_numpy(batch.length).to(device)
+        _, self.place = torch.from_numpy(batch.trajectory).to(device).unique(return_inverse=True)
+
+    def trajectory_sum(self, values: Tensor) -> Tensor:
+        """Per term, the sum over its trajectory's terms in this row.  # (N,)"""
+        totals = values.new_zeros(int(self.place.max()) + 1).index_add(0, self.place, values)
+        return totals[self.place]
+
+    def trajectory_mean(self, values: Tensor) -> Tensor:
+        return self.trajectory_sum(values) / self.length
+
+    def weight(self, config: LossConfig) -> Tensor:
+        """Share of each term in the update; independent of how the update is cut into rows.  # (N,)"""
+        if config.loss in ("grpo", "gspo"):
+            return 1 / (self.length * self.batch.trajectories)
+        if config.loss == "dr_grpo":
+            assert config.max_completion_tokens is not None
+            return torch.full_like(self.length, 1 / (self.batch.trajectories * config.max_completion_tokens))
+        if config.loss == "reinforce":
+            return torch.full_like(self.length, 1 / self.batch.trajectories)
+        return torch.full_like(self.length, 1 / self.batch.tokens)
+
+    def mismatch(self, trainer: Tensor) -> dict[str, float]:
+        """How far the trainer is from what the sampler recorded."""
+        gap = (trainer - self.sampled).nan_to_num(nan=0.0)
+        return {
+            "sampling/sampling_logp_difference/mean": gap.abs().sum().item(),
+            # k3 of trainer against sampler, where tokens come from the sampler.
+            "sampling/kl": (torch.exp(gap) - 1 - gap).sum().item(),
+        }
+
+
+def _surrogate(ratio: Tensor, logprobs: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Tensor, dict[str, float]]:
+    if config.loss == "reinforce":
+        return -advantage * logprobs, {}
+    if config.loss == "cispo":
+        capped = (ratio.detach() > config.epsilon_high) & (advantage > 0)
+        value = -ratio.clamp(max=config.epsilon_high).detach() * advantage * logprobs
+        return value, {"cispo_clip_ratio": capped.sum().item()}
+    low = (ratio.detach() < 1 - config.epsilon_low) & (advantage < 0)
+    high = (ratio.detach() > 1 + config.epsilon_high) & (advantage > 0)
+    bounded = ratio.clamp(1 - config.epsilon_low, 1 + config.epsilon_high)
+    if config.delta is not None:
+        ratio = ratio.clamp(max=config.delta)
+    value = -torch.min(ratio * advantage, bounded * advantage)
+    counts = {
+        "clip_ratio/low_mean": low.sum().item(),
+        "clip_ratio/high_mean": high.sum().item(),
+        "clip_ratio/region_mean": (low | high).sum().item(),
+    }
+    return value, counts
+
+
+def _divergence(logprobs: Tensor, reference: Tensor, kind: str) -> Tensor:
+    gap = reference - logprobs
+    if kind == "k1":
+        return -gap
+    return gap.square() / 2 if kind == "k2" else torch.exp(gap) - gap - 1
+
+
+def _correction(trainer: Tensor, terms: _Terms, config: LossConfig) -> Tensor:
+    if config.correction == "none":
+        return torch.ones_like(trainer)
+    gap = (trainer - terms.sampled).nan_to_num(nan=0.0)
+    if config.correction.startswith("sequence"):
+        gap = terms.trajectory_sum(gap)
+    weight = torch.exp(gap)
+    if config.correction.endswith("truncate"):
+        return weight.clamp(min=config.correction_min, max=config.correction_max)
+    outside = (weight < (config.correction_min or 0.0)) | (weight > config.correction_max)
+    return weight.masked_fill(outside, 0.0)

@@ -1,0 +1,100 @@
+"""What policy-gradient and supervised updates share: the guarded optimizer step, sums over rows, the KL watch."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """Sums over the rows and epochs of one update."""
+
+    loss: float = 0.0
+    """Mean over finished epochs."""
+    grad_norm: float = 0.0
+    """Of the last epoch, before clipping."""
+    steps: int = 0
+    """Optimizer steps taken."""
+    skipped: str = ""
+    """Why no further step was taken; empty when all were."""
+    epoch_loss: float = 0.0
+    """Of the epoch in progress."""
+    terms: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
+
+    def add(self, loss: float, sums: Mapping[str, float], maxima: Mapping[str, float], *, terms: int) -> None:
+        """Count one row of `terms` scored tokens."""
+        self.epoch_loss += loss
+        self.terms += terms
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        for name, value in maxima.items():
+            self.maxima[name] = max(self.maxima.get(name, -math.inf), value)
+
+    def means(self) -> dict[str, float]:
+        """Sums per scored token, and the maxima."""
+        return {name: value / max(1, self.terms) for name, value in self.sums.items()} | self.maxima
+
+
+def step(optimizer: torch.optim.Optimizer, totals: Totals, *, lr: float, max_grad_norm: float) -> bool:
+    """Clip and step, unless the epoch's loss or gradient is not finite; then nothing changes and `totals.skipped` says why.
+
+    Args:
+        optimizer: Gradients of the whole epoch are in its parameters.
+        totals: The epoch's loss is read and moved on; norm, steps and the reason are written.
+        lr: For this step.
+        max_grad_norm: Gradients are scaled down to it.
+
+    Returns:
+        True when the weights were stepped.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    loss, totals.epoch_loss = totals.epoch_loss, 0.0
+    totals.grad_norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+    if totals.steps == 0 or not math.isfinite(loss):
+        totals.loss = loss
+    else:
+        totals.loss += (loss - totals.loss) / (totals.steps + 1)
+    if not math.isfinite(loss):
+        totals.skipped = f"non-finite loss ({loss})"
+        return False
+    if not math.isfinite(totals.grad_norm):
+        totals.skipped = f"non-finite gradient ({totals.grad_norm})"
+        return False
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, torch.tensor(totals.grad_norm))
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    totals.steps += 1
+    return True
+
+
+@dataclass(slots=True, kw_only=True)
+class KlWatch:
+    """Flags a KL far above what this role's updates usually show."""
+
+    factor: float = 100.0
+    """A KL above this many running medians is a spike."""
+    window: int = 101
+    """Past updates that the median covers."""
+    minimum: int = 5
+    """Updates before the median means something."""
+    floor: float = 1e-6
+    """Nats; medians below count as this, so that leaving an exact 0 is no spike."""
+    history: list[float] = field(default_factory=list)
+
+    def spikes(self, kl: float | None) -> bool:
+        """True when `kl` is far above the running median or not a number; remembers it for the next call."""
+        if kl is None:
+            return False
+        if not math.isfinite(kl):
+            return True
+        median = max(statistics.median(self.history), self.floor) if len(self.history) >= self.minimum else math.inf
+        self.history = [*self.history, kl][-self.window :]
+        return kl > self.factor * median

@@ -1,0 +1,209 @@
+"""Supervised warm start: make a role's adapter imitate demonstrations.
+
+Uses the same packed rows as the policy gradient: examples of a role begin with the same system prompt, which is computed once a
+row. The optimizer is its own, so that the policy gradient starts with clean moments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from onthejob.errors import ConfigError, ContractError
+from onthejob.learn import lora
+from onthejob.learn.batch import Path, pack
+from onthejob.learn.forward import Layout, score
+from onthejob.learn.learner import Learner
+from onthejob.learn.optimize import Totals, step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One demonstrated reply."""
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    """Including the end-of-turn token."""
+    weight: float = 1.0
+    """Of each of its tokens in the loss, > 0."""
+    marked: Literal["expert", "random", "negative"] = "expert"
+    """Where it comes from; `negative` is kept in the data and never imitated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig:
+    """How long and how fast to imitate."""
+
+    lr: float = 5e-4
+    """Peak learning rate of AdamW."""
+    epochs: int = 1
+    """Passes over the examples."""
+    batch_tokens: int = 4096
+    """Prompt and completion tokens per optimizer step, before sharing; the last step of an epoch may be smaller."""
+    max_steps: int | None = None
+    """Stop after this many optimizer steps."""
+    warmup: int = 10
+    """Steps over which the rate rises linearly."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """After the warm-up: down to 0 at the last step, or flat."""
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    seed: int = 0
+    """Of the order of examples, together with the learner's seed and the role."""
+
+    def __post_init__(self) -> None:
+        if not self.lr >= 0 or self.epochs < 1 or self.batch_tokens < 2 or self.warmup < 0:
+            raise ConfigError(
+                "SFT needs lr >= 0, epochs >= 1, batch_tokens >= 2 and warmup >= 0; got "
+                f"{self.lr}, {self.epochs}, {self.batch_tokens} and {self.warmup}."
+            )
+        if self.max_steps is not None and self.max_steps < 1:
+            raise ConfigError(f"max_steps must be >= 1 or None, got {self.max_steps}.")
+        if self.schedule not in ("linear", "constant"):
+            raise ConfigError(f"schedule must be 'linear' or 'constant', got {self.schedule!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftMetrics:
+    """One optimizer step."""
+
+    step: int
+    """From 1."""
+    steps: int
+    """Steps in all."""
+    loss: float
+    """Mean negative log-likelihood of a completion token (weighted), nats."""
+    grad_norm: float
+    lr: float
+    skipped: str
+    """Why no step was taken; empty when one was."""
+    examples: int
+    """Imitated in this step."""
+    negatives: int
+    """Examples marked negative in the whole data set, left out of the loss."""
+    tokens: int
+    """Prompt and completion tokens of this step, before sharing."""
+    nodes: int
+    """Tokens forwarded in this step."""
+    tokens_per_s: float
+    """`tokens` per second since the start."""
+    eta_s: float
+    """Seconds to the end at this pace."""
+
+
+def sft(
+    learner: Learner,
+    role: str,
+    examples: Sequence[Example],
+    config: SftConfig,
+    *,
+    on_progress: Callable[[SftMetrics], None] | None = None,
+) -> list[SftMetrics]:
+    """Train `role` on `examples`, loss on completion tokens only; the same seed gives the same weights.
+
+    Args:
+        learner: Holds the model; its max_tokens bounds a row, its optimizers are not touched.
+        role: Whose adapter.
+        examples: Any order. Those marked negative are counted and skipped.
+        config: Duration and rate.
+        on_progress: Called after every step.
+
+    Returns:
+        One record per optimizer step.
+
+    Raises:
+        ContractError: Unknown role, nothing to imitate, an empty prompt or completion, or a weight that is not positive.
+    """
+    if role not in learner.roles:
+        raise ContractError(f"this learner does not train {role!r}; it trains {sorted(learner.roles)}.")
+    wanted = [example for example in examples if example.marked != "negative"]
+    negatives = len(examples) - len(wanted)
+    if not wanted:
+        raise ContractError(f"no example to imitate: {len(examples)} given, {negatives} of them negative.")
+    if any(not example.weight > 0 for example in wanted):
+        raise ContractError("example weights must be > 0; mark an example 'negative' to leave it out.")
+    plan = list(_plan(wanted, config, _generator(learner.seed, config.seed, role)))[: config.max_steps]
+    lora.activate(learner.model, role)
+    optimizer = torch.optim.AdamW(
+        list(lora.parameters(learner.model, role).values()), lr=config.lr, weight_decay=config.weight_decay, foreach=True
+    )
+    history: list[SftMetrics] = []
+    started, seen = time.perf_counter(), 0
+    for index, chosen in enumerate(plan):
+        totals, nodes = _accumulate(learner, [wanted[i] for i in chosen])
+        lr = config.lr * _rate(index, len(plan), config)
+        step(optimizer, totals, lr=lr, max_grad_norm=config.max_grad_norm)
+        optimizer.zero_grad(set_to_none=True)
+        tokens = sum(_size(wanted[i]) for i in chosen)
+        seen += tokens
+        elapsed = time.perf_counter() - started
+        metrics = SftMetrics(
+            step=index + 1,
+            steps=len(plan),
+            loss=totals.loss,
+            grad_norm=totals.grad_norm,
+            lr=lr,
+            skipped=totals.skipped,
+            examples=len(chosen),
+            negatives=negatives,
+            tokens=tokens,
+            nodes=nodes,
+            tokens_per_s=seen / elapsed,
+            eta_s=elapsed / (index + 1) * (len(plan) - index - 1),
+        )
+        history.append(metrics)
+        if on_progress is not None:
+            on_progress(metrics)
+    return history
+
+
+def _accumulate(learner: Learner, examples: Sequence[Example]) -> tuple[Totals, int]:
+    """Gradients of the mean loss of `examples`, whatever rows they are cut into."""
+    # Every example is a unit of its own, so that rows fill up; equal beginnings still meet, because units are sorted.
+    paths = [
+        Path(ids=example.prompt_ids + example.completion_ids, context=len(example.prompt_ids), owner=i, unit=i)
+        for i, example in enumerate(examples)
+    ]
+    total = sum(example.weight * len(example.completion_ids) for example in examples)
+    weights = np.array([example.weight for example in examples], dtype=np.float32) / total
+    totals, nodes = Totals(), 0
+    for row in pack(paths, max_tokens=learner.config.max_tokens, share=learner.layout is Layout.TREE):
+        logprobs = score(learner.model, row, layout=learner.layout).logprobs
+        loss = -(logprobs * torch.from_numpy(weights[row.term_source]).to(logprobs.device)).sum()
+        loss.backward()
+        totals.add(loss.item(), {}, {}, terms=len(row.term_pair))
+        nodes += len(row)
+    return totals, nodes
+
+
+def _plan(examples: Sequence[Example], config: SftConfig, rng: np.random.Generator) -> Iterator[list[int]]:
+    """Indices of each optimizer step's examples: shuffled every epoch, cut at batch_tokens."""
+    for _ in range(config.epochs):
+        chosen: list[int] = []
+        filled = 0
+        for index in rng.permutation(len(examples)).tolist():
+            if chosen and filled + _size(examples[index]) > config.batch_tokens:
+                yield chosen
+                chosen, filled = [], 0
+            chosen.append(index)
+            filled += _size(examples[index])
+        yield chosen
+
+
+def _generator(root: int, seed: int, role: str) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(root, spawn_key=(seed, *role.encode())))
+
+
+def _rate(index: int, steps: int, config: SftConfig) -> float:
+    if index < config.warmup:
+        return (index + 1) / (config.warmup + 1)
+    return 1.0 if config.schedule == "constant" else (steps - index) / max(1, steps - config.warmup)
+
+
+def _size(example: Example) -> int:
+    return len(example.prompt_ids) + len(example.completion_ids)
