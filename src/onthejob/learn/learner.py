@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -147,7 +148,9 @@ class Learner:
         self._roles = {role: self._new_state(role) for role in roles}
         self.layout = choose_layout(model)
         if config.gradient_checkpointing:
-            model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
+            with warnings.catch_warnings():  # Renamed in transformers 5.23; the old name works in all versions we accept.
+                warnings.filterwarnings("ignore", message="`gradient_checkpointing_enable`", category=FutureWarning)
+                model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
         # transformers checkpoints in train mode only; the two modes do not differ otherwise, as dropout is 0.
         model.train(config.gradient_checkpointing)
 

@@ -1,0 +1,250 @@
+"""TRL 1.16 as the oracle: its `_compute_loss` on left-padded rows against ours on one packed row, loss and LoRA gradients."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Importing TRL warns about its own optional dependencies.
+    import trl
+    from trl import GRPOConfig, GRPOTrainer
+
+from onthejob.learn.advantage import AdvantageConfig, advantages
+from onthejob.learn.batch import Batch, collate
+from onthejob.learn.forward import score
+from onthejob.learn.loss import LossConfig, policy_loss
+from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
+
+from .conftest import gradients, tiny_base, tiny_peft
+
+TEMPERATURE = 0.7
+LIMIT = 16
+MAX_TOKENS = 4096
+
+
+@pytest.fixture(scope="module")
+def model():
+    # TRL's reference and forward patching expect the adapter to be called `default`.
+    return tiny_peft(("default",))
+
+
+@pytest.fixture(scope="module")
+def trainer(model, tmp_path_factory):
+    assert trl.__version__ == "1.16.0"
+    words = {f"w{i}": i for i in range(512)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0")), pad_token="w0", eos_token="w2"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Constructing the oracle is not what is tested.
+        config = GRPOConfig(
+            output_dir=str(tmp_path_factory.mktemp("trl")),
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            per_device_train_batch_size=4,
+            num_generations=4,
+            max_completion_length=LIMIT,
+            temperature=TEMPERATURE,
+            gradient_checkpointing=False,
+            disable_tqdm=True,
+        )
+        made = GRPOTrainer(
+            # A model of its own: TRL wraps its forward for good. Weights are copied below.
+            model=tiny_peft(("default",)),
+            args=config,
+            reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            train_dataset=Dataset.from_list([{"prompt": "w3 w4"}] * 4),
+            processing_class=tokenizer,
+        )
+    made.current_gradient_accumulation_steps = 1
+    made.args.steps_per_generation = 1
+    return made
+
+
+def episode(seed: int) -> tuple[list[Group], list[np.ndarray]]:
+    """Two groups with prompts of 5 to 12 tokens; two replies of each are two turns with an observation in between."""
+    rng = np.random.default_rng(seed)
+
+    def draw(low: int, high: int) -> tuple[int, ...]:
+        return tuple(rng.integers(3, 512, int(rng.integers(low, high + 1))).tolist())
+
+    def turn(prompt: tuple[int, ...], reply: tuple[int, ...]) -> Turn:
+        logprobs = tuple((-5.5 - 1.5 * rng.random(len(reply))).tolist())
+        completion = Completion(text="", token_ids=reply, logprobs=logprobs)
+        return Turn(prompt_ids=prompt, completion=completion, policy_version="t", temperature=TEMPERATURE)
+
+    groups = []
+    for index in range(2):
+        prompt, trajectories = draw(5, 12), []
+        for member in range(4):
+            turns = [turn(prompt, draw(1, 5))]
+            if member < 2:
+                context = turns[0].prompt_ids + turns[0].completion.token_ids + draw(1, 4)
+                turns.append(turn(context, draw(1, 4)))
+            rewards = (float(rng.normal()), *[0.0] * (len(turns) - 1))
+            trajectories.append(
+                Trajectory(task_id="t", actor="default", turns=tuple(turns), rewards=rewards, stop=StopReason.BRANCH)
+            )
+        groups.append(Group(key=f"g{index}", actor="default", trajectories=tuple(trajectories)))
+    values = [advantages(group, AdvantageConfig()) for group in groups]
+    return groups, [value for value in values if value is not None]
+
+
+def padded(groups: list[Group], values: list[np.ndarray], extra: Mapping[str, list[np.ndarray]]) -> dict[str, Any]:
+    """TRL's inputs: left-padded prompts, right-padded completions, `tool_mask` 0 on observations."""
+    rows = []
+    for group in groups:
+        for trajectory in group.trajectories:
+            first, last = trajectory.turns[0], trajectory.turns[-1]
+            completion = (last.prompt_ids + last.completion.token_ids)[len(first.prompt_ids) :]
+            trained = np.zeros(len(completion), dtype=np.int64)
+            for turn in trajectory.turns:
+                start = len(turn.prompt_ids) - len(first.prompt_ids)
+                trained[start : start + len(turn.completion.token_ids)] = 1
+            rows.append((first.prompt_ids, completion, trained))
+    width = max(len(prompt) for prompt, _, _ in rows)
+    length = max(len(completion) for _, completion, _ in rows)
+    inputs = {name: torch.zeros(len(rows), width, dtype=torch.long) for name in ("prompt_ids", "prompt_mask")}
+    inputs |= {
+        name: torch.zeros(len(rows), length, dtype=torch.long) for name in ("completion_ids", "completion_mask", "tool_mask")
+    }
+    inputs |= {name: torch.zeros(len(rows), length) for name in extra}
+    for i, (prompt, completion, trained) in enumerate(rows):
+        inputs["prompt_ids"][i, width - len(prompt) :] = torch.tensor(prompt)
+        inputs["prompt_mask"][i, width - len(prompt) :] = 1
+        inputs["completion_ids"][i, : len(completion)] = torch.tensor(completion)
+        inputs["completion_mask"][i, : len(completion)] = 1
+        inputs["tool_mask"][i, : len(completion)] = torch.from_numpy(trained)
+        for name, terms in extra.items():
+            inputs[name][i, np.flatnonzero(trained)] = torch.from_numpy(terms[i])
+    inputs["advantages"] = torch.tensor(np.concatenate(values), dtype=torch.float32)
+    inputs["num_items_in_batch"] = inputs["tool_mask"].sum()
+    return inputs
+
+
+def by_trajectory(batch: Batch, terms: np.ndarray) -> list[np.ndarray]:
+    """Terms of a packed row as TRL orders them: trajectory by trajectory, turn by turn."""
+    order = np.lexsort((batch.row.term_offset, batch.row.term_source))
+    return [terms[order][batch.trajectory[order] == i] for i in range(batch.trajectories)]
+
+
+def settings(trainer: GRPOTrainer, config: LossConfig) -> None:
+    trainer.loss_type = "grpo" if config.loss == "gspo" else config.loss
+    trainer.importance_sampling_level = "sequence" if config.loss == "gspo" else config.level
+    trainer.beta = config.beta
+    trainer.epsilon_low, trainer.epsilon_high = config.epsilon_low, config.epsilon_high
+    trainer.args.delta = config.delta
+    trainer.args.use_bias_correction_kl = config.kl_ratio
+    trainer.max_completion_length = LIMIT
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = config.correction != "none"
+
+
+def correction_ratio(config: LossConfig, old: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """TRL computes it while generating (grpo_trainer.py 2660-2707); its formulas, written out for padded rows."""
+    gap = (old - sampled) * mask
+    if config.correction.startswith("sequence"):
+        gap = gap.sum(-1, keepdim=True)
+    ratio = gap.exp()
+    if config.correction.endswith("truncate"):
+        return ratio.clamp(config.correction_min, config.correction_max)
+    outside = (ratio < (config.correction_min or 0)) | (ratio > config.correction_max)
+    return ratio.masked_fill(outside, 0.0)
+
+
+def compare(trainer: GRPOTrainer, model, config: LossConfig, *, seed: int, off_policy: bool = True) -> None:
+    groups, values = episode(seed)
+    (batch,) = collate(groups, values, max_tokens=MAX_TOKENS)
+    noise = np.random.default_rng(seed + 100)
+    with torch.no_grad():
+        present = score(model, batch.row).logprobs.numpy()
+    old = (present + 0.4 * noise.normal(size=len(batch))).astype(np.float32) if off_policy else None
+    reference = (present + 0.3 * noise.normal(size=len(batch))).astype(np.float32) if config.beta else None
+    extra = {"sampling_per_token_logps": batch.sampled}
+    extra |= {} if old is None else {"old_per_token_logps": old}
+    extra |= {} if reference is None else {"ref_per_token_logps": reference}
+    inputs = padded(groups, values, {name: by_trajectory(batch, terms) for name, terms in extra.items()})
+    if config.correction != "none":
+        inputs["importance_sampling_ratio"] = correction_ratio(
+            config, inputs["old_per_token_logps"], inputs["sampling_per_token_logps"], inputs["tool_mask"]
+        )
+    settings(trainer, config)
+    trainer.model.train()
+    theirs = trainer._compute_loss(trainer.model, inputs)
+    theirs.backward()
+    expected = gradients(trainer.model, "default")
+
+    ours = policy_loss(
+        score(model, batch.row).logprobs,
+        batch,
+        config,
+        old=None if old is None else torch.from_numpy(old),
+        reference=None if reference is None else torch.from_numpy(reference),
+    )
+    ours.loss.backward()
+    found = gradients(model, "default")
+    assert abs(ours.loss.item() - theirs.item()) <= 1e-5
+    largest = max(gradient.abs().max().item() for gradient in expected.values())
+    assert largest > 1e-4
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-5 * max(1.0, largest))
+
+
+def options(loss: str) -> dict[str, Any]:
+    if loss == "cispo":
+        return {"epsilon_high": 1.5}
+    return {"max_completion_tokens": LIMIT} if loss == "dr_grpo" else {}
+
+
+VARIANTS = [
+    LossConfig(loss=loss, level=level, beta=beta, kl_ratio=kl_ratio, **options(loss))
+    for loss, level, (beta, kl_ratio) in itertools.product(
+        ("grpo", "dapo", "dr_grpo", "bnpo", "cispo"), ("token", "sequence"), ((0.0, False), (0.04, False), (0.04, True))
+    )
+]
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=lambda c: f"{c.loss}-{c.level}-{c.beta}-{c.kl_ratio}")
+def test_loss_and_gradients_equal_trl(trainer, model, config):
+    compare(trainer, model, config, seed=VARIANTS.index(config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LossConfig(loss="gspo", epsilon_low=3e-4, epsilon_high=4e-4),
+        LossConfig(loss="grpo", epsilon_low=0.1, epsilon_high=0.4),
+        LossConfig(loss="grpo", delta=1.3),
+        LossConfig(loss="dapo", epsilon_high=0.28, delta=1.5, beta=0.1),
+        LossConfig(correction="token_truncate", correction_max=1.5),
+        LossConfig(correction="token_truncate", correction_min=0.5, correction_max=2.0),
+        LossConfig(correction="token_mask", correction_min=0.2, correction_max=1.5),
+        LossConfig(loss="dapo", correction="sequence_truncate"),
+        LossConfig(loss="bnpo", correction="sequence_mask", beta=0.04),
+    ],
+    ids=str,
+)
+def test_clipping_and_corrections_equal_trl(trainer, model, config):
+    compare(trainer, model, config, seed=50)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo"])
+def test_on_policy_without_old_logprobs_equals_trl(trainer, model, loss):
+    compare(trainer, model, LossConfig(loss=loss, **options(loss)), seed=70, off_policy=False)
+
+
+def test_the_two_models_are_equal_at_the_start(trainer, model):
+    for (name, ours), theirs in zip(model.state_dict().items(), trainer.model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs), name
+    assert torch.equal(tiny_base().lm_head.weight, tiny_base().lm_head.weight)
