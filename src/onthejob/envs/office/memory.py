@@ -1,0 +1,472 @@
+"""What one agent remembers: a stream of 200 memories, retrieved by recency x importance x relevance, condensed by reflection.
+
+Follows Park et al. 2023 (Generative Agents) in the form that the office fixes: score = e^(-0.01 age) x importance x relevance,
+capacity 200 with eviction of the least recently used, a reflection every 70 turns whose insights are memories themselves and keep
+the ids of their evidence. Everything is deterministic: importance and relevance come from words, reflections from templates over
+the agent's own outcomes. A model may reflect instead: ask it `reflection_prompt(stream)` and store its reply with
+`accept_reflection`.
+
+A stream is forked thousands of times a second, so a memory is a plain immutable tuple that forks (and the streams of several
+agents, for public events) share; only the order of use belongs to one stream.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from onthejob.errors import ConfigError
+
+CAPACITY = 200
+REFLECTION_TURNS = 70
+DECAY = 0.01
+"""Per turn of age."""
+UNRELATED = 0.1
+"""Relevance of a memory that shares no word with the query, so that what is important can still come to mind."""
+MAX_INSIGHTS = 3
+MAX_TEXT = 240
+
+
+class Kind(StrEnum):
+    """What a memory is."""
+
+    OBSERVATION = "observation"
+    REFLECTION = "reflection"
+    PLAN = "plan"
+
+
+class Outcome(NamedTuple):
+    """How own actions of one sort went; one action, or the sum of several."""
+
+    action_type: str
+    target_class: str
+    """What kind of thing was acted on, e.g. `fintech lead`; chosen by the environment."""
+    tries: int
+    wins: int
+    gain: float
+    """Sum of rewards."""
+
+
+Fact = tuple[str, str, int, int, float]
+"""An `Outcome` as a plain tuple, which pickles faster."""
+
+Record = tuple[str, int, int, str, tuple[int, ...], Fact | None]
+"""(text, turn created, importance 1-10, kind, evidence ids, outcome): shared between forks and agents, never changed."""
+
+
+class Memory(NamedTuple):
+    """One memory as its owner sees it."""
+
+    id: int
+    """Unique within the stream, rising; evidence refers to it even after the memory was evicted."""
+    text: str
+    turn: int
+    """When it was created."""
+    importance: int
+    """1 (routine) to 10."""
+    kind: Kind
+    evidence: tuple[int, ...]
+    outcome: Outcome | None
+    accessed: int
+    """Turn of the last use."""
+
+
+class State(NamedTuple):
+    """All of a stream as pure data; records are shared, not copied."""
+
+    next_id: int
+    reflected: int
+    """Turn of the last reflection."""
+    unread: int
+    """First id that no reflection has covered."""
+    plan: str
+    ids: tuple[int, ...]
+    """Least recently used first, like the two that follow."""
+    accessed: tuple[int, ...]
+    records: tuple[Record, ...]
+
+
+_WORD = re.compile(r"[a-z0-9]+")
+_STOP = frozenset(
+    _WORD.findall(
+        "a an and are as at be but by for from had has have i in is it its no not of on or our so that the their they this to up "
+        "was we were will with you your"
+    )
+)
+_WEIGHTS: dict[str, int] = {
+    word: weight
+    for weight, words in (
+        (9, "bankrupt churned churn outage crisis lawsuit"),
+        (8, "won lost poached poaching breach cancelled resigned"),
+        (7, "shipped critical escalated escalation pivot verdict renewed competitor viral"),
+        (6, "blocked blocker deadline objection complaint refused overrun referral funding directive"),
+        (5, "bug lead demo proposal campaign hired request needs wants feedback pain budget okr"),
+        (2, "sync review routine nothing usual"),
+    )
+    for word in _WORD.findall(words)
+}
+_ORDINARY = 3
+_REFLECTION_IMPORTANCE, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
+
+
+_NAME = re.compile(r"(?<=\s)[A-Z]\w*")
+"""A capitalised word that does not begin the text."""
+_CITED = re.compile(r"\[([\d\s,;#]*)\]")
+_NUMBER = re.compile(r"\d{1,9}")
+_MARKUP = " -*•#`_\t"
+_LIST_MARK = re.compile(r"^\(?\d+[.):]\s*")
+
+
+class Lexicon:
+    """Words and importance of texts, remembered: one lexicon serves all streams of all forks."""
+
+    __slots__ = ("importance", "terms")
+
+    def __init__(self, *, capacity: int = 8192) -> None:
+        self.terms: Callable[[str], frozenset[str]] = lru_cache(maxsize=capacity)(_terms)
+        """The words of a text that carry meaning, in lower case and singular."""
+        self.importance: Callable[[str], int] = lru_cache(maxsize=capacity)(_importance)
+        """How much a text matters, 1-10, by rule: its weightiest word, one more when money is named."""
+
+
+def _terms(text: str) -> frozenset[str]:
+    words = _WORD.findall(text.lower())
+    return frozenset(
+        word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] != "s" else word
+        for word in words
+        if word not in _STOP and (len(word) > 1 or word.isdigit())
+    )
+
+
+def _importance(text: str) -> int:
+    words = _WORD.findall(text.lower())
+    found = [_WEIGHTS[word] for word in words if word in _WEIGHTS]
+    found += [_WEIGHTS[word[:-1]] for word in words if word[-1] == "s" and word not in _WEIGHTS and word[:-1] in _WEIGHTS]
+    return min(10, max(found, default=_ORDINARY) + ("$" in text))
+
+
+def _fact(outcome: Outcome | None) -> Fact | None:
+    return None if outcome is None else (outcome.action_type, outcome.target_class, outcome.tries, outcome.wins, outcome.gain)
+
+
+def record(text: str, turn: int, importance: int, *, kind: Kind = Kind.OBSERVATION, outcome: Outcome | None = None) -> Record:
+    """A memory that several streams may hold: make it once for a public event and `add` it to each.
+
+    Raises:
+        ConfigError: `importance` is outside 1..10.
+    """
+    if not 1 <= importance <= 10:
+        raise ConfigError(f"importance must be in 1..10, got {importance}.")
+    return (text, turn, importance, kind.value, (), _fact(outcome))
+
+
+def _memory(slot: tuple[int, int, Record]) -> Memory:
+    number, accessed, (text, turn, importance, kind, evidence, fact) = slot
+    return Memory(number, text, turn, importance, Kind(kind), evidence, Outcome(*fact) if fact else None, accessed)
+
+
+class MemoryStream:
+    """The memories of one agent. Turns are the environment's clock and never run backward."""
+
+    __slots__ = ("_held", "_lexicon", "_next_id", "_plan", "_reflected", "_unread", "capacity")
+
+    def __init__(self, lexicon: Lexicon, *, capacity: int = CAPACITY) -> None:
+        if capacity < 1:
+            raise ConfigError(f"capacity must be >= 1, got {capacity}.")
+        self.capacity = capacity
+        self._lexicon = lexicon
+        # (id, turn of last use, record) in order of use, the least recent first: forking is one shallow copy.
+        self._held: list[tuple[int, int, Record]] = []
+        self._next_id = 0
+        self._reflected = 0
+        self._unread = 0
+        self._plan = ""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def plan(self) -> str:
+        """The current plan, empty before the first reflection."""
+        return self._plan
+
+    def observe(self, text: str, turn: int, *, importance: int | None = None) -> int:
+        """Remember something seen at `turn`; returns its id. Importance is by rule unless given."""
+        return self.add(record(text, turn, self._lexicon.importance(text) if importance is None else importance))
+
+    def observe_own(self, text: str, turn: int, outcome: Outcome, *, importance: int | None = None) -> int:
+        """Remember an own action with how it went; reflections count these outcomes."""
+        rated = self._lexicon.importance(text) if importance is None else importance
+        return self.add(record(text, turn, rated, outcome=outcome))
+
+    def add(self, made: Record) -> int:
+        """Hold a record made by `record`; returns its id here. A full stream forgets what was used least recently."""
+        number = self._next_id
+        self._next_id = number + 1
+        self._held.append((number, made[1], made))
+        if len(self._held) > self.capacity:
+            del self._held[0]
+        return number
+
+    def retrieve(self, query: str, turn: int, *, limit: int = 5, touch: bool = True) -> list[Memory]:
+        """The `limit` memories with the highest score, best first; ties go to the newer one.
+
+        Relevance is the share of the query's information (its words weighted by how rare they are in this stream) that the memory
+        contains, from `UNRELATED` to 1; an empty query makes all equally relevant.
+
+        Args:
+            query: what the agent has before it.
+            turn: now.
+            limit: how many at most.
+            touch: count as a use, which protects from eviction. False for tests and viewers.
+        """
+        best = sorted(self._scores(query, turn), reverse=True)[:limit]
+        held = self._held
+        found = [_memory(held[place]) for _, _, place in best]
+        if touch:
+            places = {place for _, _, place in best}
+            rest = [slot for place, slot in enumerate(held) if place not in places]
+            used = [(number, turn, held[place][2]) for _, number, place in reversed(best)]
+            self._held = rest + used
+        return found
+
+    def memories(self, kind: Kind | None = None) -> list[Memory]:
+        """All memories, or those of one kind, in the order of creation."""
+        return [_memory(slot) for slot in sorted(self._held) if kind is None or slot[2][3] == kind]
+
+    def reflection_due(self, turn: int) -> bool:
+        """True when 70 turns have passed since the last reflection, and there is something to reflect on."""
+        return turn - self._reflected >= REFLECTION_TURNS and bool(self._held)
+
+    def reflect(self, turn: int) -> list[Memory]:
+        """Condense what happened since the last reflection by template: insights, insights over insights, a plan."""
+        held = sorted(self._held)
+        since = [(number, made) for number, _, made in held if number >= self._unread and made[3] == Kind.OBSERVATION]
+        own = _tally((number, Outcome(*made[5])) for number, made in since if made[5] is not None)
+        added = [self._insight(turn, *insight) for insight in _outcome_insights(own)]
+        topics = self._topics([(number, made[0]) for number, made in since if made[5] is None])
+        if topics:
+            text = "What keeps coming up: " + ", ".join(f"{term} ({len(numbers)} times)" for term, numbers in topics) + "."
+            evidence = tuple(sorted({number for _, numbers in topics for number in numbers}))
+            added.append(self._insight(turn, text, evidence, None))
+
+        earlier = [
+            (number, Outcome(*made[5]))
+            for number, _, made in sorted(self._held)
+            if made[3] == Kind.REFLECTION and made[5] is not None
+        ]
+        over = {key: tally for key, tally in _tally(earlier).items() if len(tally[1]) >= 2}
+        added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in _meta_insights(over)]
+        if added:
+            added.append(
+                self._make_plan(turn, _plan_text(own, [term for term, _ in topics]), tuple(memory.id for memory in added))
+            )
+        self._reflected, self._unread = turn, self._next_id
+        return added
+
+    def accept_reflection(self, text: str, *, turn: int, importance: int | None = None) -> list[Memory]:
+        """Store what a model wrote to `reflection_prompt`; never raises because of it.
+
+        One insight a line, at most three, with evidence ids in square brackets; a line that starts with `Plan:` replaces the
+        plan. Unknown ids are ignored. A reply without usable text stores nothing; the reflection counts as done either way.
+        """
+        rated = _REFLECTION_IMPORTANCE if importance is None else min(10, max(1, importance))
+        known = {number for number, _, _ in self._held}
+        added: list[Memory] = []
+        plan: tuple[str, tuple[int, ...]] | None = None
+        for line in text.splitlines():
+            words = "".join(c if c.isprintable() else " " for c in line).strip(_MARKUP)
+            evidence = tuple(
+                sorted({int(n) for group in _CITED.findall(words) for n in _NUMBER.findall(group) if int(n) in known})
+            )
+            words = " ".join(_LIST_MARK.sub("", _CITED.sub("", words)).split()).strip(_MARKUP)[:MAX_TEXT].rstrip()
+            if not any(c.isalpha() for c in words):
+                continue
+            if words.casefold().startswith("plan:"):
+                plan = plan or (words[5:].strip(_MARKUP), evidence)
+            elif len(added) < MAX_INSIGHTS:
+                added.append(self._insight(turn, words, evidence, None, rated))
+        if plan is not None and plan[0]:
+            added.append(self._make_plan(turn, plan[0], plan[1] or tuple(memory.id for memory in added)))
+        self._reflected, self._unread = turn, self._next_id
+        return added
+
+    def rate(self, number: int, importance: int) -> None:
+        """Replace the importance of memory `number` (say, by a model's rating, clamped to 1..10); unknown ids are ignored."""
+        for place, (held, accessed, made) in enumerate(self._held):
+            if held == number:
+                text, turn, _, kind, evidence, fact = made
+                self._held[place] = (held, accessed, (text, turn, min(10, max(1, importance)), kind, evidence, fact))
+
+    def fork(self) -> MemoryStream:
+        """An independent copy that shares the records."""
+        twin = MemoryStream.__new__(MemoryStream)
+        twin.capacity = self.capacity
+        twin._lexicon = self._lexicon
+        twin._held = self._held.copy()
+        twin._next_id = self._next_id
+        twin._reflected = self._reflected
+        twin._unread = self._unread
+        twin._plan = self._plan
+        return twin
+
+    def to_state(self) -> State:
+        """Pure data (plain tuples, strings, numbers); equal streams give equal states."""
+        ids, accessed, records = zip(*self._held, strict=True) if self._held else ((), (), ())
+        return State(self._next_id, self._reflected, self._unread, self._plan, ids, accessed, records)
+
+    @classmethod
+    def from_state(cls, state: Sequence, lexicon: Lexicon, *, capacity: int = CAPACITY) -> MemoryStream:
+        """The stream that gave `state` (a `State`, or the same fields as any sequence)."""
+        stream = cls(lexicon, capacity=capacity)
+        stream._next_id, stream._reflected, stream._unread, stream._plan, ids, accessed, records = state
+        stream._held = list(zip(ids, accessed, records, strict=True))
+        return stream
+
+    def carried(self, turns: int) -> MemoryStream:
+        """The stream for the next episode: reflections and plans only, aged by the `turns` of the episode that ended."""
+        stream = MemoryStream(self._lexicon, capacity=self.capacity)
+        stream._next_id = stream._unread = self._next_id
+        stream._plan = self._plan
+        for number, accessed, (text, turn, importance, kind, evidence, fact) in self._held:
+            if kind != Kind.OBSERVATION:
+                stream._held.append((number, accessed - turns, (text, turn - turns, importance, kind, evidence, fact)))
+        return stream
+
+    def unread(self, limit: int) -> list[Memory]:
+        """The `limit` most important memories since the last reflection, in the order of creation."""
+        slots = [slot for slot in self._held if slot[0] >= self._unread]
+        slots.sort(key=lambda slot: (-slot[2][2], -slot[0]))
+        return [_memory(slot) for slot in sorted(slots[:limit])]
+
+    def _scores(self, query: str, turn: int) -> list[tuple[float, int, int]]:
+        """(score, id, place in `_held`) of every memory."""
+        terms = self._lexicon.terms
+        wanted = terms(query)
+        shared: list[frozenset[str]] = []
+        frequency: dict[str, int] = {}
+        for _, _, made in self._held:
+            common = wanted & terms(made[0])
+            shared.append(common)
+            for term in common:
+                frequency[term] = frequency.get(term, 0) + 1
+        size = len(self._held) + 1
+        weights = {term: math.log(size / (count - 0.5)) for term, count in frequency.items()}
+        # fsum is exact, so the order in which a set yields its words (it differs between processes) does not matter.
+        total = math.fsum(weights.values())
+        relevance = {
+            common: UNRELATED + (1 - UNRELATED) * math.fsum([weights[t] for t in common]) / total
+            for common in set(shared)
+            if common
+        }
+        relevance[frozenset()] = UNRELATED if wanted else 1.0
+        exp = math.exp
+        return [
+            (exp(DECAY * (made[1] - turn)) * made[2] * relevance[common], number, place)
+            for place, ((number, _, made), common) in enumerate(zip(self._held, shared, strict=True))
+        ]
+
+    def _insight(
+        self, turn: int, text: str, evidence: tuple[int, ...], outcome: Outcome | None, importance: int = _REFLECTION_IMPORTANCE
+    ) -> Memory:
+        self.add((text, turn, importance, Kind.REFLECTION.value, evidence, _fact(outcome)))
+        return _memory(self._held[-1])
+
+    def _make_plan(self, turn: int, text: str, evidence: tuple[int, ...]) -> Memory:
+        self._plan = text
+        self.add((text, turn, _PLAN_IMPORTANCE, Kind.PLAN.value, evidence, None))
+        return _memory(self._held[-1])
+
+    def _topics(self, seen: Sequence[tuple[int, str]]) -> list[tuple[str, list[int]]]:
+        """Up to three words that at least three memories share, but not most: (word, ids), names before other words.
+
+        Of words that always come together only the first is taken.
+        """
+        holders: dict[str, list[int]] = {}
+        names: set[str] = set()
+        for number, text in seen:
+            for term in self._lexicon.terms(text):
+                holders.setdefault(term, []).append(number)
+            for name in _NAME.findall(text):
+                names |= self._lexicon.terms(name)
+        recurring = [pair for pair in holders.items() if 3 <= len(pair[1]) <= max(4, len(seen) // 2) and not pair[0].isdigit()]
+        recurring.sort(key=lambda pair: (pair[0] not in names, -len(pair[1]), pair[0]))
+        topics: list[tuple[str, list[int]]] = []
+        for pair in recurring:
+            if len(topics) < 3 and all(pair[1] != other[1] for other in topics):
+                topics.append(pair)
+        return topics
+
+
+def reflection_prompt(stream: MemoryStream, *, limit: int = 30) -> str:
+    """What to ask a model that reflects instead of the template: up to `limit` memories since the last reflection, with ids."""
+    lines = [f"[{memory.id}] {memory.text}" for memory in stream.unread(limit)]
+    return "\n".join(
+        [
+            "Your recent memories:",
+            *(lines or ["(none)"]),
+            f"Write up to {MAX_INSIGHTS} insights that follow from them, one a line, each with the ids of its evidence in square "
+            "brackets, like: Fintech leads close faster after an analytics demo [12, 15]",
+            "Then one line that begins with Plan: and says what you will do differently.",
+        ]
+    )
+
+
+_Tally = dict[tuple[str, str], tuple[Outcome, list[int]]]
+
+
+def _tally(outcomes: Iterable[tuple[int, Outcome]]) -> _Tally:
+    """Outcomes summed by what was done to what, with the ids they came from."""
+    tally: _Tally = {}
+    for number, new in outcomes:
+        key = (new.action_type, new.target_class)
+        old, numbers = tally.get(key, (Outcome(*key, 0, 0, 0.0), []))
+        tally[key] = (Outcome(*key, old.tries + new.tries, old.wins + new.wins, old.gain + new.gain), [*numbers, number])
+    return tally
+
+
+def _extremes(own: _Tally) -> tuple[Outcome | None, Outcome | None]:
+    """What went best (with a success) and what went worst (with a failure); sorts tried at least twice come first."""
+    outcomes = [outcome for outcome, _ in own.values()]
+    ranked = sorted(outcomes, key=lambda o: (o.gain / o.tries, o.action_type, o.target_class))
+    repeated = [o for o in ranked if o.tries >= 2] or ranked
+    best = next((o for o in reversed(repeated) if o.wins), None)
+    worst = next((o for o in repeated if o.wins < o.tries and o != best), None)
+    return best, worst
+
+
+def _said(outcome: Outcome) -> str:
+    return f"{outcome.action_type} on {outcome.target_class}" if outcome.target_class else outcome.action_type
+
+
+def _outcome_insights(own: _Tally) -> list[tuple[str, tuple[int, ...], Outcome]]:
+    found = []
+    for outcome, advice in zip(_extremes(own), ("it pays", "something else may be better"), strict=True):
+        if outcome is not None:
+            times = f"{outcome.wins} of {outcome.tries} times, {outcome.gain / outcome.tries:+.1f} each"
+            evidence = tuple(own[outcome.action_type, outcome.target_class][1])
+            found.append((f"{_said(outcome)} worked {times}: {advice}.", evidence, outcome))
+    return found
+
+
+def _meta_insights(over: _Tally) -> list[tuple[str, tuple[int, ...]]]:
+    """At most two sentences on what several reflections said of the same thing."""
+    found = []
+    for outcome, numbers in sorted(over.values(), key=lambda pair: (-pair[0].tries, pair[0]))[:2]:
+        rate = outcome.wins / outcome.tries
+        verdict = "rely on it" if rate >= 2 / 3 else "stop it" if rate <= 1 / 3 else "it depends on the case"
+        text = f"Over {len(numbers)} reviews {_said(outcome)} worked {outcome.wins} of {outcome.tries} times: {verdict}."
+        found.append((text, tuple(numbers)))
+    return found
+
+
+def _plan_text(own: _Tally, topics: Sequence[str]) -> str:
+    best, worst = _extremes(own)
+    parts = [f"more {_said(best)}"] if best is not None else []
+    parts += [f"less {_said(worst)}"] if worst is not None else []
+    parts += [f"keep an eye on {', '.join(topics)}"] if topics else []
+    return "; ".join(parts) or "go on as before"
