@@ -88,7 +88,7 @@ def advance(run: Run) -> None:
 def resume(root: Path, until: int) -> None:
     path = root / "r"
     with Run.open(path) if path.is_dir() else Run.create(root, config=CONFIG, name="r") as run:
-        while (run.last_iteration() if run.last_iteration() is not None else -1) < until:
+        while until not in run.iterations():
             advance(run)
 
 
@@ -96,6 +96,9 @@ def check(root: Path, reference: Run) -> int:
     """What a killed writer left must be a whole prefix of the reference; returns its number of iterations."""
     path = root / "r"
     if not path.is_dir():
+        Run.create(root, config={}, name="r").close()  # what a creator left behind is removed by the next of that name
+        assert [p.name for p in root.iterdir()] == ["r"], "leftover runs"
+        shutil.rmtree(path)
         return 0
     with Run.open(path) as run:
         last = run.last_iteration()

@@ -214,7 +214,7 @@ def test_token_ids_must_be_token_ids(runs_dir, ids):
 def test_metrics_keep_nan_and_mark_clocks(runs_dir):
     with Run.create(runs_dir, config={}, name="r") as run:
         with run.iteration(3) as it:
-            it.metrics("train/sales", {"loss": float("nan"), "kl": np.float32(0.5), "alive": 3, "up": float("inf")})
+            it.metrics("train/sales", {"loss": float("nan"), "kl": float(np.float32(0.5)), "alive": 3, "up": float("inf")})
             it.metrics("time", {"update_s": 1.5, "tokens_per_second": 9.0, "peak_rss": 1.0, "latency": 2.0}, clocks=["latency"])
             it.metrics("auto", {"update_s": 1.5, "tokens_per_s": 9.0, "rss_mb": 1.0, "seats": 2.0, "reward/wall": 1.0})
         values = {metric.name: metric.value for metric in run.read_metrics("train/sales")}
@@ -265,10 +265,11 @@ def test_episodes_events_and_blobs(runs_dir):
 
 def test_adapters_are_checked_and_follow_the_folder(runs_dir):
     with Run.create(runs_dir, config={}, name="r") as run:
-        for n in range(2):
+        saved = [save_adapter(run, n, bytes([n]) * 10) for n in range(2)]
+        for n, adapter in enumerate(saved):
             with run.iteration(n) as it:
-                adapter = save_adapter(run, n, bytes([n]) * 10)
                 it.adapter(adapter)
+        adapter = saved[-1]
         assert run.latest_adapter("sales") == adapter
         assert run.latest_adapter("dev") is None
         assert [a.name for a in run.adapters()] == ["sales@0000", "sales@0001"]

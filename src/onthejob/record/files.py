@@ -59,6 +59,14 @@ def published(final: Path) -> Iterator[Path]:
         raise
 
 
+def remove_abandoned(final: Path) -> None:
+    """Remove temporary folders of `final` whose writers are no longer running."""
+    for folder in final.parent.glob(f"{TEMPORARY}{final.name}-*"):
+        pid = folder.name.removeprefix(f"{TEMPORARY}{final.name}-")
+        if pid.isdigit() and not _is_running(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_folder(path: Path) -> None:
     """Remove a folder so that no half of it is ever seen under its name."""
     doomed = path if path.name.startswith(TEMPORARY) else path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-old")
@@ -142,8 +150,10 @@ def _owner(path: Path) -> tuple[int | None, str | None]:
 def _is_alive(owner: tuple[int | None, str | None]) -> bool:
     """False only when it is certain: a process of this host that is gone."""
     pid, host = owner
-    if pid is None or host != socket.gethostname():
-        return True
+    return pid is None or host != socket.gethostname() or _is_running(pid)
+
+
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

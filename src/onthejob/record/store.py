@@ -28,7 +28,7 @@ from onthejob.record import checkpoints, reading
 from onthejob.record.codec import dump_json, load_json, unpack_bytes
 from onthejob.record.database import FILE, Database, explained
 from onthejob.record.digest import digest
-from onthejob.record.files import TEMPORARY, WriterLock, fsync, remove_folder
+from onthejob.record.files import TEMPORARY, WriterLock, fsync, remove_abandoned, remove_folder
 from onthejob.record.iteration import Iteration
 from onthejob.record.reading import Episode, Event, Live, Metric
 from onthejob.types import Adapter, Group
@@ -377,6 +377,7 @@ class Run:
 
 def _create(path: Path, meta: dict[str, str]) -> bool:
     """Publish an empty run at `path` or leave nothing; False when the name is taken."""
+    remove_abandoned(path)
     if path.exists():
         return False
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
