@@ -1,0 +1,36 @@
+"""Plays scripted players against the simulator directly: the fast path of gates, calibration and branch continuations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onthejob.envs.office.luck import Sub, draw, mix
+from onthejob.envs.office.policies import Player
+from onthejob.envs.office.simulator import Simulator, actor_of
+from onthejob.envs.office.state import State
+from onthejob.envs.office.views import view
+
+
+def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: int, mute: bool = False) -> dict[str, float]:
+    """Advance `s` in place by at most `turns` turns with scripted players; returns role -> sum of rewards.
+
+    Args:
+        seats: a player per trained role; the customer is the simulator's own.
+        mute: drop all messages (what a team loses when it does not talk).
+    """
+    total: dict[str, float] = {}
+    key = mix(s.seed, Sub.POLICY, s.world)
+    for _ in range(turns):
+        if s.done:
+            break
+        role = actor_of(s.turn)
+        if role == "customer":
+            action = simulator.customer_action(s)
+        else:
+            action = seats[role](view(s, role), lambda role=role: simulator.legal(s, role), draw(key, Sub.POLICY, 0, s.turn))
+            if mute and action is not None and action.message_to:
+                action = type(action)(action.action_type, action.target, action.parameters)
+        log = simulator.step(s, action)
+        for name, reward in log.rewards().items():
+            total[name] = total.get(name, 0.0) + reward
+    return total

@@ -1,0 +1,196 @@
+"""What happens to the company: eight random kinds (one roll a day) and the scenarios' scheduled kinds.
+
+An event is a function on the state, registered under the name it is shown by. Everybody sees it for the next 24 hours of turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from onthejob.envs.office.luck import Sub, draw
+from onthejob.envs.office.state import TURNS_PER_DAY, State
+
+Effect = Callable[[State], None]
+
+
+def _everyone_satisfied(state: State, delta: float) -> None:
+    for account in state.customers():
+        account.sat = min(1.0, max(0.0, account.sat + delta))
+    state.base_sat = min(1.0, max(0.0, state.base_sat + delta))
+
+
+def _morale(state: State, delta: float) -> None:
+    state.morale = min(1.0, max(0.0, state.morale + delta))
+
+
+def _adstock(state: State, visits: float) -> None:
+    total = sum(state.segment_base)
+    for index, base in enumerate(state.segment_base):
+        state.adstock[index] += visits * base / total
+
+
+def competitor_launch(state: State) -> None:
+    state.competitor = min(1.0, state.competitor + 0.2)
+
+
+def viral_moment(state: State) -> None:
+    _adstock(state, 900.0)
+    state.brand = min(100.0, state.brand + 4)
+
+
+def pr_crisis(state: State) -> None:
+    _everyone_satisfied(state, -0.1)
+    _morale(state, -0.1)
+    state.brand = max(0.0, state.brand - 5)
+    _adstock(state, -0.25 * sum(state.segment_base))
+
+
+def algorithm_change(state: State) -> None:
+    state.content_stock *= 0.5
+    state.brand = max(0.0, state.brand - 2)
+
+
+def budget_cut(state: State) -> None:
+    cut = min(state.board_pool, 200_000)
+    state.board_pool -= cut
+
+
+def big_customer_inquiry(state: State) -> None:
+    """A large company will call: the next arrival is of size L and of high quality."""
+    state.inquiry += 1
+
+
+def feature_request_wave(state: State) -> None:
+    for account in state.customers():
+        if state.fit(account.pain) < 1:
+            account.sat = max(0.0, account.sat - 0.08)
+
+
+def customer_success_story(state: State) -> None:
+    if any(a.stage == 5 and a.sat > 0.5 for a in state.accounts):
+        state.brand = min(100.0, state.brand + 4)
+        _morale(state, 0.05)
+        _adstock(state, 250.0)
+
+
+def funding_news(state: State) -> None:
+    """The rival has raised money: more pressure, less attention for us."""
+    state.competitor = min(1.0, state.competitor + 0.15)
+    _adstock(state, -0.15 * sum(state.segment_base))
+
+
+def feature_parity(state: State) -> None:
+    """The rival copies what we have: customers look around."""
+    state.competitor = min(1.0, state.competitor + 0.15)
+    _everyone_satisfied(state, -0.05)
+
+
+def poaching(state: State) -> None:
+    """The rival calls our people: morale falls, and velocity with it when morale is low."""
+    _morale(state, -0.15)
+    if state.morale < 0.5:
+        state.velocity = max(0.4, state.velocity - 0.25)
+
+
+def board_meeting(state: State) -> None:
+    """The board sets the goal and releases a first sum."""
+    state.board_pool += 400_000
+
+
+def board_checkin(state: State) -> None:
+    """Progress is rewarded with money, its absence with pressure."""
+    if state.mrr() >= 1.5 * max(state.start_mrr, 1):
+        state.board_pool += 600_000
+        _morale(state, 0.05)
+    else:
+        _morale(state, -0.1)
+
+
+def final_stretch(state: State) -> None:
+    if state.mrr() < 2 * max(state.start_mrr, 1):
+        _morale(state, -0.05)
+    state.board_pool += 200_000
+
+
+def churn_warning(state: State) -> None:
+    _everyone_satisfied(state, -0.03)
+
+
+def churn_escalation(state: State) -> None:
+    state.hazard *= 1.2
+    _everyone_satisfied(state, -0.03)
+
+
+def churn_begins(state: State) -> None:
+    state.hazard *= 1.25
+
+
+def churn_recovery(state: State) -> None:
+    state.hazard /= 1.5
+    _morale(state, 0.05)
+
+
+def viral_tweet(state: State) -> None:
+    _adstock(state, 2500.0)
+    state.brand = min(100.0, state.brand + 6)
+
+
+def lead_flood(state: State) -> None:
+    _adstock(state, 2500.0)
+
+
+def infra_strain(state: State) -> None:
+    state.load = min(1.0, state.load + 0.3)
+    state.bug_critical += 1
+
+
+def support_overload(state: State) -> None:
+    state.bug_major += 2
+    _everyone_satisfied(state, -0.06 * (1.0 - state.docs_level))
+
+
+RANDOM_EVENTS: MappingProxyType[str, Effect] = MappingProxyType({
+    "competitor_launch": competitor_launch,
+    "viral_moment": viral_moment,
+    "pr_crisis": pr_crisis,
+    "algorithm_change": algorithm_change,
+    "budget_cut": budget_cut,
+    "big_customer_inquiry": big_customer_inquiry,
+    "feature_request_wave": feature_request_wave,
+    "customer_success_story": customer_success_story,
+})
+SCHEDULED_EVENTS: MappingProxyType[str, Effect] = MappingProxyType({
+    "funding_news": funding_news,
+    "feature_parity": feature_parity,
+    "poaching": poaching,
+    "pr_crisis": pr_crisis,
+    "board_meeting": board_meeting,
+    "board_checkin": board_checkin,
+    "final_stretch": final_stretch,
+    "churn_warning": churn_warning,
+    "churn_escalation": churn_escalation,
+    "churn_begins": churn_begins,
+    "churn_recovery": churn_recovery,
+    "viral_tweet": viral_tweet,
+    "lead_flood": lead_flood,
+    "infra_strain": infra_strain,
+    "support_overload": support_overload,
+})
+EVENTS: MappingProxyType[str, Effect] = MappingProxyType({**RANDOM_EVENTS, **SCHEDULED_EVENTS})
+
+
+def tick(state: State, key: int, rate: float) -> list[str]:
+    """Fire what is due on the morning of `state.day`: scheduled kinds and at most one random kind; returns their names."""
+    fired: list[str] = []
+    today = state.day + 1
+    while state.schedule and state.schedule[0][0] <= today:
+        fired.append(state.schedule.pop(0)[1])
+    if draw(key, Sub.EVENT, 0, state.day) < rate:
+        names = tuple(RANDOM_EVENTS)
+        fired.append(names[int(draw(key, Sub.EVENT_KIND, 0, state.day) * len(names))])
+    for name in fired:
+        EVENTS[name](state)
+        state.events.append([state.turn, name])
+    state.events = [event for event in state.events if event[0] > state.turn - TURNS_PER_DAY]
+    return fired

@@ -1,0 +1,67 @@
+"""What each action does: one function per (role, action type), with the targets it may have in a state.
+
+`run` changes the state and returns whether it achieved anything (False: tried in vain; None: refused for lack of money). `targets`
+lists the legal targets; an action without a target has the single target "". A test pins that every action of `ROLES` has exactly one
+handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.state import State
+
+GROWTH, PRODUCT, RETENTION, NEUTRAL = 0, 1, 2, -1
+
+
+class Now(NamedTuple):
+    """What a handler needs besides state and action."""
+
+    key: int
+    """Luck of the current world."""
+    log: TurnLog
+    e: float
+    """Efficacy of the acting role for this action's focus tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One action's implementation."""
+
+    targets: Callable[[State], list[str]]
+    run: Callable[[State, Action, Now], bool | None]
+    tag: int
+    """Which focus the action serves: GROWTH, PRODUCT, RETENTION or NEUTRAL."""
+
+
+def untargeted(_: State) -> list[str]:
+    """For actions without a target."""
+    return [""]
+
+
+def heard(s: State, role: str, verb: str, *, within: int = 28) -> list[tuple[str, str]]:
+    """(sender, argument) of recent messages to `role` that begin with `verb`, newest first."""
+    found = []
+    for turn, sender, text in reversed(s.inbox.get(role, ())):
+        if s.turn - turn <= within:
+            first, _, rest = text.partition(" ")
+            if first == verb:
+                found.append((sender, rest))
+    return found
+
+
+def all_handlers() -> dict[tuple[str, str], Handler]:
+    """(role, action type) -> handler, for all 43 actions."""
+    from onthejob.envs.office.handlers import ceo, content, customer, dev, hr, marketing, sales
+
+    return {
+        (role, name): handler
+        for role, module in (
+            ("ceo", ceo), ("dev", dev), ("marketing", marketing), ("sales", sales), ("content", content), ("hr", hr), ("customer", customer),
+        )
+        for name, handler in module.HANDLERS.items()
+    }  # fmt: skip

@@ -1,0 +1,109 @@
+"""Customer (Oracle): part of the world. Its actions reveal how the product is; they never change satisfaction by themselves."""
+
+from __future__ import annotations
+
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.handlers import NEUTRAL, Handler, Now, untargeted
+from onthejob.envs.office.luck import Sub, draw
+from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, Stage, State
+
+REFERRAL_COOLDOWN = 5
+EXPANSION = 0.2
+"""Share by which an expansion raises a customer's price."""
+
+
+def evaluate_product(s: State, a: Action, now: Now) -> bool:
+    """Say how the product is: the score goes to the shared board."""
+    s.shared.append([s.turn, "customer", f"satisfaction {s.satisfaction():.1f}"])
+    return False
+
+
+def request_feature(s: State, a: Action, now: Now) -> bool:
+    """Ask Dev for what the unhappiest customer misses."""
+    missing = [c for c in s.customers() if s.fit(c.pain) < 1]
+    if not missing:
+        return False
+    unhappy = min(missing, key=lambda c: (c.sat, c.id))
+    deliver(s, "customer", "dev", f"need {PAINS[unhappy.pain]}")
+    return True
+
+
+def give_feedback(s: State, a: Action, now: Now) -> bool:
+    """Tell Sales which customer is unhappiest."""
+    customers = s.customers()
+    if not customers:
+        return False
+    unhappy = min(customers, key=lambda c: (c.sat, c.id))
+    deliver(s, "customer", "sales", f"unhappy {unhappy.name}")
+    return True
+
+
+def refer_lead(s: State, a: Action, now: Now) -> bool:
+    """A happy customer brings a lead, at most every five days."""
+    from onthejob.envs.office.market import _arrive
+
+    happy = [c for c in s.customers() if c.sat > 0.7]
+    if not happy or s.day - s.referral_day < REFERRAL_COOLDOWN:
+        return False
+    s.referral_day = s.day
+    _arrive(s, now.key, 13, referred=True)
+    now.log.stage("lead")
+    return True
+
+
+def escalate_issue(s: State, a: Action, now: Now) -> bool:
+    """Make bugs that hurt public."""
+    if s.bug_critical == 0:
+        return False
+    s.shared.append([s.turn, "customer", f"{s.bug_critical} critical bugs hurt"])
+    return True
+
+
+def renew_contract(s: State, a: Action, now: Now) -> bool:
+    """A very happy customer takes more."""
+    for c in s.customers():
+        if c.sat > 0.72 and c.expanded < 2 and s.turn - c.won_day * TURNS_PER_DAY > 5 * TURNS_PER_DAY:
+            if draw(now.key, Sub.EXPANSION, c.id, c.expanded) < 2.0 * (c.sat - 0.6):
+                extra = int(c.price * EXPANSION)
+                c.price += extra
+                s.expansion += extra
+                c.expanded += 1
+                return True
+            c.expanded += 1
+    return False
+
+
+def deliver(s: State, sender: str, to: str, text: str) -> None:
+    """Put a message into a role's inbox (last three; the CEO reads copies and keeps six)."""
+    box = s.inbox.setdefault(to, [])
+    box.append([s.turn, sender, text])
+    del box[: -(6 if to == "ceo" else 3)]
+
+
+def decide(s: State, key: int) -> str:
+    """The scripted customer: what it does on its turn, keyed by luck."""
+    u = draw(key, Sub.CUSTOMER, 0, s.turn)
+    if s.bug_critical > 0 and u < 0.3:
+        return "ESCALATE_ISSUE"
+    if s.customers():
+        if u < 0.5:
+            return "REQUEST_FEATURE"
+        if u < 0.65:
+            return "GIVE_FEEDBACK"
+        if u < 0.8:
+            return "RENEW_CONTRACT"
+        if u < 0.9:
+            return "REFER_LEAD"
+    return "EVALUATE_PRODUCT"
+
+
+__all__ = ["HANDLERS", "Stage", "decide", "deliver"]
+
+HANDLERS = {
+    "EVALUATE_PRODUCT": Handler(untargeted, evaluate_product, NEUTRAL),
+    "REQUEST_FEATURE": Handler(untargeted, request_feature, NEUTRAL),
+    "GIVE_FEEDBACK": Handler(untargeted, give_feedback, NEUTRAL),
+    "REFER_LEAD": Handler(untargeted, refer_lead, NEUTRAL),
+    "ESCALATE_ISSUE": Handler(untargeted, escalate_issue, NEUTRAL),
+    "RENEW_CONTRACT": Handler(untargeted, renew_contract, NEUTRAL),
+}

@@ -1,0 +1,70 @@
+"""HR: speed, blockers, morale, alignment."""
+
+from __future__ import annotations
+
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.handlers import NEUTRAL, PRODUCT, RETENTION, Handler, Now, untargeted
+from onthejob.envs.office.market import CONTRACTOR_DAYS, spend
+from onthejob.envs.office.state import State
+
+CONTRACTOR = 1_000
+"""Dollars."""
+MAX_VELOCITY = 2.0
+
+
+def plan_sprint(s: State, a: Action, now: Now) -> bool:
+    """Plan the sprint: velocity rises, the more the lower it is; planning twice a day adds little."""
+    again = s.daily.get("hr PLAN_SPRINT ", 0) > 0
+    gain = (0.03 if again else 0.2) * (1.0 - s.velocity / MAX_VELOCITY) * now.e
+    s.velocity = min(MAX_VELOCITY, s.velocity + gain)
+    return not again
+
+
+def track_okrs(s: State, a: Action, now: Now) -> bool:
+    """Keep the live OKRs in everybody's mind: their effect is full for three days."""
+    fresh = s.focus_left > 0 and s.day - s.tracked > 1
+    s.tracked = s.day
+    return fresh
+
+
+def resolve_blocker(s: State, a: Action, now: Now) -> bool:
+    """Clear what blocks a role."""
+    del s.blockers[a.target]
+    now.log.action("hr", 1.5)
+    return True
+
+
+def hire_contractor(s: State, a: Action, now: Now) -> bool | None:
+    """A contractor for Dev or Content for seven days, 1,000 dollars."""
+    if not spend(s, "hr", CONTRACTOR):
+        return None
+    s.contractor_days[a.target] = CONTRACTOR_DAYS
+    return True
+
+
+def performance_review(s: State, a: Action, now: Now) -> bool:
+    """Talk with people: morale rises, the more the lower it is."""
+    gain = 0.13 * (1.0 - s.morale) * now.e
+    s.morale = min(1.0, s.morale + gain)
+    return gain > 0.02
+
+
+def team_sync(s: State, a: Action, now: Now) -> bool:
+    """Let everybody know what everybody does: alignment rises, the more the lower it is."""
+    gain = 0.3 * (1.0 - s.alignment) * now.e
+    s.alignment = min(1.0, s.alignment + gain)
+    return gain > 0.05
+
+
+def _hirable(s: State) -> list[str]:
+    return [role for role in ("dev", "content") if role not in s.contractor_days] if s.envelopes["hr"] >= CONTRACTOR * 100 else []
+
+
+HANDLERS = {
+    "PLAN_SPRINT": Handler(untargeted, plan_sprint, PRODUCT),
+    "TRACK_OKRS": Handler(untargeted, track_okrs, NEUTRAL),
+    "RESOLVE_BLOCKER": Handler(lambda s: list(s.blockers), resolve_blocker, NEUTRAL),
+    "HIRE_CONTRACTOR": Handler(_hirable, hire_contractor, PRODUCT),
+    "PERFORMANCE_REVIEW": Handler(untargeted, performance_review, RETENTION),
+    "TEAM_SYNC": Handler(untargeted, team_sync, NEUTRAL),
+}

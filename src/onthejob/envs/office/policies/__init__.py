@@ -1,0 +1,48 @@
+"""Scripted players of the office. A player maps a role's view to an action: it knows what the role's prompt shows and no more.
+
+`decide(view, legal, luck)` gets the view, a function that lists the legal actions (called only by players that need it), and a
+uniform number keyed by seed and turn. None means doing nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.simulator import IDLE
+
+View = Mapping[str, Any]
+Legal = Callable[[], list[Action]]
+Player = Callable[[View, Legal, float], Action | None]
+
+
+def random_legal(view: View, legal: Legal, luck: float) -> Action | None:
+    """An action type at random among the legal ones, then one of its targets at random."""
+    actions = legal()
+    types = list(dict.fromkeys(action.action_type for action in actions))
+    if not types:
+        return None
+    scaled = luck * len(types)
+    chosen = [action for action in actions if action.action_type == types[int(scaled)]]
+    return chosen[int((scaled % 1.0) * len(chosen))]
+
+
+def do_nothing(view: View, legal: Legal, luck: float) -> Action | None:
+    """Never acts."""
+    return IDLE
+
+
+def players() -> dict[str, Player]:
+    """All shipped players by name."""
+    from onthejob.envs.office.policies import exploiters
+    from onthejob.envs.office.policies.expert import expert
+    from onthejob.envs.office.policies.heuristic import heuristic
+
+    return {
+        "random": random_legal,
+        "do-nothing": do_nothing,
+        "heuristic": heuristic,
+        "expert": expert,
+        **exploiters.EXPLOITERS,
+    }

@@ -1,0 +1,89 @@
+"""The heuristic: what a decent but unobservant team would do. It continues branches in all seats, so it also reads and sends the few
+messages of the fixed vocabulary (`need PAIN`, `approve NAME`); otherwise a message could never be worth anything in a branch."""
+
+from __future__ import annotations
+
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.policies import Legal, View
+from onthejob.envs.office.state import CATALOGUE, PAINS
+
+PAIN_OF = {spec.name: PAINS[spec.pain] for spec in CATALOGUE}
+NEXT_STEP = {"lead": "QUALIFY_LEAD", "qualified": "RUN_DEMO", "demo": "SEND_PROPOSAL", "proposal": "CLOSE_DEAL", "negotiation": "CLOSE_DEAL"}
+
+
+def needs(view: View) -> list[str]:
+    """Pains that messages in the inbox ask for, newest first."""
+    return [line.rpartition(" ")[2] for line in reversed(view["inbox"]) if ": need " in line]
+
+
+def heuristic(view: View, legal: Legal, luck: float) -> Action | None:
+    """One rule list per role."""
+    return _RULES[view["role"]](view)
+
+
+def _ceo(v: View) -> Action:
+    if v["approve"]:
+        return Action("APPROVE_INITIATIVE", v["approve"][0])
+    if v["focus"] == "none":
+        return Action("SET_OKRS", "growth")
+    if v["funded"]:
+        return Action("ALLOCATE_BUDGET", "hr" if v["envelopes"]["hr"] < 10 and v["day"] % 3 == 0 else "marketing")
+    return Action("SEND_DIRECTIVE", "sales") if not v["directed"] else Action("REVIEW_STRATEGY")
+
+
+def _dev(v: View) -> Action:
+    if v["ready"]:
+        return Action("SHIP_RELEASE", v["ready"][0])
+    if v["bugs"]["critical"]:
+        return Action("FIX_BUG", "critical")
+    wanted = [name for pain in needs(v) for name in v["build"] if PAIN_OF[name] == pain]
+    todo = v["started"] or wanted or list(v["build"])
+    if todo and v["bugs"]["major"] < 4:
+        return Action("BUILD_FEATURE", todo[0])
+    return Action("FIX_BUG", "major") if v["bugs"]["major"] else Action("REFACTOR")
+
+
+def _marketing(v: View) -> Action:
+    rested = [pain for pain in PAINS if pain not in v["tired"]]
+    if v["envelope"] >= 5 and rested and v["day"] % 2:
+        return Action("LAUNCH_CAMPAIGN", rested[v["day"] % len(rested)])
+    return Action("OPTIMIZE_FUNNEL")
+
+
+def _sales(v: View) -> Action:
+    for lead in v["leads"]:
+        step = NEXT_STEP[lead["stage"]]
+        if step == "CLOSE_DEAL" and lead["size"] == "L" and not lead["approved"]:
+            if lead["idle"] < 1 and lead["stage"] == "proposal":
+                continue
+            return Action(step, lead["name"])
+        if step == "SEND_PROPOSAL":
+            if lead["size"] == "L":
+                return Action(step, lead["name"], message_to="ceo", message=f"approve {lead['name']}")
+            return Action(step, lead["name"])
+        if step == "RUN_DEMO":
+            return Action(step, lead["name"], message_to="dev", message=f"need {lead['pain']}")
+        return Action(step, lead["name"])
+    if v["customers"]:
+        return Action("COLLECT_FEEDBACK", v["customers"][0]["name"])
+    return Action("UPDATE_PIPELINE")
+
+
+def _content(v: View) -> Action:
+    if v["drafts"]:
+        draft = v["drafts"][0]
+        return Action({"blog": "WRITE_BLOG", "case_study": "WRITE_CASE_STUDY", "email": "WRITE_EMAIL_SEQUENCE", "docs": "WRITE_DOCS"}[draft["kind"]], draft["topic"])
+    wanted = needs(v)
+    topic = wanted[0] if wanted else PAINS[v["day"] % len(PAINS)]
+    return Action("WRITE_BLOG", topic)
+
+
+def _hr(v: View) -> Action:
+    if v["blockers"]:
+        return Action("RESOLVE_BLOCKER", v["blockers"][0])
+    if not v["planned"]:
+        return Action("PLAN_SPRINT")
+    return Action("PERFORMANCE_REVIEW") if v["morale"] < 50 else Action("TEAM_SYNC")
+
+
+_RULES = {"ceo": _ceo, "dev": _dev, "marketing": _marketing, "sales": _sales, "content": _content, "hr": _hr}

@@ -1,0 +1,186 @@
+"""From a role's view to chat messages.
+
+Two profiles: `compact` for small models (about 250 tokens, the action JSON without reasoning, at most 32 tokens) and `full` (adds
+team status, the shared board, memories, reflections and plan, and asks for reasoning). The system message is constant per role and
+profile, so that a sampler can cache it. Everything is rendered from the view, never from the state.
+
+Priorities: P0 header and KPIs (pinned), P1 what can be acted on (pinned), P2 inbox, P3 events, P4 team status, P5 shared board,
+P6 memories, P7 reflections and plan, P8 call to action (pinned: it is dropped last of all, not first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from onthejob.envs.office.roles import ROLES, Role
+from onthejob.envs.office.sections import Count, Section, prune
+from onthejob.envs.office.state import KINDS, PAINS, SEGMENTS
+from onthejob.types import Message
+
+View = Mapping[str, Any]
+PROFILES = ("compact", "full")
+
+_TARGETS: MappingProxyType[str, str] = MappingProxyType({
+    "ceo": "SET_OKRS growth|product|retention; ALLOCATE_BUDGET marketing|hr|dev; REVIEW_STRATEGY; PIVOT " + "|".join(SEGMENTS)
+    + "; SEND_DIRECTIVE dev|marketing|sales|content|hr; APPROVE_INITIATIVE name",
+    "dev": "BUILD_FEATURE name; FIX_BUG critical|major|minor; SHIP_RELEASE name; REFACTOR; WRITE_DOCS; REVIEW_PR name",
+    "marketing": "LAUNCH_CAMPAIGN pain (500); RUN_AD segment (300); RESEARCH_MARKET segment; ANALYZE_COMPETITOR; OPTIMIZE_FUNNEL; A_B_TEST (200)",
+    "sales": "QUALIFY_LEAD, RUN_DEMO, SEND_PROPOSAL, CLOSE_DEAL, FOLLOW_UP name; COLLECT_FEEDBACK customer; UPDATE_PIPELINE",
+    "content": "WRITE_BLOG, WRITE_SOCIAL_POST, WRITE_CASE_STUDY, WRITE_EMAIL_SEQUENCE, WRITE_DOCS pain; REVISE_CONTENT id",
+    "hr": "PLAN_SPRINT; TRACK_OKRS; RESOLVE_BLOCKER role; HIRE_CONTRACTOR dev|content (1000); PERFORMANCE_REVIEW; TEAM_SYNC",
+    "customer": "EVALUATE_PRODUCT; REQUEST_FEATURE; GIVE_FEEDBACK; REFER_LEAD; ESCALATE_ISSUE; RENEW_CONTRACT",
+})  # fmt: skip
+_EXAMPLES: MappingProxyType[str, str] = MappingProxyType({
+    "ceo": '{"action_type":"SET_OKRS","target":"growth"}',
+    "dev": '{"action_type":"FIX_BUG","target":"critical"}',
+    "marketing": '{"action_type":"LAUNCH_CAMPAIGN","target":"sync"}',
+    "sales": '{"action_type":"RUN_DEMO","target":"Acme","message":"dev: need sync"}',
+    "content": '{"action_type":"WRITE_BLOG","target":"sync"}',
+    "hr": '{"action_type":"TEAM_SYNC","target":""}',
+    "customer": '{"action_type":"GIVE_FEEDBACK","target":""}',
+})
+
+
+def system_text(role: str, profile: str) -> str:
+    """The constant part: who you are, what you may do, how to answer."""
+    spec = ROLES[Role(role)]
+    text = f"You are {spec.person}, {role} of a startup: {spec.duty}.\nActions: {_TARGETS[role]}.\nReply with JSON only: {_EXAMPLES[role]}"
+    if profile == "compact":
+        return text
+    return (
+        f"{text}\nThe goal of all seven roles is the company's value: cash plus twelve months of retained contracts. Pains: "
+        f"{', '.join(PAINS)}. Each customer has one pain; a shipped feature or content that serves it helps to win and keep the customer. "
+        'Sales may offer tiers with "parameters":{"tier":"monthly"|"six_month"|"annual"}; large deals need the CEO\'s approval. Add '
+        '"reasoning" (one sentence) before "message". "message" is optional, at most 240 characters, addressed as "role: text"; '
+        '"need PAIN" and "approve NAME" are understood by everyone.'
+    )
+
+
+def sections(view: View, extra: Mapping[str, Sequence[str]] | None = None) -> list[Section]:
+    """The user message as sections in render order.
+
+    Args:
+        view: from `views.view`.
+        extra: for the full profile: `team`, `board`, `memories`, `insights` as lines.
+    """
+    extra = extra or {}
+    head = f"Day {view['day']}/{view['days']} {view['phase']}. Focus {view['focus']}."
+    if view["blocked"]:
+        head += " You are blocked."
+    if view["directive"]:
+        head += " CEO directive: your work counts more."
+    kpis, acts = _RENDER[view["role"]](view)
+    blocks = [Section("header", 0, head, pinned=True), Section("kpis", 0, kpis, pinned=True)]
+    blocks.append(Section("shipped", 1, "Shipped: " + (" ".join(view["shipped"]) or "none"), pinned=True))
+    if acts:
+        blocks.append(Section("work", 1, "\n".join(acts), pinned=True))
+    if view["inbox"]:
+        blocks.append(Section("inbox", 2, "\n".join(line[:60] for line in view["inbox"]), keep_lines=1))
+    if view["events"]:
+        blocks.append(Section("events", 3, "Events: " + " ".join(view["events"])))
+    for key, title, priority in (("team", "Team", 4), ("board", "Board", 5), ("memories", "Memories", 6), ("insights", "Insights", 7)):
+        if extra.get(key):
+            blocks.append(Section(key, priority, f"{title}:\n" + "\n".join(extra[key]), keep_lines=2))
+    blocks.append(Section("call", 8, "JSON:", pinned=True))
+    return blocks
+
+
+def messages(
+    view: View, *, profile: str = "compact", extra: Mapping[str, Sequence[str]] | None = None, budget: int | None = None, count: Count | None = None
+) -> tuple[Message, ...]:
+    """(system, user). With `budget` (tokens of the user message) and `count` (the policy's tokenizer) lower priorities are dropped."""
+    blocks = sections(view, extra if profile == "full" else None)
+    text = prune(blocks, budget, count).text if budget is not None and count is not None else "\n".join(b.text for b in blocks if b.text)
+    return (Message("system", system_text(view["role"], profile)), Message("user", text))
+
+
+def _names(title: str, items: Sequence[str]) -> list[str]:
+    return [f"{title}: {' '.join(items)}"] if items else []
+
+
+def _ceo(v: View) -> tuple[str, list[str]]:
+    money = " ".join(f"{name} {100 * hundreds}" for name, hundreds in v["envelopes"].items())
+    kpis = (
+        f"Cash {v['cash']}k MRR {v['mrr'] / 10:.1f}k customers {v['customers']} leads {v['leads']} pipeline {v['pipeline'] / 10:.1f}k traffic {v['traffic']:.0f}\n"
+        f"Stability {v['stability']} satisfaction {v['satisfaction']} alignment {v['aligned']}. OKR days left {v['okr_left']} reached {v['okr']}%"
+    )
+    acts = [f"Released {v['pool']}k{'' if v['funded'] else ' (too little)'}. Envelopes: {money}", f"Directive: {v['directed'] or 'none'}"]
+    return kpis, acts + _names("APPROVE_INITIATIVE", v["approve"])
+
+
+def _dev(v: View) -> tuple[str, list[str]]:
+    kpis = f"Stability {v['stability']} velocity {v['velocity']} debt {v['debt']} docs {v['docs']}. Bugs: " + " ".join(
+        f"{name} {n}" for name, n in v["bugs"].items()
+    )
+    started = set(v["started"])
+    build = [f"{name}{'*' if name in started else ''} {left}" for name, left in v["build"].items()]
+    acts = [f"BUILD_FEATURE (turns left, * begun): {', '.join(build)}"] if build else []
+    return kpis, acts + _names("SHIP_RELEASE", v["ready"]) + _names("REVIEW_PR", v["unreviewed"])
+
+
+def _marketing(v: View) -> tuple[str, list[str]]:
+    kpis = (
+        f"Envelope {100 * v['envelope']} conversion {v['conversion'] / 10:.1f}% brand {v['brand']} leads {v['leads']} customers {v['customers']} "
+        f"stability {v['stability']}\nTraffic: " + " ".join(f"{name} {n:.0f}" for name, n in v["traffic"].items())
+    )
+    acts = [f"Competitor {v['competitor']}, analysis {v['intel']}d. Ad {'running' if v['ad'] else 'off'}"]
+    if v["research"]:
+        acts.append("Needs: " + " ".join(f"{segment} {pain}" for segment, pain in v["research"].items()))
+    if v["tired"]:
+        acts.append("Campaigns this week: " + " ".join(f"{pain} {days}d" for pain, days in v["tired"].items()))
+    return kpis, acts + _names("New", v["new"])
+
+
+def _sales(v: View) -> tuple[str, list[str]]:
+    kpis = f"MRR {v['mrr'] / 10:.1f}k. Pipeline {'updated' if v['updated'] else 'not updated'} today"
+    by_step: dict[str, list[str]] = {"CLOSE_DEAL": [], "SEND_PROPOSAL": [], "RUN_DEMO": [], "QUALIFY_LEAD": []}
+    for lead in v["leads"]:
+        text = f"{lead['name']} {lead['idle']}d"
+        if lead["size"] != "?":
+            text = f"{lead['name']} {lead['size']} {lead['pain']} {lead['idle']}d"
+        if lead["objections"]:
+            text += f" objections {lead['objections']}"
+        if lead["approved"]:
+            text += " approved"
+        if lead["stage"] == "negotiation":
+            text += " again"
+        by_step[STEP[lead["stage"]]].append(text)
+    acts = [f"{step}: {', '.join(items)}" for step, items in by_step.items() if items]
+    if v["customers"]:
+        acts.append("COLLECT_FEEDBACK (days silent, mood): " + ", ".join(f"{c['name']} {c['silent']}d {c['mood']}" for c in v["customers"]))
+    return kpis, acts
+
+
+STEP: MappingProxyType[str, str] = MappingProxyType({
+    "lead": "QUALIFY_LEAD", "qualified": "RUN_DEMO", "demo": "SEND_PROPOSAL", "proposal": "CLOSE_DEAL", "negotiation": "CLOSE_DEAL",
+})  # fmt: skip
+_VERB = dict(zip(KINDS, ("WRITE_BLOG", "WRITE_SOCIAL_POST", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS"), strict=True))
+
+
+def _content(v: View) -> tuple[str, list[str]]:
+    kpis = f"Satisfaction {v['satisfaction']} visits {v['visits']}. Evidence: " + " ".join(f"{pain} {x}" for pain, x in v["evidence"].items())
+    acts = [f"Draft: {_VERB[d['kind']]} {d['topic']}, {d['left']} turns left" for d in v["drafts"][-2:]]
+    acts += [f"REVISE_CONTENT: {', '.join(v['revise'])}"] if v["revise"] else []
+    return kpis, acts + _names("Customers need", v["served"])
+
+
+def _hr(v: View) -> tuple[str, list[str]]:
+    kpis = (
+        f"Velocity {v['velocity']} morale {v['morale']} alignment {v['aligned']}. Envelope {100 * v['envelope']}. Sprint plans today {v['planned']}. "
+        f"OKR days left {v['okr_left']}, tracked {v['tracked']}d ago"
+    )
+    acts = [f"RESOLVE_BLOCKER: {' '.join(v['blockers']) or 'none'}"]
+    if v["contractors"]:
+        acts.append("Contractors: " + ", ".join(f"{role} {days}d" for role, days in v["contractors"].items()))
+    return kpis, acts
+
+
+def _customer(v: View) -> tuple[str, list[str]]:
+    return f"Customers {v['customers']} satisfaction {v['satisfaction']} critical bugs {v['critical']}", []
+
+
+_RENDER: MappingProxyType[str, Callable[[View], tuple[str, list[str]]]] = MappingProxyType({
+    "ceo": _ceo, "dev": _dev, "marketing": _marketing, "sales": _sales, "content": _content, "hr": _hr, "customer": _customer,
+})  # fmt: skip

@@ -1,0 +1,167 @@
+"""The reward vector: six named parts for every role, every turn. All numbers of the reward live in this file.
+
+    reward[role] = stage + kpi + action + collaboration + penalty + base
+
+`stage` pays pipeline transitions by the seed's asymmetric table, `kpi` is the change of the role's potential (so that cycles pay
+nothing), `action` pays effects that handlers report (never the attempt), `collaboration` pays when another role's artefact or message
+was used, `penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying over identical repeats.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from onthejob.envs.office.roles import TRAINED_ROLES, Role
+from onthejob.envs.office.state import FOCI, State
+
+PARTS = ("stage", "kpi", "action", "collaboration", "penalty", "base")
+ORDER = tuple(str(role) for role in Role)
+_STAGE, _KPI, _ACTION, _COLLAB, _PENALTY, _BASE = range(6)
+
+#                        ceo   dev   mkt   sales content hr   customer
+STAGE_TABLE: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
+    "lead":        (0.0,  0.0,  1.5,  0.0,  1.0,  0.0,  0.0),
+    "qualified":   (0.0,  0.0,  0.0,  1.0,  0.0,  0.3,  0.0),
+    "demo":        (0.0,  1.0,  0.0,  1.5,  0.0,  0.0,  0.0),
+    "proposal":    (0.0,  0.0,  0.0,  2.0,  0.0,  0.0,  0.0),
+    "closed_won":  (5.0,  2.0,  3.0, 10.0,  2.0,  1.0,  2.0),
+    "closed_lost": (-2.0, 0.0, -1.0, -3.0, -0.5, -0.5,  0.0),
+    "churned":     (-3.0, -5.0, -1.0, -3.0, -2.0, -1.0, -5.0),
+})  # fmt: skip
+"""Transition -> reward per role, in `Role` order. closed_won is multiplied by the tier's 1 / 2 / 3, a third at signing, the rest over
+ten days while the customer lives; what has vested is taken back when it churns."""
+
+KPI_NAMES = ("stability", "reach", "conversion", "pipeline", "velocity", "okr", "satisfaction", "expansion", "efficiency")
+#                        ceo  dev  mkt  sales content hr  customer
+KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
+    "stability":    (0.5, 4.0, 0.0, 0.0, 0.0, 0.5, 1.0),
+    "reach":        (0.0, 0.0, 0.6, 0.0, 0.5, 0.0, 0.0),
+    "conversion":   (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0),
+    "pipeline":     (0.5, 0.0, 0.3, 1.5, 0.3, 0.0, 0.0),
+    "velocity":     (0.0, 0.5, 0.0, 0.0, 0.0, 2.0, 0.0),
+    "okr":          (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0),
+    "satisfaction": (1.5, 2.0, 0.0, 1.5, 1.5, 0.5, 4.0),
+    "expansion":    (0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 2.0),
+    "efficiency":   (4.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0),
+})  # fmt: skip
+"""Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits / 7;
+conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; efficiency is what the CEO's budget
+has become: company value in 10,000 dollars."""
+
+CRISIS_SATISFACTION = 0.4
+CRISIS_TABLE: MappingProxyType[tuple[str, str], float] = MappingProxyType({
+    ("ceo", "SET_OKRS"): 0.5,
+    ("ceo", "SEND_DIRECTIVE"): 0.3,
+    ("dev", "FIX_BUG"): 1.0,
+    ("dev", "WRITE_DOCS"): 0.5,
+    ("sales", "COLLECT_FEEDBACK"): 1.0,
+    ("content", "WRITE_DOCS"): 0.8,
+    ("hr", "RESOLVE_BLOCKER"): 0.3,
+    ("hr", "PERFORMANCE_REVIEW"): 0.3,
+    ("marketing", "RESEARCH_MARKET"): 0.2,
+    ("customer", "EVALUATE_PRODUCT"): 0.2,
+})
+"""Churn prevention: extra for an effective action of these kinds while the mean satisfaction is below 0.4, scaled by how far below."""
+
+BASE = (0.1, 0.05, 0.0)
+"""First, second and later identical effective action of a day."""
+COLLAB_CAP = 3
+"""Paid collaborations per role and day."""
+INVALID = 1.0
+OVERRUN = 0.5
+VAPORWARE = 5.0
+
+
+class TurnLog:
+    """Collects what happened in one turn; the only writer of rewards."""
+
+    __slots__ = ("changed", "effect", "invalid", "lines", "notes", "state")
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.lines = [[0.0] * 6 for _ in ORDER]
+        self.notes: list[str] = []
+        self.effect = 0.0
+        self.changed = False
+        self.invalid = False
+
+    def note(self, text: str) -> None:
+        """Remember a line for the record."""
+        self.notes.append(text)
+
+    def stage(self, kind: str, scale: float = 1.0) -> None:
+        """Credit one transition to all roles."""
+        for line, value in zip(self.lines, STAGE_TABLE[kind], strict=True):
+            if value:
+                line[_STAGE] += scale * value
+
+    def clawback(self, scale: float) -> None:
+        """Take back what a churned customer's closing reward had vested."""
+        self.stage("closed_won", -scale)
+
+    def action(self, role: str, value: float) -> None:
+        """Pay an effect."""
+        self.lines[ORDER.index(role)][_ACTION] += value
+        self.effect += value
+
+    def penalty(self, role: str, value: float) -> None:
+        """Charge `value` > 0."""
+        self.lines[ORDER.index(role)][_PENALTY] -= value
+
+    def collaboration(self, maker: str, user: str, artefact: int, value: float) -> None:
+        """Pay both sides when `user` used something of `maker`: once per pair, at most three a day for each role."""
+        s = self.state
+        pair = artefact * 64 + ORDER.index(maker) * 8 + ORDER.index(user)
+        if maker == user or pair in s.collab_seen:
+            return
+        s.collab_seen.append(pair)
+        del s.collab_seen[:-64]
+        for role in (maker, user):
+            paid = s.collab_day.get(role, 0)
+            if paid < COLLAB_CAP:
+                s.collab_day[role] = paid + 1
+                self.lines[ORDER.index(role)][_COLLAB] += value
+
+    def okr_met(self) -> None:
+        """A key result was reached while its OKRs were live."""
+        self.lines[ORDER.index("ceo")][_ACTION] += 1.5
+        self.lines[ORDER.index("hr")][_ACTION] += 1.0
+
+    def base(self, role: str, key: str) -> None:
+        """The small constant for an action that changed something; identical repeats within a day decay to nothing."""
+        seen = self.state.daily.get(key, 0)
+        self.state.daily[key] = seen + 1
+        self.lines[ORDER.index(role)][_BASE] += BASE[min(seen, len(BASE) - 1)]
+
+    def crisis(self, role: str, action_type: str, satisfaction: float) -> None:
+        """Churn prevention pays in proportion to the gap, so that holding satisfaction low does not beat mending it."""
+        bonus = CRISIS_TABLE.get((role, action_type))
+        if bonus is not None and satisfaction < CRISIS_SATISFACTION:
+            self.lines[ORDER.index(role)][_ACTION] += bonus * (CRISIS_SATISFACTION - satisfaction) / CRISIS_SATISFACTION
+
+    def kpis(self, before: tuple[float, ...], after: tuple[float, ...]) -> None:
+        """Pay the change of each role's potential."""
+        for name, old, new in zip(KPI_NAMES, before, after, strict=True):
+            if old != new:
+                delta = new - old
+                for line, weight in zip(self.lines, KPI_WEIGHTS[name], strict=True):
+                    if weight:
+                        line[_KPI] += weight * delta
+
+    def rewards(self) -> dict[str, float]:
+        """Role -> sum of its parts."""
+        return {role: sum(line) for role, line in zip(ORDER, self.lines, strict=True)}
+
+    def parts(self) -> dict[str, dict[str, float]]:
+        """Role -> named parts, zeros included."""
+        return {role: dict(zip(PARTS, line, strict=True)) for role, line in zip(ORDER, self.lines, strict=True)}
+
+
+def team_reward(rewards: dict[str, float]) -> float:
+    """Sum over the trained roles: the customer is part of the world."""
+    return sum(rewards[str(role)] for role in TRAINED_ROLES)
+
+
+def focus_name(state: State) -> str:
+    """The live focus, or `none`."""
+    return FOCI[state.focus] if state.focus_left > 0 and state.focus >= 0 else "none"

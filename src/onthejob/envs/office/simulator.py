@@ -1,0 +1,181 @@
+"""Executes one turn: action, night when the day is over, rewards. Pure function of (state, action) given the state's luck."""
+
+from __future__ import annotations
+
+import math
+
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.handlers import Handler, Now, all_handlers
+from onthejob.envs.office.handlers.customer import decide, deliver
+from onthejob.envs.office.luck import mix
+from onthejob.envs.office.market import company_value, efficacy, found, night, okr_progress
+from onthejob.envs.office.reward import INVALID, OVERRUN, VAPORWARE, TurnLog
+from onthejob.envs.office.roles import Role
+from onthejob.envs.office.scenarios import Scenario
+from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.vaporware import Registry
+
+ROLE_NAMES = tuple(str(role) for role in Role)
+PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
+"""Stage -> share of a deal's price that counts as progress; a paying customer counts fully."""
+IDLE = Action("IDLE")
+"""Doing nothing on purpose: for scripted players and ablations only; no reply parses to it."""
+STANDUP_TURNS = PHASES.count("standup")
+FEATURE_ALIASES = {
+    "SSO": ("single sign-on", "single sign on", "saml"),
+    "API": ("rest api", "public api", "programming interface"),
+    "Dashboard": ("reporting dashboard", "analytics board"),
+    "App": ("mobile app", "ios app", "android app", "phone app"),
+    "Cache": ("caching layer", "query cache"),
+    "Invoices": ("invoicing", "automatic invoices"),
+    "Audit": ("audit log", "audit trail"),
+    "Webhooks": ("web hook", "event callback"),
+}
+
+
+def actor_of(turn: int) -> str:
+    """Who acts on this turn: the order rotates, day d begins with role d mod 7, two rounds a day."""
+    day, slot = divmod(turn, TURNS_PER_DAY)
+    return ROLE_NAMES[(day + slot) % 7]
+
+
+def phase_of(turn: int) -> str:
+    """standup, execution, review or planning."""
+    return PHASES[turn % TURNS_PER_DAY]
+
+
+class Simulator:
+    """The rules. Holds what does not change during an episode: scenario and handlers."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.handlers: dict[tuple[str, str], Handler] = all_handlers()
+        self.registry = Registry(FEATURE_ALIASES)
+
+    def found(self, seed: int, days: int = 30) -> State:
+        """The company on its first morning."""
+        return found(self.scenario, seed, days)
+
+    def legal(self, s: State, role: str) -> list[Action]:
+        """All legal actions of `role` now, without messages, in the order of the role table."""
+        actions = []
+        for (owner, name), handler in self.handlers.items():
+            if owner != role:
+                continue
+            for target in handler.targets(s):
+                if name == "SEND_PROPOSAL":
+                    actions.append(Action(name, target))  # monthly
+                    actions += [Action(name, target, {"tier": tier}) for tier in TIERS[1:]]
+                else:
+                    actions.append(Action(action_type=name, target=target))
+        return actions
+
+    def why_illegal(self, s: State, role: str, action: Action) -> str:
+        """Empty when the action may be executed now; otherwise the reason in words."""
+        handler = self.handlers.get((role, action.action_type))
+        if handler is None:
+            return f"{action.action_type} is not an action of {role}"
+        targets = handler.targets(s)
+        if targets == [""] or action.target in targets:
+            return ""
+        if not targets:
+            return f"{action.action_type} is not possible now"
+        return f"{action.action_type} cannot have the target {action.target!r} now; it may have: {', '.join(targets[:8])}"
+
+    def step(self, s: State, action: Action | None) -> TurnLog:
+        """Execute the acting role's turn. None is an invalid reply: a no-op that costs 1. The action must be legal.
+
+        Advances the clock, runs the night after a day's last turn, and lets the scripted customer act on its own turns only when the
+        caller passes its action like everybody else's (see `customer_action`).
+        """
+        role = actor_of(s.turn)
+        log = TurnLog(s)
+        before = kpis(s)
+        key = mix(s.seed, 1 + s.world)
+        if action is IDLE:
+            pass
+        elif action is None:
+            s.invalid += 1
+            log.invalid = True
+            log.penalty(role, INVALID)
+        else:
+            self._execute(s, role, action, key, log)
+        if s.directive_left > 0 and s.directive_role == role:
+            s.directive_left -= 1
+        s.turn += 1
+        if s.turn % TURNS_PER_DAY == 0:
+            night(s, key, log, self.scenario.event_rate)
+        del s.shared[:-15]
+        log.kpis(before, kpis(s))
+        if not s.done and s.turn >= s.horizon:
+            s.done = "horizon"
+        for name, value in log.rewards().items():
+            s.reward_total[name] = s.reward_total.get(name, 0.0) + value
+        return log
+
+    def _execute(self, s: State, role: str, action: Action, key: int, log: TurnLog) -> None:
+        handler = self.handlers[role, action.action_type]
+        satisfaction = s.satisfaction()
+        result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
+        if result is None:
+            log.penalty(role, OVERRUN)
+        elif result:
+            log.changed = True
+            log.base(role, f"{role} {action.action_type} {action.target}")
+            log.crisis(role, action.action_type, satisfaction)
+        if action.message_to:
+            self._talk(s, role, action)
+        if (action.message or action.parameters) and (role == "content" or action.action_type == "WRITE_DOCS" or action.message_to == "customer"):
+            self._check_promises(s, role, action, log)
+
+    def _talk(self, s: State, role: str, action: Action) -> None:
+        """Deliver one message: to its addressee with a copy to the CEO, in the standup also to the shared board."""
+        to, text = action.message_to, action.message
+        if to == "all":
+            s.shared.append([s.turn, role, text])
+            return
+        if to is None or to == role:
+            return
+        deliver(s, role, to, text)
+        if to != "ceo" and role != "ceo":
+            deliver(s, role, "ceo", f"to {to}: {text}")
+        if s.turn % TURNS_PER_DAY < STANDUP_TURNS:
+            s.shared.append([s.turn, role, text])
+
+    def _check_promises(self, s: State, role: str, action: Action, log: TurnLog) -> None:
+        """Vaporware: a text that promises a feature that has not shipped costs 5, once per piece."""
+        shipped = frozenset(spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0)
+        texts = [str(value) for value in action.parameters.values()] + [action.message]
+        committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
+        if self.registry.violations(texts, shipped, committed):
+            piece = s.pieces[-1] if role == "content" and s.pieces else None
+            if piece is None or not piece.vapor:
+                log.penalty(role, VAPORWARE)
+            if piece is not None:
+                piece.vapor = True
+
+    def customer_action(self, s: State) -> Action:
+        """What the scripted customer does on its turn."""
+        return Action(action_type=decide(s, mix(s.seed, 1 + s.world)))
+
+
+def kpis(s: State) -> tuple[float, ...]:
+    """The potentials' KPIs in the order of `reward.KPI_NAMES`, each about [0, 1]."""
+    pipeline = satisfaction = 0.0
+    customers = 0
+    for a in s.accounts:
+        pipeline += PIPELINE_WEIGHT[a.stage] * a.price
+        if a.stage == Stage.WON:
+            satisfaction += a.sat
+            customers += 1
+    return (
+        s.stability,
+        math.log1p(sum(s.traffic)) / 7.0,
+        s.conversion * 20.0,
+        pipeline / 100_000.0,
+        s.velocity * 0.5,
+        okr_progress(s) if s.focus_left > 0 else 0.0,
+        satisfaction / customers if customers else s.base_sat,
+        s.expansion / 100_000.0,
+        company_value(s) / 1_000_000.0,
+    )

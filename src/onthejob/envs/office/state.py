@@ -1,0 +1,372 @@
+"""What exists in the company and in which unit. The simulator mutates it; nothing else does.
+
+All fields are primitives, or lists and dicts of primitives, so that a snapshot is data (JSON) and never code, and a fork is a
+shallow rebuild. Money is integer cents, rates are in [0, 1], times are turn or day numbers counted from 0.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+TURNS_PER_DAY = 14
+SEGMENTS = ("fintech", "retail", "health")
+PAINS = ("security", "sync", "reports", "mobile", "speed", "billing")
+SIZES = ("S", "M", "L")
+TIERS = ("monthly", "six_month", "annual")
+FOCI = ("growth", "product", "retention")
+SEVERITIES = ("critical", "major", "minor")
+KINDS = ("blog", "social", "case_study", "email", "docs")
+DEPARTMENTS = ("marketing", "hr", "dev")
+PHASES = ("standup",) * 3 + ("execution",) * 8 + ("review",) * 2 + ("planning",)
+BLOCKABLE = ("dev", "marketing", "sales", "content")
+
+
+class Stage(IntEnum):
+    """Where an account is. Visitors are a flow (traffic), not accounts."""
+
+    LEAD = 0
+    QUALIFIED = 1
+    DEMO = 2
+    PROPOSAL = 3
+    NEGOTIATION = 4
+    WON = 5
+    LOST = 6
+    CHURNED = 7
+
+
+class FeatureSpec(NamedTuple):
+    """A feature that can be built: fixed catalogue, so that nothing invented can be built, shipped or promised."""
+
+    name: str
+    pain: int
+    """Index into PAINS."""
+    fit: float
+    """How much of the pain it cures, in [0, 1]."""
+    effort: float
+    """Dev turns at velocity 1: S 2, M 3, L 6."""
+
+
+CATALOGUE = (
+    FeatureSpec("SSO", 0, 1.0, 3.0),
+    FeatureSpec("API", 1, 1.0, 3.0),
+    FeatureSpec("Dashboard", 2, 1.0, 2.0),
+    FeatureSpec("App", 3, 1.0, 6.0),
+    FeatureSpec("Cache", 4, 1.0, 2.0),
+    FeatureSpec("Invoices", 5, 1.0, 3.0),
+    FeatureSpec("Audit", 0, 0.5, 2.0),
+    FeatureSpec("Webhooks", 1, 0.5, 2.0),
+)
+FEATURE_INDEX = {spec.name: index for index, spec in enumerate(CATALOGUE)}
+PAIN_INDEX = {name: index for index, name in enumerate(PAINS)}
+SEGMENT_INDEX = {name: index for index, name in enumerate(SEGMENTS)}
+
+
+class _Record:
+    """A mutable row of primitives, packed to a tuple for forks and snapshots."""
+
+    __slots__ = ()
+
+    def __init__(self, *values: Any) -> None:
+        for slot, value in zip(self.__slots__, values, strict=True):
+            setattr(self, slot, value)
+
+
+class Account(_Record):
+    """A lead, a deal or a paying customer."""
+
+    __slots__ = (
+        "approved", "born", "contact", "deadline", "demo", "expanded", "failed", "id", "known", "name", "objections", "paid_until", "pain",
+        "price", "quality", "rewarded", "sat", "segment", "size", "stage", "tier", "touches", "vest_left", "warmth", "won_day",
+    )
+    id: int
+    """`day * 16 + slot` of arrival: the same lead has the same id in every branch."""
+    name: str
+    segment: int
+    size: int
+    pain: int
+    """What it needs; hidden until qualified."""
+    quality: float
+    """Propensity to buy, [0, 1]; hidden."""
+    stage: int
+    known: bool
+    """Qualified, so that Sales sees pain and size."""
+    born: int
+    """Day of arrival."""
+    contact: int
+    """Turn of the last contact."""
+    deadline: int
+    """Day on which it buys elsewhere; hidden."""
+    touches: int
+    warmth: float
+    """Goodwill from contacts, [0, 1]."""
+    objections: int
+    failed: int
+    """Failed closes; three lose the deal."""
+    demo: float
+    """How well the demo went, [-1, 1]."""
+    tier: int
+    approved: bool
+    """The CEO approved special terms for this large deal."""
+    price: int
+    """Cents per month at list."""
+    sat: float
+    """Satisfaction as a customer, [0, 1]."""
+    won_day: int
+    paid_until: int
+    """Day up to which the contract is paid."""
+    vest_left: float
+    """Share of the closing reward that is still to vest."""
+    rewarded: bool
+    """This customer has paid a closing reward once."""
+    expanded: int
+    """Expansions so far."""
+
+
+class Piece(_Record):
+    """A piece of content: a draft while `left` > 0."""
+
+    __slots__ = ("day", "id", "kind", "left", "quality", "topic", "vapor")
+    id: int
+    kind: int
+    topic: int
+    left: int
+    """Content turns still needed."""
+    quality: float
+    """0 as a draft, 0.5 when published, 1 after revision."""
+    day: int
+    """Day of publication."""
+    vapor: bool
+    """It names a feature that had not shipped; the penalty was paid."""
+
+
+class State:
+    """The whole simulated world."""
+
+    __slots__ = (
+        "ab_wins", "accounts", "ad_days", "ad_segment", "adstock", "alignment", "base_sat", "blockers", "board_pool", "board_rate",
+        "brand", "bug_critical", "bug_major", "bug_minor", "campaigns", "cash", "churned", "churned_mrr", "collab_day", "collab_seen",
+        "competitor", "content_stock", "contractor_days", "conversion", "daily", "days", "debt", "demand", "directive_left",
+        "directive_role", "docs_level", "done", "envelopes", "events", "expansion", "feature_left", "feature_reviewed",
+        "feature_shipped", "focus", "focus_day", "focus_left", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost",
+        "morale", "names_used", "novelty", "okr_base", "okr_met", "payroll", "pieces", "pivot_days", "pivot_segment", "referral_day",
+        "researched", "reward_total", "scenario", "schedule", "seed", "segment_base", "shared", "spent", "start_mrr", "tracked",
+        "traffic", "turn", "updated_day", "velocity", "won", "world",
+    )
+
+    def __init__(self) -> None:
+        self.scenario: str = ""
+        self.seed = 0
+        self.world = 0
+        """Which luck the company meets from now on: 0 main line, >= 1 branches, >= 10,000 evaluation."""
+        self.turn = 0
+        self.days = 30
+        self.done: str = ""
+        """Why the episode ended: empty, `horizon` or `bankrupt`."""
+        # money
+        self.cash = 0
+        self.ledger: dict[str, int] = {}
+        """Kind of payment -> sum in cents; cash is the sum of all."""
+        self.payroll = 0
+        """Cents per day."""
+        self.board_pool = 0
+        """Cents the board released and nobody allocated yet."""
+        self.board_rate = 0
+        """Cents released per day."""
+        self.envelopes: dict[str, int] = {}
+        self.spent = 0
+        """Cents spent from envelopes so far."""
+        # market
+        self.segment_base: list[float] = []
+        """Visits per day and segment without any work."""
+        self.demand: list[list[float]] = []
+        """Segment x pain weights: what arriving leads need. Hidden."""
+        self.traffic: list[float] = []
+        """Yesterday's visits per segment."""
+        self.adstock: list[float] = []
+        """Extra visits per day and segment by campaigns; half-life 3 days."""
+        self.campaigns: list[list[float]] = []
+        """[start day, segment, visits, theme] of campaigns on their way."""
+        self.novelty: list[int] = []
+        """Theme -> day of its last campaign (-99 never)."""
+        self.ad_segment = -1
+        self.ad_days = 0
+        self.content_stock = 0.0
+        """Visits per day that published content draws."""
+        self.brand = 0.0
+        """Awareness in [0, 100]."""
+        self.conversion = 0.0
+        """Share of visitors who sign up."""
+        self.ab_wins = 0
+        self.competitor = 0.0
+        """Pressure on closes, [0, 1]."""
+        self.intel = 0
+        """Days for which an analysis still blunts the competitor."""
+        self.researched: list[int] = []
+        """Segment -> its best known pain, -1 unknown."""
+        self.pivot_segment = -1
+        self.pivot_days = 0
+        self.hazard = 1.0
+        """Scenario multiplier on churn."""
+        # product
+        self.feature_left: list[float] = []
+        """Dev turns left at velocity 1, per catalogue entry; the full effort when not begun."""
+        self.feature_reviewed: list[bool] = []
+        self.feature_shipped: list[int] = []
+        """Day of shipping, -1 not shipped."""
+        self.bug_critical = 0
+        self.bug_major = 0
+        self.bug_minor = 0
+        self.debt = 0.0
+        """Technical debt in [0, 1]."""
+        self.docs_level = 0.0
+        """Technical documentation in [0, 1]."""
+        self.load = 0.0
+        """Unserved infrastructure load in [0, 1]."""
+        # people
+        self.velocity = 1.0
+        self.morale = 0.6
+        self.alignment = 0.5
+        """How well the team knows what everybody does, [0, 1]."""
+        self.blockers: dict[str, int] = {}
+        """Blocked role -> day since."""
+        self.contractor_days: dict[str, int] = {}
+        self.focus = -1
+        self.focus_day = -99
+        self.focus_left = 0
+        self.tracked = -99
+        """Day on which the OKRs were last tracked."""
+        self.okr_base: list[float] = []
+        """Key-result measures when the OKRs were set."""
+        self.okr_met = False
+        self.directive_role = ""
+        self.directive_left = 0
+        # accounts
+        self.accounts: list[Account] = []
+        self.won = 0
+        self.lost = 0
+        self.churned = 0
+        self.churned_mrr = 0
+        self.expansion = 0
+        """Cents of monthly revenue gained by expansions."""
+        self.start_mrr = 0
+        self.referral_day = -99
+        self.names_used = 0
+        """Names given so far; a name is not given twice while the pool lasts."""
+        self.inquiry = 0
+        """Large companies that announced themselves and have not arrived."""
+        self.updated_day = -1
+        """Last day on which Sales moved or updated the pipeline."""
+        # content, talk
+        self.pieces: list[Piece] = []
+        self.inbox: dict[str, list[list[Any]]] = {}
+        """Role -> last three [turn, sender, text]."""
+        self.shared: list[list[Any]] = []
+        """The shared board: last 15 [turn, who, public fact]."""
+        self.events: list[list[Any]] = []
+        """[turn, kind] of the last 24 hours."""
+        self.schedule: list[list[Any]] = []
+        """[day, kind] still to come, in order."""
+        self.collab_seen: list[int] = []
+        """Hashes of (artefact, consumer) pairs that were paid, newest last, at most 64."""
+        self.collab_day: dict[str, int] = {}
+        """Role -> collaboration bonuses today."""
+        self.daily: dict[str, int] = {}
+        """(role action target) key of today -> repeats, for the decay of the base reward."""
+        self.base_sat = 0.5
+        self.invalid = 0
+        self.reward_total: dict[str, float] = {}
+
+    @property
+    def day(self) -> int:
+        """Day counted from 0."""
+        return self.turn // TURNS_PER_DAY
+
+    @property
+    def horizon(self) -> int:
+        """Turns of the whole episode."""
+        return self.days * TURNS_PER_DAY
+
+    @property
+    def stability(self) -> float:
+        """Product stability in [0, 1]: bugs, debt and unserved load."""
+        x = 1.0 - 0.1 * self.bug_critical - 0.035 * self.bug_major - 0.01 * self.bug_minor - 0.25 * self.debt - 0.3 * self.load
+        return 0.0 if x < 0.0 else x
+
+    def customers(self) -> list[Account]:
+        """Paying customers."""
+        return [a for a in self.accounts if a.stage == Stage.WON]
+
+    def mrr(self) -> int:
+        """Monthly recurring revenue in cents."""
+        return sum(a.price for a in self.accounts if a.stage == Stage.WON)
+
+    def satisfaction(self) -> float:
+        """Mean satisfaction of customers, or the market's prior when there is none."""
+        sats = [a.sat for a in self.accounts if a.stage == Stage.WON]
+        return sum(sats) / len(sats) if sats else self.base_sat
+
+    def nps(self) -> float:
+        """Net promoter score in [-100, 100], from satisfaction: 0.5 is 0, 0.9 is 80."""
+        return max(-100.0, min(100.0, 200.0 * (self.satisfaction() - 0.5)))
+
+    def fit(self, pain: int) -> float:
+        """How much of `pain` shipped features cure, [0, 1]."""
+        total = 0.0
+        for index, spec in enumerate(CATALOGUE):
+            if spec.pain == pain and self.feature_shipped[index] >= 0:
+                total += spec.fit
+        return total if total < 1.0 else 1.0
+
+    def dumps(self) -> bytes:
+        """The snapshot: JSON of all fields."""
+        return json.dumps(self._pack(), separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def loads(cls, data: bytes) -> State:
+        """The state that `dumps` wrote.
+
+        Raises:
+            ValueError: `data` is not a snapshot of this version.
+        """
+        return cls._unpack(json.loads(data))
+
+    def copy(self) -> State:
+        """An independent copy."""
+        new = State.__new__(State)
+        for slot in State.__slots__:
+            value = getattr(self, slot)
+            kind = type(value)
+            if kind is list:
+                value = [v.copy() if type(v) is list else v for v in value]
+            elif kind is dict:
+                value = {k: ([list(m) for m in v] if type(v) is list else v) for k, v in value.items()}
+            setattr(new, slot, value)
+        new.accounts = [Account(*_account(a)) for a in self.accounts]
+        new.pieces = [Piece(*_piece(p)) for p in self.pieces]
+        return new
+
+    def _pack(self) -> list[Any]:
+        values = {slot: getattr(self, slot) for slot in State.__slots__}
+        values["accounts"] = [_account(a) for a in self.accounts]
+        values["pieces"] = [_piece(p) for p in self.pieces]
+        return [SNAPSHOT_VERSION, *values.values()]
+
+    @classmethod
+    def _unpack(cls, values: list[Any]) -> State:
+        if not isinstance(values, list) or not values or values[0] != SNAPSHOT_VERSION or len(values) != 1 + len(cls.__slots__):
+            found = values[0] if isinstance(values, list) and values else type(values).__name__
+            raise ValueError(f"not an office snapshot of version {SNAPSHOT_VERSION}: found {found!r}")
+        new = cls.__new__(cls)
+        for slot, value in zip(cls.__slots__, values[1:], strict=True):
+            setattr(new, slot, value)
+        new.accounts = [Account(*row) for row in new.accounts]
+        new.pieces = [Piece(*row) for row in new.pieces]
+        return new
+
+
+SNAPSHOT_VERSION = 1
+_account = attrgetter(*Account.__slots__)
+_piece = attrgetter(*Piece.__slots__)

@@ -1,0 +1,164 @@
+"""What each role may see: one allow-list function per role, the only code that reads the state for an agent.
+
+Values are rounded exactly as the prompt prints them, so that a scripted policy which reads a view knows no more than a model that
+reads the prompt. Nothing is in a view that the role's prompt cannot show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from onthejob.envs.office.handlers.ceo import CHUNK, approvable
+from onthejob.envs.office.handlers.content import revisable
+from onthejob.envs.office.handlers.dev import pace, reviewable
+from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
+from onthejob.envs.office.market import okr_progress, touchpoints
+from onthejob.envs.office.reward import focus_name
+from onthejob.envs.office.simulator import actor_of, phase_of
+from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, TURNS_PER_DAY, Stage, State
+
+View = dict[str, Any]
+
+
+def view(s: State, role: str) -> View:
+    """The role's view of `s`: plain, JSON-serialisable data."""
+    seen = _common(s, role)
+    _VIEWS[role](s, seen)
+    return seen
+
+
+def _common(s: State, role: str) -> View:
+    return {
+        "role": role,
+        "day": s.day + 1,
+        "days": s.days,
+        "phase": phase_of(s.turn),
+        "focus": focus_name(s),
+        "blocked": role in s.blockers,
+        "directive": s.directive_left > 0 and s.directive_role == role,
+        "shipped": [spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0],
+        "inbox": [f"{sender}: {text}" for turn, sender, text in s.inbox.get(role, ()) if s.turn - turn <= 42],
+        "events": [kind for turn, kind in s.events if s.turn - turn < TURNS_PER_DAY],
+    }
+
+
+def _ceo(s: State, v: View) -> None:
+    v["cash"] = s.cash // 100_000
+    v["pool"] = s.board_pool // 100_000
+    v["envelopes"] = {name: cents // 10_000 for name, cents in s.envelopes.items()}
+    v["mrr"] = s.mrr() // 10_000
+    v["customers"] = len(s.customers())
+    v["leads"] = sum(1 for a in s.accounts if a.stage < Stage.WON)
+    v["pipeline"] = sum(a.price for a in s.accounts if Stage.DEMO <= a.stage < Stage.WON) // 10_000
+    v["traffic"] = round(sum(s.traffic), -2)
+    v["stability"] = round(100 * s.stability)
+    v["satisfaction"] = round(100 * s.satisfaction())
+    v["okr_left"] = s.focus_left
+    v["okr"] = round(100 * okr_progress(s))
+    v["approve"] = approvable(s)
+    v["funded"] = s.board_pool >= CHUNK
+    v["directed"] = s.directive_role if s.directive_left > 0 else ""
+    v["aligned"] = round(100 * s.alignment)
+    v["inbox"] = [text for text in v["inbox"] if ": to " not in text]
+    v["copies"] = [f"{sender} {text}" for turn, sender, text in s.inbox.get("ceo", ()) if s.turn - turn <= 42 and text.startswith("to ")]
+
+
+def _dev(s: State, v: View) -> None:
+    pace_now = max(0.05, s.velocity + (0.5 if "dev" in s.contractor_days else 0.0))
+    v["build"] = {
+        spec.name: max(1, -(-int(s.feature_left[i] / pace_now * 100) // 100))
+        for i, spec in enumerate(CATALOGUE)
+        if s.feature_shipped[i] < 0 and s.feature_left[i] > 0
+    }
+    v["started"] = [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and 0 < s.feature_left[i] < spec.effort]
+    v["ready"] = [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
+    v["unreviewed"] = reviewable(s)
+    v["bugs"] = {"critical": s.bug_critical, "major": s.bug_major, "minor": s.bug_minor}
+    v["debt"] = round(100 * s.debt)
+    v["docs"] = round(100 * s.docs_level)
+    v["stability"] = round(100 * s.stability)
+    v["velocity"] = round(10 * pace(s)) / 10
+
+
+def _marketing(s: State, v: View) -> None:
+    v["envelope"] = s.envelopes["marketing"] // 10_000
+    v["traffic"] = {name: round(s.traffic[i], -1) for i, name in enumerate(SEGMENTS)}
+    v["conversion"] = round(1000 * s.conversion)
+    v["brand"] = round(s.brand)
+    v["leads"] = sum(1 for a in s.accounts if a.stage < Stage.WON)
+    v["customers"] = len(s.customers())
+    v["tired"] = {PAINS[i]: s.day - day for i, day in enumerate(s.novelty) if s.day - day < 7}
+    v["research"] = {SEGMENTS[i]: PAINS[pain] for i, pain in enumerate(s.researched) if pain >= 0}
+    v["competitor"] = round(100 * s.competitor)
+    v["intel"] = s.intel
+    v["ad"] = s.ad_days > 0
+    v["stability"] = round(100 * s.stability)
+    v["new"] = [spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0 and s.day - day <= 3]
+
+
+def _sales(s: State, v: View) -> None:
+    v["mrr"] = s.mrr() // 10_000
+    v["leads"] = [
+        {
+            "name": a.name,
+            "stage": Stage(a.stage).name.lower(),
+            "size": SIZES[a.size] if a.known else "?",
+            "pain": PAINS[a.pain] if a.known else "?",
+            "idle": (s.turn - a.contact) // TURNS_PER_DAY,
+            "objections": a.objections,
+            "approved": a.approved,
+            "segment": SEGMENTS[a.segment],
+        }
+        for a in shown_leads(s)
+    ]
+    v["customers"] = [
+        {"name": a.name, "silent": (s.turn - a.contact) // TURNS_PER_DAY, "mood": round(10 * a.sat)} for a in shown_customers(s)
+    ]
+    v["updated"] = s.updated_day == s.day
+
+
+def _content(s: State, v: View) -> None:
+    v["drafts"] = [{"kind": KINDS[p.kind], "topic": PAINS[p.topic], "left": p.left} for p in s.pieces if p.left > 0]
+    v["evidence"] = {pain: round(touchpoints(s, i), 1) for i, pain in enumerate(PAINS)}
+    ids = set(revisable(s))
+    v["revise"] = [f"p{p.id} {KINDS[p.kind]} {PAINS[p.topic]}" for p in reversed(s.pieces) if f"p{p.id}" in ids and p.left == 0]
+    v["served"] = [pain for i, pain in enumerate(PAINS) if any(c.pain == i for c in s.customers())]
+    v["satisfaction"] = round(100 * s.satisfaction())
+    v["visits"] = round(s.content_stock)
+
+
+def _hr(s: State, v: View) -> None:
+    v["velocity"] = round(10 * s.velocity) / 10
+    v["morale"] = round(100 * s.morale)
+    v["aligned"] = round(100 * s.alignment)
+    v["blockers"] = list(s.blockers)
+    v["contractors"] = dict(s.contractor_days)
+    v["envelope"] = s.envelopes["hr"] // 10_000
+    v["okr_left"] = s.focus_left
+    v["tracked"] = min(9, s.day - s.tracked)
+    v["planned"] = s.daily.get("hr PLAN_SPRINT ", 0)
+
+
+def _customer(s: State, v: View) -> None:
+    v["customers"] = len(s.customers())
+    v["critical"] = s.bug_critical
+    v["satisfaction"] = round(100 * s.satisfaction())
+
+
+_VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType({
+    "ceo": _ceo,
+    "dev": _dev,
+    "marketing": _marketing,
+    "sales": _sales,
+    "content": _content,
+    "hr": _hr,
+    "customer": _customer,
+})
+
+
+def team_status(s: State, role: str) -> dict[str, str]:
+    """What every other team is doing, as coarse words: the larger profile's P5 section. Holds nothing that a message should carry."""
+    nxt = actor_of(s.turn)
+    return {other: ("blocked" if other in s.blockers else "next" if other == nxt else "busy") for other in _VIEWS if other != role}

@@ -1,0 +1,49 @@
+"""Exceptions: only our own or the operator's mistakes. What a model writes wrongly is data, never an exception.
+
+    OnTheJobError
+    ├── ConfigError (ValueError)      an option or file that cannot work            exit code 2
+    ├── MissingDependency (ImportError)  an extra that is not installed             exit code 2
+    ├── ModelError                    a model cannot be fetched, loaded or trusted  exit code 1
+    ├── RecordError                   a run's record cannot be read or written      exit code 1
+    ├── ContractError                 an object was used against its contract       exit code 1
+    └── TrainingError                 a learner cannot go on (non-finite numbers…)  exit code 1
+
+A message states what is wrong, the value met, what is allowed, and the remedy:
+`group_size must be >= 2 to have a baseline, got 1. Set --group-size 4.`
+"""
+
+from __future__ import annotations
+
+
+class OnTheJobError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+    exit_code: int = 1
+
+
+class ConfigError(OnTheJobError, ValueError):
+    """An option, file or argument that cannot work."""
+
+    exit_code = 2
+
+
+class MissingDependency(OnTheJobError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+    exit_code = 2
+
+
+class ModelError(OnTheJobError):
+    """A model or adapter cannot be fetched, loaded or trusted."""
+
+
+class RecordError(OnTheJobError):
+    """A run's record cannot be read or written."""
+
+
+class ContractError(OnTheJobError):
+    """An environment, policy or snapshot was used against its contract."""
+
+
+class TrainingError(OnTheJobError):
+    """A learner cannot go on."""

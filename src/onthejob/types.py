@@ -1,0 +1,325 @@
+"""The vocabulary: what flows from a workplace to a gradient.
+
+    Task -> Observation -> Completion -> Turn -> Trajectory -> Group -> (advantages) -> Batch -> Adapter
+
+Everything else in the package produces, moves or consumes these types. They hold no behaviour beyond derived values, import
+nothing heavy, and are frozen: a recorded datum is never edited, only read. `Batch` (tensors) lives in `onthejob.learn.batch`
+because this module does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+
+class Split(StrEnum):
+    """Which pool a task belongs to. Training refuses DEV and TEST; tries are judged on DEV; TEST is for the final table."""
+
+    TRAIN = "train"
+    DEV = "dev"
+    TEST = "test"
+
+
+class Kind(StrEnum):
+    """Why an environment asks for a reply."""
+
+    ACT = "act"
+    """An ordinary decision."""
+    RETRY = "retry"
+    """The previous reply was not usable; the observation holds the feedback (play and evaluation only)."""
+    REFLECT = "reflect"
+    """The actor is asked to summarise its memories; the reply is stored as a memory, not executed."""
+
+
+class StopReason(StrEnum):
+    """Why a trajectory ended."""
+
+    DONE = "done"
+    """The actor declared the task finished."""
+    HORIZON = "horizon"
+    """The environment reached its natural end."""
+    BANKRUPT = "bankrupt"
+    """The company ran out of cash."""
+    MAX_TURNS = "max_turns"
+    """The turn limit cut the trajectory."""
+    BRANCH = "branch"
+    """A one-decision trajectory that was scored in a fork."""
+    PARSE_ERROR = "parse_error"
+    """Too many unusable replies."""
+    ERROR = "error"
+    """Our failure (not the model's); such a trajectory is recorded and never trained on."""
+
+    @property
+    def truncated(self) -> bool:
+        """True when something outside the task ended the trajectory (Gymnasium's `truncated`)."""
+        return self in (StopReason.MAX_TURNS, StopReason.ERROR)
+
+
+class Message(NamedTuple):
+    """One chat message."""
+
+    role: str
+    """`system`, `user` or `assistant`."""
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is to be done: one scenario with a seed, or one persona's assignment."""
+
+    id: str
+    """Unique within its environment, stable across runs."""
+    env: str
+    """Environment name, e.g. `office`."""
+    split: Split
+    seed: int
+    """Seed of the episode; all luck inside it descends from this number."""
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    """Environment-specific and JSON-serialisable."""
+
+
+class Observation(Protocol):
+    """A request for one reply. `messages` may be rendered lazily, so that scripted policies never pay for a prompt."""
+
+    @property
+    def actor(self) -> str:
+        """Who is asked."""
+        ...
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The prompt (or, when not `fresh`, what is appended to the actor's context)."""
+        ...
+
+    @property
+    def fresh(self) -> bool:
+        """True starts a new context, False appends to the actor's previous one."""
+        ...
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def view(self) -> Mapping[str, Any]:
+        """The structured form from which the prompt was rendered; nothing else is visible to the actor."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextObservation:
+    """The plain `Observation`: messages that exist already."""
+
+    actor: str
+    messages: Sequence[Message]
+    fresh: bool = True
+    kind: Kind = Kind.ACT
+    view: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one reply did."""
+
+    rewards: Mapping[str, float]
+    """Actor -> reward of this step; anyone may be rewarded, not only who replied."""
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Actor -> named reward parts, which sum to `rewards[actor]`."""
+    observation: Observation | None
+    """The next request, or None when the episode is over."""
+    stop: StopReason | None = None
+    valid: bool = True
+    """False when the reply could not be parsed or was not legal, so that it did nothing."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """JSON-serialisable, for the record and the viewer. Training never reads it."""
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """One workplace. It never calls a model: it asks for a reply and is given one."""
+
+    def reset(self, task: Task) -> Observation:
+        """Start the task's episode from `task.seed`; may be called again at any time."""
+        ...
+
+    def step(self, reply: str) -> Step:
+        """Execute one reply of the actor last asked. Never raises because of what a model wrote."""
+        ...
+
+    def state(self) -> Mapping[str, Any]:
+        """JSON-serialisable summary; `state()["metrics"]` maps metric name -> float for evaluation."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """What would have happened: one reply, stepped in a fork and continued by the environment's scripted policies."""
+
+    outcome: float
+    """Change of the environment's objective over the branch (office: company value, dollars)."""
+    returns: Mapping[str, float]
+    """Actor -> sum of rewards over the branch."""
+    turns: int
+    """Turns actually played, >= 1."""
+    valid: bool
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Forkable(Environment, Protocol):
+    """An environment that snapshots exactly, so that several replies can be compared under the same luck."""
+
+    def observe(self) -> Observation | None:
+        """The pending request (None when the episode is over)."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """Everything needed to continue, including clock, luck and memories."""
+        ...
+
+    def restore(self, snapshot: bytes) -> Observation | None:
+        """Continue from `snapshot`; returns the pending request."""
+        ...
+
+    def fork(self) -> Self:
+        """An independent copy; neither copy can be told from the other by its future."""
+        ...
+
+    def canonical(self, reply: str) -> str:
+        """Key of what `reply` would do here: replies with equal keys have equal branches."""
+        ...
+
+    def branch(self, reply: str, *, world: int, turns: int) -> Branch:
+        """Step `reply` in a fork that lives in `world` (which luck it meets from now on) and continue up to `turns` turns.
+
+        World 0 is the main line; branches use worlds >= 1, evaluation worlds >= 10_000. Leaves this environment untouched.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How replies are sampled."""
+
+    temperature: float = 1.0
+    """0 decodes greedily. Log-probabilities are those of the tempered distribution (of temperature 1 when greedy)."""
+    max_new_tokens: int = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One sampled reply."""
+
+    text: str
+    """Decoded reply without the end-of-turn token."""
+    token_ids: tuple[int, ...] = ()
+    """As sampled, including the end-of-turn token when it was sampled. Empty for text-only policies: not trainable."""
+    logprobs: tuple[float, ...] = ()
+    """Natural logs, one per token id, under the sampling distribution."""
+    finish_reason: str = "stop"
+    """`stop` (end-of-turn sampled) or `length` (token limit)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """All a policy may look at for one reply."""
+
+    observation: Observation
+    prompt_ids: tuple[int, ...] = ()
+    """Token ids of the whole context; empty when the policy does not read tokens."""
+    messages: tuple[Message, ...] = ()
+    """The whole context as messages, for text-only policies; empty when the policy reads tokens or the view."""
+    seed: int = 0
+    """Keyed randomness of this one reply: equal seed and distribution, equal sample."""
+
+
+class Policy(Protocol):
+    """Who answers. Has no memory of its own: all state is in the environment, so that forks and replays are exact."""
+
+    @property
+    def version(self) -> str:
+        """Recorded with every turn, e.g. `sales@0007`, `heuristic`, `openai:gpt-x`."""
+        ...
+
+    @property
+    def reads(self) -> str:
+        """`tokens`, `messages` or `view`: which part of the context `act` needs."""
+        ...
+
+    def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
+        """One completion per context, in order. Batched: an in-process model runs them as one lock-step batch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One decision exactly as it was sampled. Training uses these ids and no others."""
+
+    prompt_ids: tuple[int, ...]
+    completion: Completion
+    policy_version: str
+    kind: Kind = Kind.ACT
+    temperature: float = 1.0
+    valid: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One actor's part of one episode, or of one branch."""
+
+    task_id: str
+    actor: str
+    turns: tuple[Turn, ...]
+    rewards: tuple[float, ...]
+    """One per turn: all that the actor received from its turn until its next one."""
+    stop: StopReason
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """For the record, e.g. the parts from which a branch's return was composed."""
+
+    @property
+    def ret(self) -> float:
+        """Return: the sum of rewards (undiscounted)."""
+        return sum(self.rewards)
+
+    @property
+    def valid(self) -> bool:
+        """True when every reply was parsed and legal."""
+        return all(turn.valid for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Trajectories that share a baseline: same actor, same starting point."""
+
+    key: str
+    """Unique within a run, e.g. `it0003/office-baseline-100012/t057/sales`."""
+    actor: str
+    trajectories: tuple[Trajectory, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """For the record and the viewer, e.g. the state summary and the per-world branch values."""
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """One immutable version of one role's LoRA adapter: a PEFT-shaped directory that is never written again."""
+
+    role: str
+    version: int
+    path: Path
+    parent: str | None = None
+    """Name of the adapter it was trained from."""
+    digest: str = ""
+    """sha256 of the adapter's weights file."""
+
+    @property
+    def name(self) -> str:
+        """`role@0007`: the name under which a server lists it."""
+        return f"{self.role}@{self.version:04d}"
