@@ -1,0 +1,45 @@
+"""Is it better, by how much, and how sure is that? See docs/evaluation.md."""
+
+from onthejob.evaluate.behaviours import Shift, shifts
+from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
+from onthejob.evaluate.collect import collect_states
+from onthejob.evaluate.compare import Comparison, compare
+from onthejob.evaluate.quality import decision_quality
+from onthejob.evaluate.recorded import annotated_turns, recorded_scales, training_curves
+from onthejob.evaluate.report import write_report
+from onthejob.evaluate.report_data import Report
+from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
+from onthejob.evaluate.states import HeldOutState, load_states, save_states
+from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference, ratio_interval, spearman
+from onthejob.evaluate.teams import Team, adapter_fingerprint, one_seat, scripted_team
+
+__all__ = [
+    "Cell",
+    "Comparison",
+    "Estimate",
+    "EvaluationCache",
+    "HeldOutState",
+    "QualityConfig",
+    "QualityResult",
+    "Report",
+    "Shift",
+    "Team",
+    "adapter_fingerprint",
+    "annotated_turns",
+    "collect_states",
+    "compare",
+    "decision_quality",
+    "load_states",
+    "mean_interval",
+    "one_seat",
+    "paired_difference",
+    "ratio_interval",
+    "recorded_scales",
+    "save_states",
+    "scripted_team",
+    "shifts",
+    "source_fingerprint",
+    "spearman",
+    "training_curves",
+    "write_report",
+]

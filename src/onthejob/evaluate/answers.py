@@ -57,12 +57,12 @@ def policy_replies(
     replies: list[dict[SampleKey, str]] = [{} for _ in states]
     todo: dict[tuple[str, int], dict[ReplyKey, int]] = defaultdict(dict)
     asks: dict[ReplyKey, list[tuple[int, SampleKey]]] = defaultdict(list)
-    policies: dict[str, tuple[Policy, str]] = {}
+    policies: dict[str, Policy] = {}
     for index, state in enumerate(states):
         for team in teams:
             if state.actor not in team.policies:
                 continue
-            policies[team.fingerprints[state.actor]] = (team.policies[state.actor], team.name)
+            policies[team.fingerprints[state.actor]] = team.policies[state.actor]
             for number, decoding in enumerate(config.decodings):
                 name = decoding_name(decoding)
                 for sample in range(config.samples if decoding.temperature > 0.0 else 1):
@@ -75,7 +75,7 @@ def policy_replies(
                         replies[index][Cell(team.name, state.actor, name), sample] = known
     total, sampled = sum(map(len, todo.values())), 0
     for (fingerprint, number), keys in todo.items():
-        policy, _ = policies[fingerprint]
+        policy = policies[fingerprint]
         ordered = list(keys.items())
         for start in range(0, len(ordered), config.batch):
             part = ordered[start : start + config.batch]

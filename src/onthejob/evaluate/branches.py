@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from onthejob.errors import ContractError
 from onthejob.evaluate.cache import BranchKey, BranchValue, EvaluationCache
 from onthejob.evaluate.states import HeldOutState
-from onthejob.rollout.branch import BranchJob, BranchScorer
+from onthejob.rollout.branch import BranchFailure, BranchJob, BranchScorer
 from onthejob.types import Forkable
 
 EnvFactory = Callable[[], Forkable]
@@ -56,6 +57,9 @@ def fill_branches(
     """Play what is missing and store it; returns the number of branches played.
 
     `on_progress` is told how many branches were just finished.
+
+    Raises:
+        ContractError: A branch could not be played. What succeeded before is stored; a value is never made up.
     """
     jobs: list[BranchJob] = []
     labels: list[tuple[HeldOutState, str]] = []
@@ -67,12 +71,20 @@ def fill_branches(
     for start in range(0, len(jobs), _JOBS_PER_COMMIT):
         part = jobs[start : start + _JOBS_PER_COMMIT]
         values: dict[BranchKey, BranchValue] = {}
+        failure: BranchFailure | None = None
         for job, (state, canonical), branches in zip(part, labels[start:], scorer.run(part), strict=False):
+            if isinstance(branches, BranchFailure):
+                failure = branches
+                continue
             for world, branch in zip(job.worlds, branches, strict=True):
                 ret = branch.returns.get(state.actor, 0.0)
                 key = BranchKey(state.key, job.turns, canonical, world)
                 values[key] = BranchValue(branch.outcome, ret, branch.turns, branch.valid)
         cache.add_branches(values)
+        if failure is not None:
+            raise ContractError(
+                f"a held-out state cannot be valued: {failure}. Fix the environment, then run this again."
+            ) from failure
         played += len(values)
         if on_progress is not None:
             on_progress(len(values))

@@ -95,7 +95,7 @@ def line_chart(lines: Sequence[Line], *, id: str, title: str, description: str, 
         parts.append(f'<polyline class="line" {style} points="{_path(shown, x_of, y_of)}"/>')
         if len(line.points) <= _MAX_MARKS:
             parts += [
-                f'<circle class="mark" fill="var(--s{line.slot % SERIES})" r="{2.5 if len(line.points) < 3 else 1.6}" '
+                f'<circle class="{"point" if len(line.points) < 3 else "mark"}" fill="var(--s{line.slot % SERIES})" r="3" '
                 f'cx="{_n(x_of(x))}" cy="{_n(y_of(y))}"><title>{escape(line.name)}, {escape(x_label)} {x:g}: {y:.4g}</title>'
                 "</circle>"
                 for x, y in line.points
@@ -227,7 +227,7 @@ def describe(estimate: Estimate) -> str:
         return f"{number(estimate.mean)} (one unit: no interval)"
     width = estimate.high - estimate.low
     if width <= 0.0:
-        return f"{number(estimate.mean)} (all equal)"
+        return f"{number(estimate.mean)} (no spread)"
     return f"{number(estimate.mean, width)} [{number(estimate.low, width)}, {number(estimate.high, width)}]"
 
 

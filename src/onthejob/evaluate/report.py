@@ -97,9 +97,9 @@ def _quality(report: Report) -> str:
     states = sum(len(yardstick.episodes) for yardstick in quality.yardsticks.values())
     config = quality.config
     parts = [
-        f"<p>On {states} held-out states (set <code>{escape(quality.digest)}</code>) each reply was stepped and continued for up to "
-        f"{config.turns} turns in {len(config.worlds)} worlds that training never met. 0 is a random legal reply, 1 the best of "
-        f"{config.candidates} random ones.</p>"
+        f"<p>On {states} held-out states (set <code>{escape(quality.digest)}</code>) each reply was stepped and continued for up "
+        f"to {config.turns} turns in {len(config.worlds)} worlds that training never met. 0 is a random legal reply, 1 the best "
+        f"of {config.candidates} random ones.</p>"
     ]
     slots = {team: slot for slot, team in enumerate(quality.teams)}
     charts = []
@@ -168,7 +168,7 @@ def _episodes(report: Report) -> str:
     decoding = "greedy" if temperature == 0.0 else f"at temperature {temperature:g}"
     parts = [
         f"<p>{len(comparison.tasks)} held-out tasks, the same seeds and the same decoding ({decoding}) for every team. "
-        "Each cell: mean [95 % interval], and the worst task below it.</p>"
+        "In the last table each cell holds the mean [95 % interval] and, below it, the smallest value of any task.</p>"
     ]
     if comparison.failed:
         parts.append(
@@ -181,7 +181,8 @@ def _episodes(report: Report) -> str:
     if len(comparison.teams) > 1:
         parts += [_difference_table(comparison, featured, metric) for metric in headline]
     rows = [
-        [metric, *(_with_worst(comparison.estimate(team, metric)) for team in comparison.teams)] for metric in comparison.metrics
+        [metric, *(_with_minimum(comparison.estimate(team, metric)) for team in comparison.teams)]
+        for metric in comparison.metrics
     ]
     parts.append(_table("All metrics, all tasks", ["Metric", *comparison.teams], rows, numeric=1))
     return "".join(parts)
@@ -270,9 +271,9 @@ def _turns(report: Report) -> str:
     if not report.turns:
         return "<p>No scored decisions are recorded.</p>"
     intro = (
-        "<p>Each reply was stepped in a fork of the company and continued under the same luck; the mean over worlds is its value, "
-        "and its advantage is what it was above or below the others. Play went on from the reply marked ▶, drawn independently "
-        "of its value.</p>"
+        "<p>Each reply was stepped in a fork of the company and continued under the same luck; the mean over worlds is its "
+        "value, and its advantage is what it was above or below the others. Play went on from the reply marked ▶, drawn "
+        "independently of its value.</p>"
     )
     return intro + "".join(_turn(turn, index) for index, turn in enumerate(report.turns))
 
@@ -289,7 +290,8 @@ def _turn(turn: AnnotatedTurn, index: int) -> str:
         marks.append(["", "reply", "", sign, *("" for _ in turn.worlds)])
     table = _table(f"Replies to {turn.key}", head, rows, numeric=2, marks=marks)
     return (
-        f'<article class="turn"><h3>{index + 1}. {escape(turn.role)} <small>{escape(turn.policy)} · {escape(turn.key)}</small></h3>'
+        f'<article class="turn"><h3>{index + 1}. {escape(turn.role)} '
+        f"<small>{escape(turn.policy)} · {escape(turn.key)}</small></h3>"
         f'<details open><summary>Prompt</summary><pre tabindex="0">{escape(turn.prompt)}</pre></details>{table}</article>'
     )
 
@@ -330,7 +332,8 @@ def _table(
         for number_, row in enumerate(rows)
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>{escape(caption)}</caption>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption>"
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -343,8 +346,8 @@ def _lines(text: str) -> str:
     return "<br>".join(escape(part) for part in text.split("\n"))
 
 
-def _with_worst(estimate: Estimate) -> str:
-    return f"{describe(estimate)}\nworst {number(estimate.minimum, abs(estimate.minimum) / 10 or 1.0)}"
+def _with_minimum(estimate: Estimate) -> str:
+    return f"{describe(estimate)}\nmin {number(estimate.minimum, abs(estimate.minimum) / 10 or 1.0)}"
 
 
 def _sign(difference: Estimate | None) -> str:

@@ -41,8 +41,9 @@ svg text{font-family:inherit;fill:var(--ink);stroke:none}
 .grid{stroke:var(--grid)}
 .zero{stroke:var(--soft);stroke-width:1.2}
 .line{fill:none;stroke-width:2;stroke-linejoin:round}
-.raw{fill:none;stroke-width:1;opacity:.3}
-.mark{opacity:.75}
+.raw{fill:none;stroke-width:1;opacity:.22}
+.mark{opacity:0}
+.mark:hover{opacity:1}
 .whisker{stroke-width:1.6}
 .before{fill:none;stroke:var(--s7);stroke-width:1}
 .after{fill:var(--s0)}
