@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from onthejob.errors import ConfigError, ContractError
@@ -45,13 +47,14 @@ def test_values_equal_the_formula_worked_by_hand():
     assert scores.by_world["MAKE"] == pytest.approx(expected)
     assert scores.values[0] == pytest.approx(sum(expected) / 3)
     assert scores.values[0] == scores.values[1]  # equal canonical replies
-    assert scores.keys == ("MAKE", "MAKE", "WAIT", "INVALID") and scores.valid == (True, True, True, False)
+    assert scores.keys == ("MAKE", "MAKE", "WAIT", "INVALID")
+    assert scores.valid == (True, True, True, False)
 
 
 class Counting(ToyWorkplace):
     """Counts its branches."""
 
-    branches: list[tuple[str, int]] = []
+    branches: ClassVar[list[tuple[str, int]]] = []
 
     def branch(self, reply: str, *, world: int, turns: int) -> Branch:
         Counting.branches.append((reply, world))
@@ -81,14 +84,18 @@ class Broken(ToyWorkplace):
 
 def test_a_failing_branch_costs_its_group_and_is_never_a_zero():
     results = score_replies(BranchScorer(Broken), [request_at_start(), request_at_start(("MAKE", "SCRAP"))], CONFIG, SCALES)
-    assert isinstance(results[0], BranchFailure) and "ZeroDivisionError" in str(results[0])
+    assert isinstance(results[0], BranchFailure)
+    assert "ZeroDivisionError" in str(results[0])
     assert not isinstance(results[1], BranchFailure)
 
 
 def test_worlds_are_distinct_keyed_and_in_the_range_of_branches():
     worlds = group_worlds(3, "group", 1, count=50)
-    assert len(set(worlds)) == 50 and min(worlds) >= 1 and max(worlds) <= 9_999
-    assert worlds[:4] == group_worlds(3, "group", 1, count=4) and worlds != group_worlds(3, "group", 2, count=50)
+    assert len(set(worlds)) == 50
+    assert min(worlds) >= 1
+    assert max(worlds) <= 9_999
+    assert worlds[:4] == group_worlds(3, "group", 1, count=4)
+    assert worlds != group_worlds(3, "group", 2, count=50)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,8 @@ def test_scales_are_the_spread_between_legal_replies():
     )
     assert scales == again
     # MAKE, WAIT and SCRAP differ by 100..300 dollars over at most 6 turns.
-    assert 10.0 < scales["maker"].outcome < 200.0 and 0.0 < scales["maker"].ret < 1.0
+    assert 10.0 < scales["maker"].outcome < 200.0
+    assert 0.0 < scales["maker"].ret < 1.0
     with pytest.raises(ConfigError, match="no state with two different legal replies for 'ghost'"):
         measure_scales(BranchScorer(ToyWorkplace), ToyWorkplace(), states(2), config=CONFIG, actors=["ghost"], seed=1)
 
@@ -128,11 +136,13 @@ def test_scales_are_the_spread_between_legal_replies():
 def test_the_library_spreads_over_days_forgets_the_oldest_and_survives_bytes():
     library = SnapshotLibrary(per_day=3)
     library.add(states(20))
-    assert library.days == (1, 2, 3, 4, 5) and len(library) == 15
+    assert library.days == (1, 2, 3, 4, 5)
+    assert len(library) == 15
     newest = [entry for entry in states(20) if entry.day == 2][-3:]
     assert [entry for entry in library.entries() if entry.day == 2] == newest
     copy = SnapshotLibrary.from_bytes(library.to_bytes())
-    assert copy.entries() == library.entries() and copy.to_bytes() == library.to_bytes()
+    assert copy.entries() == library.entries()
+    assert copy.to_bytes() == library.to_bytes()
     drawn = [library.sample(0, index).day for index in range(400)]
     assert all(drawn.count(day) > 40 for day in library.days)
     assert [copy.sample(0, index).day for index in range(400)] == drawn

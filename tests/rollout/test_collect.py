@@ -43,15 +43,19 @@ def collected(
 
 def test_groups_share_a_prompt_and_play_goes_on_from_the_chosen_reply():
     collection = collected(CollectConfig(episodes=3, segment_turns=6, partner_share=0.0))
-    assert len(collection.groups) == 18 and len({group.key for group in collection.groups}) == 18
+    assert len(collection.groups) == 18
+    assert len({group.key for group in collection.groups}) == 18
     for group in collection.groups:
-        assert len(group) == 4 and len({row.turns[0].prompt_ids for row in group.trajectories}) == 1
+        assert len(group) == 4
+        assert len({row.turns[0].prompt_ids for row in group.trajectories}) == 1
         assert all(row.stop is StopReason.BRANCH and row.turns[0].valid for row in group.trajectories)
-        assert len(group.facts["worlds"]) == 2 and group.facts["origin"] == "fresh"
+        assert len(group.facts["worlds"]) == 2
+        assert group.facts["origin"] == "fresh"
     first, second = collection.groups[0], collection.groups[1]
     chosen = first.trajectories[first.facts["chosen"]].turns[0].completion.text
     assert collection.episodes[0].transcript[0].text == chosen
-    assert first.actor == "maker" and second.actor == "seller"
+    assert first.actor == "maker"
+    assert second.actor == "seller"
 
 
 def test_the_chosen_reply_does_not_look_at_the_scores():
@@ -65,7 +69,8 @@ def test_the_chosen_reply_does_not_look_at_the_scores():
             total += 1
             hits += group.facts["chosen"] in best
             expected += len(best) / len(group)
-    assert total > 100 and abs(hits - expected) < 3 * (total * 0.25) ** 0.5
+    assert total > 100
+    assert abs(hits - expected) < 3 * (total * 0.25) ** 0.5
 
 
 def test_collecting_is_deterministic_and_keyed():
@@ -82,7 +87,8 @@ def test_among_partners_one_actor_learns():
         learned = {group.actor for group in collection.groups if group.key.startswith(f"it0001/s{index:02d}/")}
         assert len(learned) == 1
         others = [turn for turn in episode.transcript if turn.actor not in learned]
-        assert others and all(turn.policy == "heuristic" for turn in others)
+        assert others
+        assert all(turn.policy == "heuristic" for turn in others)
 
 
 def test_an_untrained_seat_is_played_by_its_partner():
@@ -96,7 +102,8 @@ def test_segments_start_from_the_library_and_feed_it():
     library.add(visit(ToyWorkplace, toy_tasks(6), PARTNERS, seed=0, share=0.5, max_turns=99))
     config = CollectConfig(episodes=12, segment_turns=2, fresh_share=0.25, partner_share=0.0, keep_share=1.0)
     collection = collected(config, library=library)
-    assert collection.starts["fresh"] + collection.starts["library"] == 12 and collection.starts["library"] >= 5
+    assert collection.starts["fresh"] + collection.starts["library"] == 12
+    assert collection.starts["library"] >= 5
     days = {group.facts["day"] for group in collection.groups if group.facts["origin"] == "library"}
     assert len(days) >= 3
     assert len(collection.visited) == sum(len(episode.transcript) for episode in collection.episodes)
@@ -120,7 +127,8 @@ class Exploding(ToyWorkplace):
 
 def test_a_failure_while_branching_drops_the_group_and_ends_its_segment():
     collection = collected(CollectConfig(episodes=3, segment_turns=6, partner_share=0.0), make=Exploding)
-    assert collection.dropped == 3 and len(collection.groups) == 6
+    assert collection.dropped == 3
+    assert len(collection.groups) == 6
     assert all(episode.stop is StopReason.ERROR and episode.turns == 2 for episode in collection.episodes)
 
 
@@ -139,7 +147,8 @@ def test_retries_are_answered_and_not_branched():
         library=SnapshotLibrary(), seed=0, prefix="p",
     )  # fmt: skip
     kinds = [turn.kind for turn in collection.episodes[0].trajectories["maker"].turns]
-    assert [str(kind) for kind in kinds] == ["act", "retry", "act"] and len(collection.groups) == 2
+    assert [str(kind) for kind in kinds] == ["act", "retry", "act"]
+    assert len(collection.groups) == 2
 
 
 def test_whole_episodes_group_where_nothing_can_be_forked():
@@ -148,7 +157,8 @@ def test_whole_episodes_group_where_nothing_can_be_forked():
         ToyShell, shell_tasks(3), {"agent": ScriptedTokens(tokenizer, random_legal_reply)}, Sampling(), group_size=4,
         trained=["agent"], encoder=ChatEncoder(tokenizer), max_turns=9, seed=0, prefix="it0002",
     )  # fmt: skip
-    assert [len(group) for group in collection.groups] == [4, 4, 4] and len(collection.episodes) == 12
+    assert [len(group) for group in collection.groups] == [4, 4, 4]
+    assert len(collection.episodes) == 12
     assert len({row.ret for row in collection.groups[0].trajectories}) > 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,10 +135,12 @@ def test_an_append_only_conversation_keeps_what_was_sampled():
         [ToyShell()], shell_tasks(1), {"agent": policy}, SAMPLING, seed=0, encoder=ChatEncoder(tokenizer), max_turns=9
     )
     turns = episode.trajectories["agent"].turns
-    assert len(turns) == 4 and [turn.valid for turn in turns] == [False, True, True, True]
-    for before, after in zip(turns, turns[1:], strict=False):
+    assert len(turns) == 4
+    assert [turn.valid for turn in turns] == [False, True, True, True]
+    for before, after in itertools.pairwise(turns):
         kept = before.prompt_ids + before.completion.token_ids
-        assert after.prompt_ids[: len(kept)] == kept and len(after.prompt_ids) > len(kept)
+        assert after.prompt_ids[: len(kept)] == kept
+        assert len(after.prompt_ids) > len(kept)
 
 
 def test_retries_extend_the_context_and_are_counted():
@@ -152,7 +155,8 @@ def test_retries_extend_the_context_and_are_counted():
     assert (counts.turns, counts.valid, counts.retries) == (10, 5, 5)
     turns = episode.trajectories["maker"].turns
     kept = turns[0].prompt_ids + turns[0].completion.token_ids
-    assert turns[1].kind is Kind.RETRY and turns[1].prompt_ids[: len(kept)] == kept
+    assert turns[1].kind is Kind.RETRY
+    assert turns[1].prompt_ids[: len(kept)] == kept
     assert turns[2].prompt_ids[: len(kept)] != kept
     assert episode.metrics["invalid"] == 5.0
 
@@ -188,7 +192,9 @@ class Crashing(ToyWorkplace):
 def test_a_failing_environment_ends_only_its_own_episode():
     tasks = toy_tasks(3)
     good, bad, fine = play([ToyWorkplace(), Crashing(), ToyWorkplace()], tasks, BOTH, SAMPLING, seed=0, max_turns=50)
-    assert bad.stop is StopReason.ERROR and bad.error == "RuntimeError: disk on fire" and bad.turns == 3
+    assert bad.stop is StopReason.ERROR
+    assert bad.error == "RuntimeError: disk on fire"
+    assert bad.turns == 3
     assert good.stop is fine.stop is StopReason.HORIZON
     repeated = play([ToyWorkplace(), Crashing()], [tasks[0]] * 2, BOTH, SAMPLING, seed=0, max_turns=50)
     assert episode_groups(repeated, prefix="p", actors=["maker"]) == []
@@ -210,7 +216,9 @@ def test_a_failing_policy_ends_only_its_own_episode():
 
 def test_the_turn_limit_cuts():
     (episode,) = play([ToyWorkplace()], toy_tasks(1), BOTH, SAMPLING, seed=0, max_turns=3)
-    assert episode.stop is StopReason.MAX_TURNS and episode.stop.truncated and episode.turns == 3
+    assert episode.stop is StopReason.MAX_TURNS
+    assert episode.stop.truncated
+    assert episode.turns == 3
 
 
 def test_operator_mistakes_raise_at_once():

@@ -54,5 +54,7 @@ def test_convergence_needs_patience_and_is_reset_by_life():
     restored.observe([(dead, False)])
     assert restored.converged
     statistics = restored.statistics()
-    assert statistics["days5"].groups == 4 and statistics["days5"].alive_share == 0.0
-    assert statistics["days9"].mean_return == 1.5 and statistics["days9"].alive_share == 1.0
+    assert statistics["days5"].groups == 4
+    assert statistics["days5"].alive_share == 0.0
+    assert statistics["days9"].mean_return == 1.5
+    assert statistics["days9"].alive_share == 1.0
