@@ -1,0 +1,400 @@
+"""The loop on a tiny real model: it learns, it is reproducible, and it survives being killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from onthejob.errors import ConfigError, RecordError, TrainingError
+from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.lora import LoraSpec, attach, read_adapter, state
+from onthejob.learn.loss import LossConfig
+from onthejob.models.chat import ChatEncoder
+from onthejob.models.sampler import Sampler
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.record.store import Run
+from onthejob.rollout.branch import BranchConfig
+from onthejob.rollout.collect import CollectConfig
+from onthejob.rollout.pool import TaskPool
+from onthejob.testing import (
+    Tiny,
+    ToyShell,
+    ToyWorkplace,
+    heuristic_reply,
+    shell_tasks,
+    teach,
+    tiny_model,
+    toy_examples,
+    toy_tasks,
+)
+from onthejob.train import IterationReport, TrainConfig, TrainResult, replay_update, train
+from onthejob.types import Adapter, Sampling, Step
+
+HEURISTIC = ScriptedPolicy(heuristic_reply, version="heuristic")
+PARTNERS = {"maker": HEURISTIC, "seller": HEURISTIC}
+ROLES = ("maker", "seller")
+SMALL = TrainConfig(
+    iterations=3,
+    collect=CollectConfig(episodes=2, segment_turns=4),
+    branch=BranchConfig(group_size=4, turns=4, worlds=2),
+    sampling=Sampling(max_new_tokens=3),
+    library_tasks=2,
+    library_share=0.5,
+    library_per_day=2,
+    scale_states=6,
+)
+
+
+@pytest.fixture(scope="module")
+def taught() -> Tiny:
+    """A tiny model that knows the format of the toy's replies."""
+    tiny = tiny_model(seed=0)
+    teach(tiny, toy_examples(192), steps=60, batch=24)
+    return tiny
+
+
+@dataclass
+class Rig:
+    """Everything that one training run needs, on its own copy of the model."""
+
+    learner: Learner
+    sampler: Sampler
+    run: Run
+    model: Any
+
+    def train(self, config: TrainConfig = SMALL, **changes: Any) -> TrainResult:
+        arguments: dict[str, Any] = {
+            "make_env": ToyWorkplace,
+            "pool": TaskPool(toy_tasks(8), seed=0),
+            "learner": self.learner,
+            "sampler": self.sampler,
+            "encoder": self.sampler.chat,
+            "run": self.run,
+            "partners": PARTNERS,
+            "trained_roles": ROLES,
+        }
+        return train(config, **(arguments | changes))
+
+
+def rig(tiny: Tiny, run: Run, *, lr: float = 3e-3, roles: tuple[str, ...] = ROLES, loss: LossConfig | None = None) -> Rig:
+    fresh = tiny_model(seed=0).model
+    fresh.load_state_dict(tiny.model.state_dict())
+    model = attach(fresh, roles, LoraSpec(rank=4, alpha=8), seed=1)
+    config = LearnerConfig(lr=lr, loss=loss or LossConfig())
+    return Rig(
+        learner=Learner(model, roles, config=config, seed=0),
+        sampler=Sampler(model, ChatEncoder(tiny.tokenizer)),
+        run=run,
+        model=model,
+    )
+
+
+@pytest.fixture
+def make_rig(taught: Tiny, tmp_path: Path):
+    runs: list[Run] = []
+
+    def make(name: str = "run", **options: Any) -> Rig:
+        path = tmp_path / name
+        run = Run.open(path) if path.exists() else Run.create(tmp_path, config={"seed": 0}, name=name)
+        runs.append(run)
+        return rig(taught, run, **options)
+
+    yield make
+    for run in runs:
+        run.close()
+
+
+MakeRig = Callable[..., Rig]
+
+
+def test_an_iteration_is_recorded_completely(make_rig: MakeRig):
+    reports: list[IterationReport] = []
+    made = make_rig()
+    result = made.train(on_progress=reports.append)
+    run = made.run
+    assert result.stop == "iterations"
+    assert result.exit_code == 0
+    assert run.iterations() == [0, 1, 2, 3]
+    assert [report.iteration for report in reports] == [1, 2, 3]
+    assert reports[-1].eta_s == 0.0
+    assert reports[0].tokens_per_second > 0
+    groups = list(run.read_groups(1))
+    assert {group.actor for group in groups} <= set(ROLES)
+    assert len(groups) >= 4
+    recorded = run.read_advantages(1)
+    assert any(values is not None for values in recorded.values())
+    names = {metric.name for metric in run.read_metrics("train/maker", iteration=1)}
+    assert {"reward", "reward_std", "frac_reward_zero_std", "valid_rate", "kl", "delta_l2", "published"} <= names
+    assert len(list(run.read_episodes(1))) == 2
+    for role, adapter in result.adapters.items():
+        assert read_adapter(adapter.path).digest == adapter.digest
+        versions = [each.version for each in run.adapters(role)]
+        assert versions[0] == 0
+        assert len(versions) >= 2
+        parents = [each.parent for each in run.adapters(role)]
+        assert parents == [None, *(each.name for each in run.adapters(role)[:-1])]
+
+
+def test_equal_runs_are_equal_and_seeds_matter(make_rig: MakeRig):
+    first, second, other = make_rig("a"), make_rig("b"), make_rig("c")
+    first.train()
+    second.train()
+    other.train(replace(SMALL, seed=5))
+    assert first.run.digest() == second.run.digest() != other.run.digest()
+
+
+def test_a_stopped_run_continues_bit_for_bit(make_rig: MakeRig):
+    whole = make_rig("whole")
+    whole.train()
+    part = make_rig("part")
+    part.train(replace(SMALL, iterations=1))
+    part.run.close()
+    again = make_rig("part")
+    again.train(resume=True)
+    assert again.run.digest() == whole.run.digest()
+    for role in ROLES:
+        mine, theirs = state(again.model, role), state(whole.model, role)
+        assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(make_rig: MakeRig):
+    whole = make_rig("whole")
+    whole.train()
+    part = make_rig("part")
+    part.train(replace(SMALL, iterations=2))
+    (part.run.path / "checkpoints" / "000002" / "loop.json").write_text("{}")
+    part.run.close()
+    again = make_rig("part")
+    again.train(resume=True)
+    assert again.run.digest() == whole.run.digest()
+
+
+def test_training_one_role_leaves_the_base_and_the_others(make_rig: MakeRig):
+    made = make_rig()
+    frozen = {name: tensor.clone() for name, tensor in made.model.state_dict().items() if ".maker." not in name}
+    made.train(trained_roles=("maker",))
+    after = made.model.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in frozen.items())
+    assert made.run.adapters("seller") == []
+
+
+def test_lr_zero_changes_nothing(make_rig: MakeRig):
+    made = make_rig(lr=0.0)
+    before = {role: state(made.model, role) for role in ROLES}
+    result = made.train()
+    for role in ROLES:
+        assert all(torch.equal(before[role][name], tensor) for name, tensor in state(made.model, role).items())
+        deltas = made.run.read_metrics(f"train/{role}", name="delta_l2")
+        assert deltas
+        assert all(metric.value == 0.0 for metric in deltas)
+        assert len({adapter.digest for adapter in made.run.adapters(role)}) == 1
+    assert result.iterations == 3
+
+
+def test_a_dry_run_collects_and_scores_and_updates_nothing(make_rig: MakeRig):
+    made = make_rig()
+    result = made.train(replace(SMALL, dry_run=True, iterations=1))
+    assert {adapter.version for adapter in result.adapters.values()} == {0}
+    assert len(list(made.run.read_groups(1))) >= 4
+    assert made.run.read_metrics("train/maker", name="delta_l2") == []
+
+
+def test_replaying_a_recorded_update_gives_the_recorded_adapter(make_rig: MakeRig, taught: Tiny):
+    made = make_rig()
+    made.train()
+    for iteration in (1, 3):
+        recorded = {adapter.version: adapter for adapter in made.run.adapters("maker")}
+        if iteration not in recorded:
+            continue
+        other = rig(taught, made.run)
+        values = replay_update(made.run, iteration, "maker", learner=other.learner)
+        (metric,) = made.run.read_metrics("train/maker", iteration=iteration, name="delta_l2")
+        assert values["delta_l2"] == metric.value > 0
+        from onthejob.learn.lora import load_adapter
+
+        mine = state(other.model, "maker")
+        load_adapter(other.model, "maker", recorded[iteration])
+        theirs = state(other.model, "maker")
+        assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    fresh = rig(taught, made.run)
+    with pytest.raises(RecordError, match="no alive group"):
+        replay_update(made.run, 99, "maker", learner=fresh.learner)
+
+
+class Spiking(Learner):
+    """Reports a KL spike in the second update of each role, after having really moved the weights."""
+
+    def update(self, role: str, groups: Any, *, reference: Any = None) -> Any:
+        metrics = super().update(role, groups, reference=reference)
+        return replace(metrics, kl_spike=metrics.update == 2)
+
+
+def test_a_kl_spike_is_recorded_and_never_published(make_rig: MakeRig):
+    made = make_rig()
+    made.learner = Spiking(made.model, ROLES, config=LearnerConfig(lr=3e-3), seed=0)
+    made.train(replace(SMALL, iterations=2))
+    events = made.run.read_events(kind="kl_spike")
+    assert [event.payload["role"] for event in events] == [event.payload["kept"].split("@")[0] for event in events]
+    assert len(events) >= 1
+    for event in events:
+        role = event.payload["role"]
+        kept = made.run.latest_adapter(role)
+        assert kept is not None
+        assert kept.name == event.payload["kept"]
+        assert kept.version < event.iteration
+        assert made.sampler.published.count(kept.name) == 1
+        from onthejob.learn.lora import Snapshot, load_adapter, weight_delta
+
+        now = Snapshot.take(made.model, role)
+        load_adapter(made.model, role, kept)
+        assert weight_delta(now, Snapshot.take(made.model, role)) == (0.0, 0.0)
+
+
+def test_nothing_left_to_learn_is_a_result(make_rig: MakeRig):
+    class Flat(ToyWorkplace):
+        """Every reply is worth the same."""
+
+        def branch(self, reply: str, *, world: int, turns: int) -> Any:
+            branch = super().branch(reply, world=world, turns=turns)
+            return replace(branch, outcome=0.0, returns={}, valid=True)
+
+    made = make_rig()
+    pool = TaskPool(toy_tasks(4), seed=0, patience=2)
+    result = made.train(replace(SMALL, iterations=9, scale_states=0), make_env=Flat, pool=pool)
+    assert result.stop == "pool_converged"
+    assert result.exit_code == 3
+    assert result.iterations == 2
+
+
+def test_when_everything_fails_the_run_says_so(make_rig: MakeRig):
+    class Dead(ToyWorkplace):
+        def step(self, reply: str) -> Step:
+            raise RuntimeError("no power")
+
+    made = make_rig()
+    with pytest.raises(TrainingError, match="no power"):
+        made.train(replace(SMALL, library_tasks=0, scale_states=0), make_env=Dead)
+    assert made.run.iterations() == [0]
+
+
+def test_whole_episodes_train_where_nothing_can_be_forked(make_rig: MakeRig):
+    made = make_rig(roles=("agent",))
+    config = replace(SMALL, grouping="episodes", iterations=2, branch=BranchConfig(group_size=4))
+    result = made.train(
+        config, make_env=ToyShell, pool=TaskPool(shell_tasks(4), seed=0), partners={}, trained_roles=("agent",)
+    )
+    groups = list(made.run.read_groups(1))
+    assert {group.facts["source"] for group in groups} == {"episodes"}
+    assert any(len(row.turns) > 1 for group in groups for row in group.trajectories)
+    assert result.iterations == 2
+
+
+def test_the_best_iteration_is_chosen_on_dev(make_rig: MakeRig):
+    made = make_rig()
+    seen: list[Mapping[str, Adapter]] = []
+
+    def evaluate(iteration: int, adapters: Mapping[str, Adapter]) -> Mapping[str, float]:
+        seen.append(dict(adapters))
+        return {"score": {1: 1.0, 2: 5.0, 3: 2.0}[iteration]}
+
+    result = made.train(replace(SMALL, eval_every=1), evaluate=evaluate)
+    assert (result.best_iteration, result.best_score) == (2, 5.0)
+    assert len(seen) == 3
+    assert [metric.value for metric in made.run.read_metrics("eval", name="score")] == [1.0, 5.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iterations": 0},
+        {"sampling": Sampling(temperature=0.0)},
+        {"sampling": Sampling(temperature=float("nan"))},
+        {"library_share": 0.0},
+        {"library_tasks": 0},
+        {"eval_every": -1},
+    ],
+)
+def test_bad_options_are_refused(changes: dict[str, Any]):
+    with pytest.raises(ConfigError, match="must|Set"):
+        replace(SMALL, **changes)
+
+
+def test_bad_arguments_are_refused(make_rig: MakeRig):
+    made = make_rig()
+    with pytest.raises(ConfigError, match="trained_roles"):
+        made.train(trained_roles=())
+    with pytest.raises(ConfigError, match="evaluate"):
+        made.train(replace(SMALL, eval_every=1))
+    made.train(replace(SMALL, iterations=1))
+    with pytest.raises(RecordError, match="resume"):
+        made.train()
+    with pytest.raises(RecordError, match="same roles"):
+        made.train(resume=True, trained_roles=("seller",))
+
+
+def company_value(made: Rig, adapters: Mapping[str, Adapter], *, episodes: int = 40) -> float:
+    from onthejob.models.sampler import InProcessPolicy
+    from onthejob.rollout.play import play
+    from onthejob.types import Split
+
+    policies = {
+        role: InProcessPolicy(made.sampler, made.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()
+    }
+    tasks = toy_tasks(episodes, split=Split.DEV, first_seed=1)
+    envs = [ToyWorkplace() for _ in tasks]
+    played = play(envs, tasks, policies, Sampling(max_new_tokens=3), seed=3, encoder=made.sampler.chat, max_turns=99)
+    return sum(episode.metrics["company_value"] for episode in played) / episodes
+
+
+LEARNING = replace(
+    SMALL,
+    iterations=24,
+    collect=CollectConfig(episodes=6, segment_turns=4),
+    branch=BranchConfig(group_size=8, turns=4, worlds=4),
+    library_tasks=6,
+    scale_states=20,
+)
+
+
+@pytest.mark.slow
+def test_the_loop_learns_and_without_a_learning_rate_it_does_not(make_rig: MakeRig):
+    """Held-out company value of whole episodes, both seats learned; 40 seeds, the same for every row."""
+    made = make_rig()
+    result = made.train(LEARNING)
+    newest = result.adapters
+    after = company_value(made, newest)
+    start = {role: made.run.adapters(role)[0] for role in ROLES}
+    for adapter in start.values():
+        made.sampler.publish(adapter, keep=True)
+    before = company_value(made, start)
+    assert after > before + 250, (before, after)
+    still = make_rig("still", lr=0.0)
+    frozen = still.train(replace(LEARNING, iterations=2))
+    assert company_value(still, frozen.adapters) == before
+
+
+CRASHING = Path(__file__).parent / "crash_loop.py"
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_equals_an_uninterrupted_one(tmp_path: Path, counts: Callable[[int, int], int]):
+    """SIGKILL, resume, again and again; the record's digest and every adapter's bytes are those of one quiet run."""
+    done = subprocess.run(
+        [sys.executable, str(CRASHING), str(tmp_path), str(counts(5, 20))],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env={**os.environ, "PYTHONHASHSEED": "random"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal" in done.stdout
+
