@@ -41,6 +41,8 @@ class Options:
     lr: float = 3e-3
     clip: float = 0.2
     new_tokens: int = 3
+    taught: int = 120
+    """Steps in which the tiny base learns the format."""
     seed: int = 0
 
 
@@ -62,7 +64,7 @@ def prompt_ids(tokenizer, observation: Observation) -> torch.Tensor:
 
 
 def token_logprobs(model, prompt: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """ln p(token | prompt, earlier tokens) under the active adapter.  # (K, C)"""
+    """Natural log-probability of each token after the prompt and the tokens before it; shape (K, C)."""
     rows = torch.cat([prompt.expand(len(tokens), -1), tokens], dim=1)  # (K, P + C)
     # The token at position t is predicted by the logits at t - 1: the first one by the prompt's last position.
     logits = model(input_ids=rows).logits[:, len(prompt) - 1 : -1].float()  # (K, C, V)
@@ -101,7 +103,7 @@ def branch_values(env: ToyWorkplace, texts: list[str], *, worlds: list[int], tur
 
 
 def group_advantages(values: list[float], legal: list[bool], eps: float = 1e-4) -> torch.Tensor | None:
-    """Better or worse than the group, in standard deviations; None when there is nothing to learn.  # (K,)
+    """Better or worse than the group, in standard deviations; None when there is nothing to learn; shape (K,).
 
     Mean and standard deviation are those of the legal replies; an illegal one gets min(legal) - 1, at most -2.
     """
@@ -119,7 +121,7 @@ def group_advantages(values: list[float], legal: list[bool], eps: float = 1e-4) 
 def grpo_loss(
     logprobs: torch.Tensor, sampled: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, *, clip: float
 ) -> torch.Tensor:
-    """Clipped policy gradient: mean over replies of the mean over a reply's tokens (loss `grpo`).  # scalar"""
+    """Clipped policy gradient: mean over replies of the mean over a reply's tokens (loss `grpo`)."""
     ratio = (logprobs - sampled).exp()  # (K, C); 1 on the first update after sampling
     weight = advantages[:, None]
     gain = torch.minimum(ratio * weight, ratio.clamp(1 - clip, 1 + clip) * weight)
@@ -184,7 +186,7 @@ def build(model_path: str | None, options: Options):
     """A model with one adapter per role, and its tokenizer."""
     if model_path is None:
         tiny = tiny_model(seed=options.seed)
-        teach(tiny, toy_examples(256, seed=options.seed), steps=120)  # the format, and nothing about what is good
+        teach(tiny, toy_examples(256, seed=options.seed), steps=options.taught)  # the format, and nothing about what is good
         model, tokenizer = tiny.model, tiny.tokenizer
     else:
         from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -99,8 +99,15 @@ def test_worlds_are_distinct_keyed_and_in_the_range_of_branches():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"group_size": 1}, {"turns": 0}, {"worlds": 0}, {"outcome_weight": 0, "return_weight": 0}, {"return_weight": float("nan")}]
-)  # fmt: skip
+    "fields",
+    [
+        {"group_size": 1},
+        {"turns": 0},
+        {"worlds": 0},
+        {"outcome_weight": 0, "return_weight": 0},
+        {"return_weight": float("nan")},
+    ],
+)
 def test_bad_options_are_refused(fields: dict[str, float]):
     with pytest.raises(ConfigError, match="must be"):
         BranchConfig(**fields)  # pyright: ignore[reportArgumentType]

@@ -169,10 +169,10 @@ def test_bad_options_are_refused(fields: dict[str, float]):
 
 
 def test_a_scripted_policy_cannot_be_trained():
+    tokenizer = tiny_tokenizer()
+    collector = Collector(
+        ToyWorkplace, BranchScorer(ToyWorkplace), config=CollectConfig(partner_share=0.0), branch=BRANCH,
+        scales={"maker": Scales()}, trained=("maker",), partners=PARTNERS, encoder=ChatEncoder(tokenizer),
+    )  # fmt: skip
     with pytest.raises(ConfigError, match="reads tokens"):
-        tokenizer = tiny_tokenizer()
-        collector = Collector(
-            ToyWorkplace, BranchScorer(ToyWorkplace), config=CollectConfig(partner_share=0.0), branch=BRANCH,
-            scales={"maker": Scales()}, trained=("maker",), partners=PARTNERS, encoder=ChatEncoder(tokenizer),
-        )  # fmt: skip
         collector.collect(toy_tasks(4), {"maker": HEURISTIC}, Sampling(), library=SnapshotLibrary(), seed=0, prefix="p")

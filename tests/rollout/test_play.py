@@ -226,6 +226,6 @@ def test_operator_mistakes_raise_at_once():
         play([ToyWorkplace()], toy_tasks(1), {"maker": RANDOM}, SAMPLING, seed=0, max_turns=5)
     with pytest.raises(ConfigError, match="one environment per task"):
         play([], toy_tasks(1), BOTH, SAMPLING, seed=0, max_turns=5)
+    tokens = ScriptedTokens(tiny_tokenizer(), heuristic_reply)
     with pytest.raises(ConfigError, match="encoder"):
-        tokens = ScriptedTokens(tiny_tokenizer(), heuristic_reply)
         play([ToyWorkplace()], toy_tasks(1), {"maker": tokens, "seller": tokens}, SAMPLING, seed=0, max_turns=5)
