@@ -61,7 +61,7 @@ def test_metrics_agree_with_an_episode_played_by_hand() -> None:
         reward, turns, observation = reward + sum(step.rewards.values()), turns + 1, step.observation
     metrics = result.results[Key("heuristic", task.id)].metrics
     assert metrics["company_value"] == env.state()["metrics"]["company_value"]
-    assert metrics["team_reward"] == pytest.approx(reward)
+    assert metrics["episode_reward"] == pytest.approx(reward)
     assert metrics["turns"] == metrics["decisions"] == turns
     assert metrics["valid_rate"] == 1.0
 
@@ -101,7 +101,7 @@ def test_batching_does_not_change_an_episode() -> None:
     with EvaluationCache(None, env="toy") as one, EvaluationCache(None, env="toy") as two:
         narrow, wide = run([RANDOM], one, batch=1), run([RANDOM], two, batch=12)
     for key, result in narrow.results.items():
-        assert result.metrics | {"wall_s": 0.0} == wide.results[key].metrics | {"wall_s": 0.0}
+        assert {**result.metrics, "wall_s": 0.0} == {**wide.results[key].metrics, "wall_s": 0.0}
 
 
 class SeedsSeen:

@@ -43,7 +43,7 @@ def states(per_role: int = 24, episodes: int = 8) -> list[HeldOutState]:
 
 def judge(held_out: Sequence[HeldOutState], teams: Sequence[Team], cache: EvaluationCache, **changes):
     changes = {"scales": SCALES, "config": CONFIG, **changes}
-    return decision_quality(held_out, teams, random=RANDOM, env_factory=ToyWorkplace, cache=cache, **changes)
+    return decision_quality(held_out, teams, env_factory=ToyWorkplace, cache=cache, **changes)
 
 
 def greedy(team: str, actor: str) -> Cell:
@@ -83,7 +83,9 @@ def test_values_are_those_of_the_environment() -> None:
         result = judge(held_out, [EXPERT], cache)
     env = ToyWorkplace()
     state = held_out[0]
-    reply = expert_reply(env.restore(state.snapshot), 0)
+    observation = env.restore(state.snapshot)
+    assert observation is not None
+    reply = expert_reply(observation, 0)
     branches = [env.branch(reply, world=world, turns=6) for world in CONFIG.worlds]
     turns = max(branch.turns for branch in branches)
     by_hand = np.mean([branch.outcome / 100.0 + 0.25 * branch.returns[state.actor] for branch in branches]) / turns

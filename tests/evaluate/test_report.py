@@ -34,7 +34,7 @@ from onthejob.evaluate.teams import scripted_team
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
-from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales, ScoreRequest, branch_group, score_replies
+from onthejob.rollout.branch import BranchConfig, BranchScorer, ReplyScores, Scales, ScoreRequest, branch_group, score_replies
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, random_legal_reply, toy_tasks
 from onthejob.types import Completion, Group, Sampling, Split
 
@@ -88,7 +88,6 @@ def mixed(share: int):
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    random = ScriptedPolicy(random_legal_reply, version="random")
     teams = [
         scripted_team(name, ScriptedPolicy(reply, version=name), ACTORS)
         for name, reply in (("sft", mixed(2)), ("heuristic", heuristic_reply), ("grpo", mixed(9)))
@@ -103,7 +102,7 @@ def report() -> Report:
             tasks, teams[:2], actors=ACTORS, per_role=16, env_factory=ToyWorkplace, sampling=Sampling(), seed=0, max_turns=50
         )
         quality = decision_quality(
-            states, teams, random=random, env_factory=ToyWorkplace, cache=cache, config=QualityConfig(turns=6, candidates=6)
+            states, teams, env_factory=ToyWorkplace, cache=cache, config=QualityConfig(turns=6, candidates=6)
         )
         comparison = compare(teams, tasks, env_factory=ToyWorkplace, cache=cache, sampling=Sampling(), seed=0, max_turns=50)
     return Report(
@@ -132,6 +131,7 @@ def groups() -> list[Group]:
                 keys=tuple(env.canonical(reply) for reply in replies), worlds=(5, 6, 7),
             )  # fmt: skip
             (scores,) = score_replies(scorer, [request], config, {actor: Scales() for actor in ACTORS})
+            assert isinstance(scores, ReplyScores)
             completions = [Completion(text=reply, token_ids=(1, 2), logprobs=(-0.1, -0.2)) for reply in replies]
             found.append(
                 branch_group(
@@ -187,7 +187,7 @@ def test_numbers_in_the_page_are_those_of_the_results(report: Report) -> None:
     text = Page(render(report)).text
     difference = report.comparison.difference("grpo", "sft", "company_value", "calm")
     assert describe(difference) in text
-    assert describe(report.comparison.estimate("heuristic", "team_reward")) in text
+    assert describe(report.comparison.estimate("heuristic", "episode_reward")) in text
 
 
 def test_an_empty_report_says_what_is_missing() -> None:

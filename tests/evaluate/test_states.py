@@ -35,6 +35,7 @@ def test_snapshots_of_an_episode_compress_well(tmp_path: Path) -> None:
     task = toy_tasks(1, split=Split.DEV, days=30)[0]
     observation = env.reset(task)
     for turn in range(58):
+        assert observation is not None
         states.append(HeldOutState(task=task, snapshot=env.snapshot(), actor=observation.actor, source="sft", turn=turn))
         observation = env.step("HOLD").observation
     save_states(tmp_path / "states.bin", states)

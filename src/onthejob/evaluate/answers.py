@@ -12,8 +12,9 @@ from onthejob.evaluate.scores import Cell, QualityConfig
 from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.episode import Encoder
-from onthejob.rollout.keys import keyed_seed
-from onthejob.types import Context, Forkable, Observation, Policy, Sampling
+from onthejob.rollout.keys import keyed_choice, keyed_seed
+from onthejob.rollout.scales import Legal
+from onthejob.types import Context, Forkable, Observation, Policy
 
 
 class Drawn(NamedTuple):
@@ -28,16 +29,21 @@ class Drawn(NamedTuple):
 SampleKey = tuple[Cell, int]
 
 
-def draw_candidates(env: Forkable, state: HeldOutState, random: Policy, config: QualityConfig) -> Drawn:
-    """Random legal replies of `state`, drawn by `random` with keyed seeds; up to four draws per wanted distinct reply."""
-    observation = _restore(env, state)
+def draw_candidates(env: Forkable, state: HeldOutState, legal: Legal, config: QualityConfig) -> Drawn:
+    """Random legal replies of `state`, each with equal probability; up to four draws per wanted distinct reply.
+
+    Raises:
+        ConfigError: No reply is legal.
+    """
+    options = list(legal(env, _restore(env, state)))
+    if not options:
+        raise ConfigError(f"no reply is legal in held-out state {state.key} of {state.actor!r}. Check the `legal` function.")
     draws: list[str] = []
     distinct: dict[str, str] = {}
     for attempt in range(4 * config.candidates):
         if attempt >= config.candidates and len(distinct) >= config.candidates:
             break
-        context = Context(observation=observation, seed=keyed_seed(config.seed, "candidate", state.key, attempt))
-        text = random.act([context], Sampling())[0].text
+        text = keyed_choice(options, config.seed, "candidate", state.key, attempt)
         draws.append(env.canonical(text))
         if len(distinct) < config.candidates:
             distinct.setdefault(draws[-1], text)

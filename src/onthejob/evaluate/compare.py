@@ -225,7 +225,7 @@ def episode_metrics(episode: Episode, counted: frozenset[str], *, wall_s: float)
     reward = sum(trajectory.ret for trajectory in episode.trajectories.values()) + sum(episode.unseated.values())
     return {
         **episode.metrics,
-        "team_reward": reward,
+        "episode_reward": reward,
         "valid_rate": sum(counts.valid for counts in own) / turns if turns else 1.0,
         "turns": float(episode.turns),
         "decisions": float(turns),

@@ -253,7 +253,7 @@ def _actions(report: Report) -> str:
             shown = [*shown, ("all others", sum(row[1] for row in rest), sum(row[2] for row in rest))]
         pairs = [Pair(label=name, before=first, after=second) for name, first, second in shown]
         verdict = "more than chance" if shift.drift > 2.0 * shift.noise else "no more than chance"
-        caption = f"Drift {shift.drift:.2f} bit (chance alone {shift.noise:.2f}): {verdict}."
+        caption = f"Drift {shift.drift:.3f} bit (chance alone {shift.noise:.3f}): {verdict}."
         charts.append(_figure(shift.actor, pair_chart(
             pairs, id=f"actions-{len(charts)}", title=f"Actions of {shift.actor}, {before} and {after}", description=caption,
             before=before, after=after,

@@ -149,8 +149,8 @@ def ratio_interval(
     _same_length(top, bottom, "numerators and denominators")
     cluster_of = _codes(clusters, top.size, "clusters")
     count = int(cluster_of.max()) + 1 if top.size else 0
-    tops = np.bincount(cluster_of, weights=top, minlength=count)  # (C,)
-    bottoms = np.bincount(cluster_of, weights=bottom, minlength=count)
+    tops = np.bincount(cluster_of, weights=top, minlength=count).astype(np.float64)  # (C,)
+    bottoms = np.bincount(cluster_of, weights=bottom, minlength=count).astype(np.float64)
     if not count or bottoms.sum() <= 0.0:
         return Estimate(mean=math.nan, low=-math.inf, high=math.inf, n=top.size, clusters=count, level=level)
     ratio = float(tops.sum() / bottoms.sum())
@@ -199,8 +199,8 @@ def _interval(
         return ratio - t * error, ratio + t * error
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     drawn = [part[rng.integers(0, part.size, size=(resamples, part.size))] for part in members]  # each (R, C_h)
-    sums_top = sum(tops[index].sum(axis=1) for index in drawn)
-    sums_bottom = sum(bottoms[index].sum(axis=1) for index in drawn)
+    sums_top = np.sum([tops[index].sum(axis=1) for index in drawn], axis=0)  # (R,)
+    sums_bottom = np.sum([bottoms[index].sum(axis=1) for index in drawn], axis=0)
     usable = sums_bottom > 0.0
     ratios = sums_top[usable] / sums_bottom[usable]  # (R,)
     if method == "percentile":

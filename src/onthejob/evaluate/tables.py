@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onthejob.evaluate.behaviours import Shift
-from onthejob.evaluate.charts import describe
+from onthejob.evaluate.charts import describe, number
 from onthejob.evaluate.compare import OVERALL, Comparison
 from onthejob.evaluate.report_data import decoding_words, featured_team
 from onthejob.evaluate.scores import Cell, QualityResult
@@ -21,7 +21,7 @@ def quality_table(quality: QualityResult, *, decoding: str | None = None) -> Tab
     table = Table(title=f"Decision quality, {decoding_words(decoding)} (0 random legal, 1 best of {quality.config.candidates})")
     table.add_column("role")
     for team in quality.teams:
-        table.add_column(team, justify="right")
+        table.add_column(team, justify="right", no_wrap=True)
     table.add_column("states", justify="right")
     for actor in quality.actors:
         cells = [Cell(team, actor, decoding) for team in quality.teams]
@@ -38,7 +38,7 @@ def quality_differences_table(quality: QualityResult, *, featured: str = "", dec
     table = Table(title=f"Decision quality of {featured} minus others, {decoding_words(decoding)}, 95 % intervals")
     table.add_column("role")
     for team in others:
-        table.add_column(f"- {team}", justify="right")
+        table.add_column(f"- {team}", justify="right", no_wrap=True)
     for actor in quality.actors:
         cell = Cell(featured, actor, decoding)
         pairs = [(cell, cell._replace(team=team)) for team in others]
@@ -54,10 +54,10 @@ def comparison_table(comparison: Comparison, *, metrics: Sequence[str] = ()) -> 
     table = Table(title=f"{len(comparison.tasks)} matched tasks: mean [95 % interval], smallest value")
     table.add_column("metric")
     for team in comparison.teams:
-        table.add_column(team, justify="right")
+        table.add_column(team, justify="right", no_wrap=True)
     for metric in metrics or comparison.metrics:
         estimates = [comparison.estimate(team, metric) for team in comparison.teams]
-        table.add_row(metric, *(f"{describe(estimate)}\nmin {estimate.minimum:,.3g}" for estimate in estimates))
+        table.add_row(metric, *(f"{describe(estimate)}\nmin {number(estimate.minimum)}" for estimate in estimates))
     return table
 
 
@@ -69,7 +69,7 @@ def differences_table(comparison: Comparison, metric: str, *, featured: str = ""
     table.add_column("scenario")
     table.add_column("tasks", justify="right")
     for team in others:
-        table.add_column(f"- {team}", justify="right")
+        table.add_column(f"- {team}", justify="right", no_wrap=True)
     for stratum in comparison.strata_names():
         found = [comparison.difference(featured, team, metric, stratum) for team in others]
         count = str(found[0].n) if found else ""
