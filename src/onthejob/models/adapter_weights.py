@@ -6,15 +6,15 @@ the low-rank product to each projection's output, in float32, exactly as PEFT do
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from onthejob.errors import ModelError
@@ -76,16 +76,20 @@ def read_adapter_weights(
         base_digest: digest of the base; an adapter that names another one is refused. Empty skips the check.
 
     Raises:
-        ModelError: files missing or unreadable, features that the sampler does not compute (DoRA, biases, per-module ranks),
-            unknown modules, wrong shapes, non-finite numbers, or another base.
+        ModelError: files missing, unreadable or other than their digest, features that the sampler does not compute (DoRA, biases,
+            per-module ranks), unknown modules, wrong shapes, non-finite numbers, or another base.
     """
     config = _read_json(adapter, "adapter_config.json")
     _check_config(adapter, config)
     _check_base(adapter, base_digest)
     try:
-        tensors = load_file(adapter.path / _WEIGHTS)
+        content = (adapter.path / _WEIGHTS).read_bytes()
+        tensors = load(content)
     except (OSError, SafetensorError) as error:
         raise _refused(adapter, f"{_WEIGHTS} cannot be read ({error})") from error
+    digest = hashlib.sha256(content).hexdigest()
+    if adapter.digest and digest != adapter.digest:
+        raise _refused(adapter, f"{_WEIGHTS} has the sha256 {digest[:12]}, the record says {adapter.digest[:12]}")
     scaling = config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("use_rslora") else config["r"])
     halves: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():

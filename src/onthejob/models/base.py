@@ -53,7 +53,7 @@ def load_base(
         raise ConfigError(f"dtype must be one of {', '.join(dtypes)}, got {dtype!r}.")
     folder = check_folder(Path(path))
     try:
-        with quiet_transformers():
+        with QuietTransformers():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True
@@ -88,8 +88,8 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-class quiet_transformers:  # noqa: N801 - a context manager reads as a verb
-    """No progress bars of transformers inside; restores the setting."""
+class QuietTransformers:
+    """No progress bars of transformers inside the `with`; restores the setting."""
 
     def __enter__(self) -> None:
         from transformers.utils import logging as transformers_logging

@@ -54,7 +54,7 @@ class ChatEncoder:
         return tuple(self._tokenize(self._render(messages, generation=True)))
 
     def extend(self, context_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
-        """A context that goes on: begins with context_ids + completion_ids bit for bit, then the new messages and a reply's header.
+        """A context that goes on: begins with context_ids + completion_ids bit for bit, then messages and a header.
 
         A reply that was cut at the token limit is closed first.
 

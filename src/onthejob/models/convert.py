@@ -50,9 +50,9 @@ def convert(gguf: Path, target: Path) -> None:
 
 
 def _split_digits(tokenizer: Any) -> None:
-    """Restore SmolLM's pre-tokenizer: digits stand alone before anything else is split.
+    r"""Restore SmolLM's pre-tokenizer: digits stand alone before anything else is split.
 
-    The loader knows GPT-2's pre-tokenizer only, which cuts white space before a digit differently ("\\n\\n1", "  7").
+    The loader knows GPT-2's pre-tokenizer only, which cuts white space before a digit differently ("\n\n1", "  7").
     """
     from tokenizers.pre_tokenizers import ByteLevel, Digits
     from tokenizers.pre_tokenizers import Sequence as Steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 from onthejob.errors import ModelError
 
 _BLOCK = 256
+# Rows handled at a time, so that a large vocabulary's float32 copy stays in the processor's cache.
+_ROWS = 8
 
 
 def uniforms(seed: int, count: int) -> np.ndarray:
@@ -23,8 +26,8 @@ def draw(logits: Tensor, rows: Sequence[int], uniform: Tensor, *, temperature: f
 
     Args:
         logits: (R, vocab), any float dtype.
-        rows: (M,) row of each draw; several draws may share a row.
-        uniform: (M,) in [0, 1); not used when the temperature is 0.
+        rows: (M,) row of each draw, not decreasing; several draws may share a row.
+        uniform: (M,) float64 in [0, 1); not used when the temperature is 0.
         temperature: 0 takes the most likely token.
 
     Returns:
@@ -34,24 +37,38 @@ def draw(logits: Tensor, rows: Sequence[int], uniform: Tensor, *, temperature: f
     Raises:
         ModelError: the logits are not finite.
     """
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    for start in range(0, logits.shape[0], _ROWS):
+        low, high = (bisect_left(rows, edge) for edge in (start, start + _ROWS))
+        index = torch.tensor(rows[low:high], device=logits.device) - start
+        found, logs = _draw(logits[start : start + _ROWS], index, uniform[low:high], temperature)
+        tokens += found.tolist()
+        logprobs += logs.tolist()
+    return tokens, logprobs
+
+
+def _draw(logits: Tensor, index: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     vocab = logits.shape[1]
-    scaled = logits.float()
-    if temperature not in (0.0, 1.0):
-        scaled = scaled / temperature
-    top, best = scaled.max(-1, keepdim=True)
     # Whole blocks: the distribution function is summed over blocks first, then inside one, which is faster and more accurate
     # than one running sum over the vocabulary.
     blocks = -(-vocab // _BLOCK)
-    mass = torch.zeros(logits.shape[0], blocks * _BLOCK, device=logits.device)
-    torch.exp(scaled - top, out=mass[:, :vocab])
-    block_mass = mass.view(-1, blocks, _BLOCK).sum(-1)
+    mass = torch.empty(logits.shape[0], blocks * _BLOCK, device=logits.device)
+    mass[:, vocab:] = -torch.inf
+    scaled = mass[:, :vocab]
+    scaled.copy_(logits)
+    if temperature not in (0.0, 1.0):
+        scaled /= temperature
+    top, best = scaled.max(-1)
+    mass -= top[:, None]
+    mass = mass.exp_().view(-1, blocks, _BLOCK)
+    block_mass = mass.sum(-1)
     total = block_mass.sum(-1)
     if not torch.isfinite(total).all():
         raise ModelError("the model returned logits that are not finite. Its adapter has diverged: publish an earlier version.")
-    index = torch.tensor(rows, device=logits.device)
-    tokens = best[index, 0] if temperature == 0.0 else _invert(mass.view(-1, blocks, _BLOCK), block_mass, index, uniform)
-    logprobs = scaled[index, tokens] - top[index, 0] - total.log()[index]
-    return tokens.tolist(), logprobs.tolist()
+    tokens = best[index] if temperature == 0.0 else _invert(mass, block_mass, index, uniform)
+    chosen = logits[index, tokens].float() / (temperature or 1.0)
+    return tokens, chosen - top[index] - total.log()[index]
 
 
 def _invert(mass: Tensor, block_mass: Tensor, index: Tensor, uniform: Tensor) -> Tensor:

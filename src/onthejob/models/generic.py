@@ -1,7 +1,7 @@
 """The general way to run any causal language model of transformers: its own forward with its own key-value cache.
 
 Slower than `llama`, with the same interface, so that models of the hub work in the in-process sampler. Only models whose cache is
-plain keys and values per layer can share prompts and drop rows; others (recurrent states, sliding windows) are refused with the remedy.
+plain keys and values per layer can share prompts and drop rows; others (recurrent states, sliding windows) are refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class GenericBatch:
         self._time = 0
 
     def load_prefix(self, slot: int, prefix: Sequence[tuple[Tensor, Tensor]]) -> int:
-        """Begin a prompt with cached keys and values, one (1, kv_heads, tokens, dim) pair per layer; returns their token count."""
+        """Begin a prompt with cached (1, kv_heads, tokens, dim) pairs, one per layer; returns their token count."""
         for index, (keys, values) in enumerate(prefix):
             self._prompts[slot].update(keys, values, index)
         return prefix[0][0].shape[2]

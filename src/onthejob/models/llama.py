@@ -71,7 +71,7 @@ class LlamaEngine:
     def project(
         self, x: Tensor, layer: Any, rotary: tuple[Tensor, Tensor], lora: FusedLora | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (rows, hidden) -> queries (rows, heads, dim), keys and values (rows, kv_heads, dim), positions applied."""
+        """Project x (rows, hidden) to queries (rows, heads, dim), keys and values (rows, kv_heads, dim), with positions."""
         attention = layer.self_attn
         outputs = [attention.q_proj(x), attention.k_proj(x), attention.v_proj(x)]
         if lora is not None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
@@ -181,7 +182,8 @@ class Sampler:
             )
         if not (0.0 <= sampling.temperature < float("inf")) or sampling.max_new_tokens < 1:
             raise ConfigError(
-                f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {sampling.temperature} and {sampling.max_new_tokens}."
+                "temperature must be finite and >= 0 and max_new_tokens >= 1, "
+                f"got {sampling.temperature} and {sampling.max_new_tokens}."
             )
         replies = [_Reply(uniforms(seed, sampling.max_new_tokens)) for seed in seeds]
         for chunk in self._chunks([tuple(prompt) for prompt in prompts]):
@@ -347,7 +349,7 @@ def without_adapters(model: Any) -> Any:
         ContractError: an adapter is merged into the weights.
         ModelError: the model is not a causal language model.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
     if base.get_output_embeddings() is None:
         raise ModelError(f"{type(base).__name__} has no language-model head. Load a causal language model.")
     shared = {id(tensor): tensor for tensor in (*base.parameters(), *base.buffers())}

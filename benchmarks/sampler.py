@@ -1,0 +1,143 @@
+"""Tokens per second of the in-process sampler against transformers' generate: same model, dtype, prompts and number of tokens.
+
+    python benchmarks/sampler.py [--json] [--dtype bfloat16] [--groups 1 4] [--threads 2]
+
+Each group is one random prompt of P tokens with K replies of exactly C tokens at temperature 1. transformers decodes all groups
+in one generate call (`num_return_sequences=K`, its default attention and cache, end of turn suppressed). The headline row `ours`
+switches the sharing of equal beginnings off, so that it shows the engine alone (replies to random prompts part at the first tokens
+anyway); the last rows show what sharing adds where replies are predictable: a chat prompt at a low temperature.
+Both sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from onthejob.models.base import load_base
+from onthejob.models.chat import ChatEncoder
+from onthejob.models.fetch import fetch
+from onthejob.models.sampler import Sampler
+from onthejob.types import Message, Sampling
+
+
+def random_prompts(groups: int, length: int, vocab: int) -> list[tuple[int, ...]]:
+    generator = torch.Generator().manual_seed(7)
+    return [tuple(torch.randint(100, vocab, (length,), generator=generator).tolist()) for _ in range(groups)]
+
+
+def transformers_generate(model: Any, prompts: list[tuple[int, ...]], replies: int, tokens: int) -> None:
+    ids = torch.tensor(prompts)
+    options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        num_return_sequences=replies,
+        min_new_tokens=tokens,
+        max_new_tokens=tokens,
+        pad_token_id=0,
+        **options,
+    )
+    assert out.shape == (len(prompts) * replies, ids.shape[1] + tokens)
+
+
+def ours(sampler: Sampler, prompts: list[tuple[int, ...]], replies: int, tokens: int, temperature: float = 1.0) -> None:
+    rows = [prompt for prompt in prompts for _ in range(replies)]
+    sampling = Sampling(temperature=temperature, max_new_tokens=tokens)
+    done = sampler.generate(rows, adapter=None, sampling=sampling, seeds=range(len(rows)))
+    assert all(len(completion.token_ids) == tokens for completion in done)
+
+
+def measure(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, tuple[float, float]]:
+    """Name -> (wall seconds, CPU seconds), the smallest of the repeats each."""
+    best = dict.fromkeys(runs, (float("inf"), float("inf")))
+    for _ in range(repeats):
+        for name, run in runs.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            run()
+            best[name] = (min(best[name][0], time.perf_counter() - wall), min(best[name][1], time.process_time() - cpu))
+    return best
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    parser.add_argument("--prompt", type=int, default=512, help="tokens per prompt")
+    parser.add_argument("--tokens", type=int, default=64, help="new tokens per reply")
+    parser.add_argument("--replies", type=int, default=8, help="replies per prompt")
+    parser.add_argument("--groups", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    base = load_base(fetch(args.model), dtype=args.dtype)
+    chat = ChatEncoder(base.tokenizer)
+    chat.end_ids = frozenset()  # every reply gets its full number of tokens, like min_new_tokens on the other side
+    alone = Sampler(base.model, chat, share_beginnings=False)
+    shared = Sampler(base.model, chat)
+    rows = []
+    for groups in args.groups:
+        prompts = random_prompts(groups, args.prompt, len(base.tokenizer))
+        shape = (prompts, args.replies, args.tokens)
+        times = measure(
+            {
+                "transformers": lambda shape=shape: transformers_generate(base.model, *shape),
+                "ours": lambda shape=shape: ours(alone, *shape),
+                "ours, shared beginnings": lambda shape=shape: ours(shared, *shape),
+            },
+            args.repeats,
+        )
+        rows += table_rows(f"random, {groups} x {args.replies}", groups * args.replies * args.tokens, times)
+    system = "You write one JSON object and nothing else."
+    question = 'Write exactly this: {"action_type":"RUN_DEMO","target":"Acme","message":"We would love to show you the product"}'
+    chats = [chat.encode([Message("system", system), Message("user", question)])]
+    times = measure(
+        {
+            "ours": lambda: ours(alone, chats, args.replies, 32, 0.3),
+            "ours, shared beginnings": lambda: ours(shared, chats, args.replies, 32, 0.3),
+        },
+        args.repeats,
+    )
+    rows += table_rows(f"chat at T=0.3, 1 x {args.replies}", args.replies * 32, times)
+    report(rows, args)
+    return 0
+
+
+def table_rows(case: str, tokens: int, times: dict[str, tuple[float, float]]) -> list[dict[str, Any]]:
+    reference = next(iter(times.values()))[0]
+    return [
+        {
+            "case": case,
+            "sampler": name,
+            "tokens_per_s": round(tokens / wall, 1),
+            "wall_s": round(wall, 2),
+            "cpu_s": round(cpu, 2),
+            "speedup": round(reference / wall, 2),
+        }
+        for name, (wall, cpu) in times.items()
+    ]
+
+
+def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    if args.json:
+        json.dump({"settings": vars(args), "rows": rows}, sys.stdout, indent=2)
+        print()
+        return
+    print(f"{args.model}, {args.dtype}, P={args.prompt}, C={args.tokens}, {args.threads} thread(s)")
+    print(f"{'case':22}{'sampler':26}{'tokens/s':>10}{'wall s':>9}{'CPU s':>9}{'speedup':>9}")
+    for row in rows:
+        print(
+            f"{row['case']:22}{row['sampler']:26}{row['tokens_per_s']:>10}{row['wall_s']:>9}{row['cpu_s']:>9}{row['speedup']:>8}x"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,297 @@
+"""The sampler computes what the model computes, whatever shares a batch, a cache or a process with it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig
+from safetensors.torch import load_file, save_file
+
+from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.models.sampler import InProcessPolicy, Sampler
+from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
+
+ENGINES = [("llama", True), ("llama", False), ("qwen2", True)]
+T1 = Sampling(temperature=1.0, max_new_tokens=12)
+GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
+
+engines = pytest.mark.parametrize(("kind", "fast"), ENGINES, ids=["fast", "generic", "qwen2"])
+
+
+def prompts_of(chat) -> list[tuple[int, ...]]:
+    """Two roles, questions of different lengths, and one prompt without a user's turn."""
+    system = [Message("system", "You sell."), Message("system", "You write code, slowly.")]
+    asked = [[system[0], Message("user", "x" * n)] for n in (3, 11, 40)] + [[system[1], Message("user", "why?")], [system[1]]]
+    return [chat.encode(messages) for messages in asked]
+
+
+def teacher_forced(model, prompt, completion: Completion, temperature: float) -> torch.Tensor:
+    ids = torch.tensor([[*prompt, *completion.token_ids]])
+    with torch.no_grad():
+        logits = model(ids).logits[0, len(prompt) - 1 : -1].float() / (temperature or 1.0)
+    return logits.log_softmax(-1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+
+
+def assert_same(ours: list[Completion], theirs: list[Completion], *, atol: float = 1e-5):
+    assert [c.token_ids for c in ours] == [c.token_ids for c in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=atol)
+
+
+@engines
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_logprobs_equal_a_teacher_forced_forward(make_model, chat, kind, fast, temperature):
+    model = make_model(kind)
+    prompts = [prompt for prompt in prompts_of(chat) for _ in range(4)]
+    sampling = Sampling(temperature=temperature, max_new_tokens=20)
+    done = Sampler(model, chat, fast=fast).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
+    for prompt, completion in zip(prompts, done, strict=True):
+        expected = teacher_forced(model, prompt, completion, temperature)
+        assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+@engines
+def test_greedy_equals_transformers_generate(make_model, chat, kind, fast):
+    model = make_model(kind)
+    prompts = prompts_of(chat)
+    done = Sampler(model, chat, fast=fast).generate(prompts, adapter=None, sampling=GREEDY, seeds=[0] * len(prompts))
+    for prompt, completion in zip(prompts, done, strict=True):
+        ids = torch.tensor([prompt])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=2)
+        assert completion.token_ids == tuple(out[0, len(prompt) :].tolist())
+
+
+@engines
+def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind, fast):
+    prompts = [prompt for prompt in prompts_of(chat) for _ in range(3)]
+    seeds = list(range(len(prompts)))
+    together = Sampler(make_model(kind), chat, fast=fast).generate(prompts, adapter=None, sampling=T1, seeds=seeds)
+    variants = {
+        "small chunks": {"max_rows": 2},
+        "no shared beginnings": {"share_beginnings": False},
+        "no prefix cache": {"prefix_cache_tokens": 0},
+    }
+    for options in variants.values():
+        sampler = Sampler(make_model(kind), chat, fast=fast, **options)
+        assert_same(sampler.generate(prompts, adapter=None, sampling=T1, seeds=seeds), together)
+    order = np.random.default_rng(0).permutation(len(prompts)).tolist()
+    sampler = Sampler(make_model(kind), chat, fast=fast)
+    shuffled = sampler.generate([prompts[i] for i in order], adapter=None, sampling=T1, seeds=[seeds[i] for i in order])
+    assert_same(shuffled, [together[i] for i in order])
+    alone = [sampler.generate([p], adapter=None, sampling=T1, seeds=[s])[0] for p, s in zip(prompts, seeds, strict=True)]
+    assert_same(alone, together)
+
+
+@engines
+def test_a_warm_cache_changes_no_bit(make_model, chat, kind, fast):
+    prompts = prompts_of(chat)
+    warm = Sampler(make_model(kind), chat, fast=fast)
+    first = warm.generate(prompts, adapter=None, sampling=T1, seeds=range(5))
+    cached = warm.stats.cached
+    again = warm.generate(prompts, adapter=None, sampling=T1, seeds=range(5))
+    assert again == first
+    assert warm.stats.cached - cached > cached
+    # A process that resumes at the third call sees the same numbers.
+    assert Sampler(make_model(kind), chat, fast=fast).generate(prompts, adapter=None, sampling=T1, seeds=range(5)) == first
+
+
+def test_seeds_decide(make_model, chat):
+    sampler = Sampler(make_model("llama"), chat)
+    prompt = prompts_of(chat)[0]
+    a, b, c = sampler.generate([prompt] * 3, adapter=None, sampling=T1, seeds=[1, 1, 2])
+    assert a == b
+    assert a != c
+    longer = sampler.generate([prompt], adapter=None, sampling=Sampling(max_new_tokens=30), seeds=[1])[0]
+    assert longer.token_ids[:12] == a.token_ids[:12]
+
+
+def test_samples_follow_the_model(make_model, chat):
+    """Relative frequencies of the first token of 4,000 replies against the model's probabilities."""
+    model = make_model("llama")
+    prompt = prompts_of(chat)[0]
+    count = 4000
+    once = Sampling(max_new_tokens=1)
+    done = Sampler(model, chat, max_rows=count).generate([prompt] * count, adapter=None, sampling=once, seeds=range(count))
+    with torch.no_grad():
+        probabilities = model(torch.tensor([prompt])).logits[0, -1].softmax(-1).numpy()
+    seen = np.bincount([c.token_ids[0] for c in done], minlength=len(probabilities)) / count
+    spread = np.sqrt(probabilities * (1 - probabilities) / count)
+    assert (np.abs(seen - probabilities) < 5 * spread + 2 / count).all()
+
+
+@engines
+def test_the_end_of_turn_stops_a_reply(make_model, chat, kind, fast):
+    sampler = Sampler(make_model(kind), chat, fast=fast)
+    prompts = [prompt for prompt in prompts_of(chat) for _ in range(30)]
+    limit = Sampling(temperature=1.5, max_new_tokens=40)
+    done = sampler.generate(prompts, adapter=None, sampling=limit, seeds=range(len(prompts)))
+    stopped = [c for c in done if c.finish_reason == "stop"]
+    cut = [c for c in done if c.finish_reason == "length"]
+    assert len(stopped) > 5
+    assert len(cut) > 5
+    assert all(c.token_ids[-1] == 2 and 2 not in c.token_ids[:-1] for c in stopped)
+    assert all(len(c.token_ids) == 40 and 2 not in c.token_ids for c in cut)
+    assert all(len(c.token_ids) == len(c.logprobs) for c in done)
+    assert all(c.text == chat.decode(c.token_ids) and "<|im_end|>" not in c.text for c in done)
+
+
+@engines
+@pytest.mark.parametrize("targets", ["all", "q_proj,v_proj"])
+def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, fast, targets):
+    adapter, trained = make_adapter(kind, targets=targets)
+    base = make_model(kind)
+    sampler = Sampler(base, chat, fast=fast)
+    prompts = [prompt for prompt in prompts_of(chat) for _ in range(2)]
+    before = sampler.generate(prompts, adapter=None, sampling=T1, seeds=range(10))
+    sampler.publish(adapter)
+    done = sampler.generate(prompts, adapter="sales@0001", sampling=T1, seeds=range(10))
+    for prompt, completion in zip(prompts, done, strict=True):
+        assert completion.logprobs == pytest.approx(teacher_forced(trained, prompt, completion, 1.0).tolist(), abs=1e-4)
+    assert done != before
+    assert sampler.generate(prompts, adapter=None, sampling=T1, seeds=range(10)) == before
+
+
+@engines
+def test_neither_side_of_a_shared_base_notices_the_other(make_model, make_adapter, wrap, chat, kind, fast):
+    config = LoraConfig(r=4, target_modules=["q_proj", "down_proj"])
+    training = wrap(make_model(kind), config)
+    for name, parameter in training.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(generator=torch.Generator().manual_seed(0))
+    state = {name: tensor.clone() for name, tensor in training.state_dict().items()}
+    trainable = {name for name, parameter in training.named_parameters() if parameter.requires_grad}
+    prompts = prompts_of(chat)
+    adapter, _ = make_adapter(kind)
+    sampler = Sampler(training, chat, fast=fast)
+    alone = Sampler(make_model(kind), chat, fast=fast)
+    for one in (sampler, alone):
+        one.publish(adapter)
+    for name in (None, "sales@0001"):
+        ours = sampler.generate(prompts, adapter=name, sampling=T1, seeds=range(5))
+        assert ours == alone.generate(prompts, adapter=name, sampling=T1, seeds=range(5))
+    assert all(torch.equal(tensor, state[name]) for name, tensor in training.state_dict().items())
+    assert {name for name, parameter in training.named_parameters() if parameter.requires_grad} == trainable
+    # The weights are shared, not copied.
+    own = {tensor.data_ptr() for tensor in sampler._engine.model.parameters()}
+    assert own <= {tensor.data_ptr() for tensor in training.parameters()}
+
+
+def test_publishing_replaces_older_versions_of_the_role(make_model, make_adapter, chat):
+    sampler = Sampler(make_model("llama"), chat)
+    first, _ = make_adapter("llama", seed=1, version=1)
+    second, _ = make_adapter("llama", seed=2, version=2)
+    sampler.publish(first)
+    sampler.publish(first)
+    prompt = prompts_of(chat)[0]
+    one = sampler.generate([prompt], adapter=first.name, sampling=T1, seeds=[0])
+    sampler.publish(second, keep=True)
+    assert sampler.published == ("sales@0001", "sales@0002")
+    assert sampler.generate([prompt], adapter=second.name, sampling=T1, seeds=[0]) != one
+    assert sampler.generate([prompt], adapter=first.name, sampling=T1, seeds=[0]) == one
+    third, _ = make_adapter("llama", seed=3, version=3)
+    sampler.publish(third)
+    assert sampler.published == ("sales@0003",)
+    with pytest.raises(ContractError, match="sales@0001.*not published"):
+        sampler.generate([prompt], adapter=first.name, sampling=T1, seeds=[0])
+    other, _ = make_adapter("llama", seed=4, version=3)
+    with pytest.raises(ContractError, match="immutable"):
+        sampler.publish(other)
+
+
+def test_damaged_adapters_are_refused(make_model, make_adapter, chat, tmp_path):
+    sampler = Sampler(make_model("llama"), chat, base_digest="b" * 64)
+    good, _ = make_adapter("llama")
+    tensors = load_file(good.path / "adapter_model.safetensors")
+    config = json.loads((good.path / "adapter_config.json").read_text())
+    some = next(iter(tensors))
+
+    def broken(name: str, *, tensors=tensors, config=config, meta=None, digest="") -> Adapter:
+        folder = tmp_path / name
+        folder.mkdir()
+        save_file(tensors, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+        if meta is not None:
+            (folder / "adapter_meta.json").write_text(json.dumps(meta))
+        return Adapter(role="sales", version=1, path=folder, digest=digest)
+
+    nan = torch.full_like(tensors[some], torch.nan)
+    cases = {
+        "non-finite": broken("nan", tensors=tensors | {some: nan}),
+        "no projection": broken("unknown", tensors={"base_model.model.nowhere.lora_A.weight": nan}),
+        "shapes": broken("shape", tensors=tensors | {some: tensors[some][:, :3].contiguous()}),
+        "use_dora": broken("dora", config=config | {"use_dora": True}),
+        "r >= 1": broken("rank", config=config | {"r": 0}),
+        "the record says": broken("digest", digest="c" * 64),
+        "trained on the base": broken("base", meta={"base_digest": "a" * 64}),
+        "cannot be read": Adapter(role="sales", version=1, path=tmp_path / "missing"),
+    }
+    for why, adapter in cases.items():
+        with pytest.raises(ModelError, match=why):
+            sampler.publish(adapter)
+    (cases["non-finite"].path / "adapter_model.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(ModelError, match="cannot be read"):
+        sampler.publish(cases["non-finite"])
+    assert sampler.published == ()
+    sampler.publish(broken("fine", meta={"base_digest": "b" * 64}))
+
+
+def test_misuse_is_refused(make_model, chat):
+    model = make_model("llama")
+    sampler = Sampler(model, chat)
+    assert sampler.generate([], adapter=None, sampling=T1, seeds=[]) == []
+    with pytest.raises(ContractError, match="one seed for each"):
+        sampler.generate([(1, 2)], adapter=None, sampling=T1, seeds=[])
+    with pytest.raises(ContractError, match="non-empty"):
+        sampler.generate([()], adapter=None, sampling=T1, seeds=[1])
+    with pytest.raises(ConfigError, match="temperature"):
+        sampler.generate([(1, 2)], adapter=None, sampling=Sampling(temperature=-1.0), seeds=[1])
+    with pytest.raises(ConfigError, match="max_rows"):
+        Sampler(model, chat, max_rows=0)
+
+
+def test_bfloat16_stays_near_a_teacher_forced_forward(make_model, chat):
+    model = make_model("llama", dtype=torch.bfloat16)
+    prompts = [prompt for prompt in prompts_of(chat) for _ in range(4)]
+    done = Sampler(model, chat).generate(prompts, adapter=None, sampling=T1, seeds=range(20))
+    gaps = [
+        (torch.tensor(completion.logprobs) - teacher_forced(model, prompt, completion, 1.0)).abs()
+        for prompt, completion in zip(prompts, done, strict=True)
+    ]
+    assert torch.cat(gaps).mean() < 0.05
+
+
+def test_the_policy_answers_contexts(make_model, make_adapter, chat):
+    sampler = Sampler(make_model("llama"), chat)
+    adapter, _ = make_adapter("llama")
+    sampler.publish(adapter)
+    messages = (Message("system", "You sell."), Message("user", "Day 1"))
+    observation = TextObservation(actor="sales", messages=messages)
+    contexts = [Context(observation=observation, prompt_ids=chat.encode(messages), seed=seed) for seed in (5, 6)]
+    policy = InProcessPolicy(sampler, chat, adapter=adapter.name, name="sales")
+    assert (policy.reads, policy.version) == ("tokens", "sales@0001")
+    assert InProcessPolicy(sampler, chat, adapter=None, name="base").version == "base"
+    expected = sampler.generate([c.prompt_ids for c in contexts], adapter=adapter.name, sampling=T1, seeds=[5, 6])
+    assert policy.act(contexts, T1) == expected
+
+
+def test_the_embedded_model_answers(smollm2_path):
+    """The converted model talks sense, and its numbers are the ones transformers computes from the folder."""
+    from onthejob.models.base import load_base
+    from onthejob.models.chat import ChatEncoder
+
+    base = load_base(smollm2_path, dtype="float32")
+    chat = ChatEncoder(base.tokenizer)
+    prompt = chat.encode([Message("user", "What is the capital of France?")])
+    sampler = Sampler(base.model, chat, base_digest=base.digest)
+    greedy, *sampled = [
+        sampler.generate([prompt] * n, adapter=None, sampling=Sampling(temperature=t, max_new_tokens=12), seeds=range(n))
+        for n, t in ((1, 0.0), (4, 1.0))
+    ]
+    assert "Paris" in greedy[0].text
+    assert greedy[0].finish_reason == "stop"
+    for completion in (*greedy, *sampled[0]):
+        expected = teacher_forced(base.model, prompt, completion, 1.0)
+        assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
