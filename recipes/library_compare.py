@@ -76,7 +76,6 @@ def tiny_adapter(steps: int) -> tuple[PeftModel, Any]:
 
 
 def weights_digest(model: PeftModel) -> str:
-    """Identity of all weights: results are cached under it."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode() + tensor.detach().float().cpu().numpy().tobytes())

@@ -24,7 +24,7 @@ def test_an_adapter_that_saw_the_expert_is_told_from_its_base(
     recipe: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache, report = tmp_path / "cache.sqlite", tmp_path / "report.html"
-    options = ["--tiny", "--seeds", "6", "--steps", "40", "--cache", str(cache), "--report", str(report)]
+    options = ["--tiny", "--seeds", "8", "--steps", "60", "--cache", str(cache), "--report", str(report)]
     assert recipe.main(options) == 0
     first = capsys.readouterr().out
     assert "adapter minus others" in first
