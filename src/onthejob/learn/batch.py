@@ -205,9 +205,11 @@ def _pieces(paths: Sequence[Path], max_tokens: int, *, share: bool) -> list[list
         if _size(paths, unit, share=share) <= max_tokens:
             pieces.append(unit)
             continue
+        parts = []
         for owner in _grouped(unit, lambda i: paths[i].owner, paths):
             fits = _size(paths, owner, share=share) <= max_tokens
-            pieces += [owner] if fits else [[source] for source in owner]
+            parts += [owner] if fits else [[source] for source in owner]
+        pieces += sorted(parts, key=lambda part: paths[part[0]].ids)
     return pieces
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -30,8 +30,6 @@ from onthejob.learn.tree import attention_blocks
 log = logging.getLogger(__name__)
 
 ATTENTION = "onthejob_tree"
-HEAD_ROWS = 1024
-"""Head positions computed at once; beyond that logits are recomputed in the backward pass to bound memory."""
 
 
 class Layout(StrEnum):
@@ -52,7 +50,7 @@ class Scores(NamedTuple):
     """Entropy of the distribution each token was drawn from, nats, no gradient.  # (N,)"""
 
 
-def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE) -> Scores:
+def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE, head_rows: int = 1024) -> Scores:
     """Forward one row and return the log-probability of each term.
 
     With a bf16 base the adapters' matmuls run in bf16 too (the fp32 masters get fp32 gradients); softmax is always fp32.
@@ -61,19 +59,43 @@ def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE) -> Scores
         model: A causal LM or a PEFT model around one; the active adapter is used.
         row: From `pack` or `collate`.
         layout: From `choose_layout`.
+        head_rows: Head positions computed at once; with more of them logits are recomputed in the backward pass, so that their
+            memory stays bounded.
 
     Raises:
         ModelError: The model's attention cannot do what the layout needs.
     """
-    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    base = _base(model)
     device = base.get_input_embeddings().weight.device
-    with _compute_dtype(model, base):
+    half = torch.autocast(device.type, base.dtype) if _is_mixed(model, base) else nullcontext()
+    with scoring(model, layout=layout), half:
         hidden = _tree_hidden(base, row, device) if layout is Layout.TREE else _padded_hidden(base, row, device)
         pair_head, pair_token = _tensor(row.pair_head, device), _tensor(row.pair_token, device)
         temperatures = _tensor(row.temperatures, device)
-        logprobs, entropy = _head(base.get_output_embeddings(), hidden, temperatures, pair_head, pair_token)
+        head = base.get_output_embeddings()
+        logprobs, entropy = _head(head, hidden, temperatures, pair_head, pair_token, size=head_rows)
     term_pair = _tensor(row.term_pair, device)
     return Scores(logprobs[term_pair], entropy[pair_head][term_pair])
+
+
+@contextmanager
+def scoring(model: nn.Module, *, layout: Layout = Layout.TREE) -> Iterator[None]:
+    """Prepare `model` for `score`, and put everything back.
+
+    `score` does this by itself. With gradient checkpointing parts of the forward run again during `backward()`, which must
+    therefore be inside a `with scoring(...)` block of the caller; blocks may be nested.
+    """
+    base = _base(model)
+    config = base.get_decoder().config
+    former = config._attn_implementation
+    with ExitStack() as stack:
+        if _is_mixed(model, base):
+            stack.enter_context(disable_input_dtype_casting(model))
+        if layout is Layout.TREE:
+            AttentionInterface.register(ATTENTION, _attend_tree)  # Idempotent.
+            config._attn_implementation = ATTENTION
+            stack.callback(setattr, config, "_attn_implementation", former)
+        yield
 
 
 def choose_layout(model: nn.Module) -> Layout:
@@ -86,7 +108,7 @@ def choose_layout(model: nn.Module) -> Layout:
         ModelError: Not a transformers model, or one that changes its logits after the head (soft-capping, scaling), so that
             scoring chosen positions only would be wrong.
     """
-    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    base = _base(model)
     if not isinstance(base, PreTrainedModel):
         raise ModelError(f"{type(base).__name__} is not a transformers causal LM; load one with AutoModelForCausalLM.")
     paths = [Path(ids=(1, 2, 3, 4, 5), context=3), Path(ids=(1, 2, 3, 6, 7, 8), context=3)]
@@ -107,6 +129,15 @@ def choose_layout(model: nn.Module) -> Layout:
             log.info("%s cannot use the tree layout, padding instead: %s", type(base).__name__, error)
             return Layout.PADDED
     return Layout.TREE if torch.allclose(tree, padded, rtol=0, atol=allowed) else Layout.PADDED
+
+
+def _base(model: nn.Module) -> Any:
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+def _is_mixed(model: nn.Module, base: PreTrainedModel) -> bool:
+    """fp32 adapters on a half-precision base: run them in the base's dtype; PEFT would cast every activation up instead."""
+    return isinstance(model, PeftModel) and base.dtype in (torch.bfloat16, torch.float16)
 
 
 def _plain_logprobs(base: PreTrainedModel, path: Path) -> Tensor:
@@ -134,16 +165,15 @@ def _tree_hidden(base: PreTrainedModel, row: Row, device: torch.device) -> Tenso
         bias = bias.masked_fill(~visible, torch.finfo(base.dtype).min / 2)[None, None]
         keys = None if len(block.keys) == block.stop else _tensor(block.keys, device)
         blocks.append(_DeviceBlock(start=block.start, stop=block.stop, keys=keys, bias=bias))
-    with _tree_attention(base):
-        output = base.get_decoder()(
-            input_ids=_tensor(row.tree.ids, device)[None],
-            position_ids=_tensor(row.tree.depth, device)[None],
-            # A 4-D mask passes through transformers' mask code untouched; the blocks hold the real one.
-            attention_mask=torch.zeros((1, 1, 1, 1), dtype=base.dtype, device=device),
-            tree_blocks=blocks,
-            tree_depth=int(row.tree.depth.max()) + 1,
-            use_cache=False,
-        )
+    output = base.get_decoder()(
+        input_ids=_tensor(row.tree.ids, device)[None],
+        position_ids=_tensor(row.tree.depth, device)[None],
+        # A 4-D mask passes through transformers' mask code untouched; the blocks hold the real one.
+        attention_mask=torch.zeros((1, 1, 1, 1), dtype=base.dtype, device=device),
+        tree_blocks=blocks,
+        tree_depth=int(row.tree.depth.max()) + 1,
+        use_cache=False,
+    )
     return output.last_hidden_state[0, _tensor(row.heads, device)]
 
 
@@ -159,18 +189,6 @@ def _padded_hidden(base: PreTrainedModel, row: Row, device: torch.device) -> Ten
     output = base.get_decoder()(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
     heads = _tensor(place[row.heads], device)
     return output.last_hidden_state[heads[:, 0], heads[:, 1]]
-
-
-@contextmanager
-def _tree_attention(base: PreTrainedModel) -> Iterator[None]:
-    AttentionInterface.register(ATTENTION, _attend_tree)  # Idempotent.
-    config = base.get_decoder().config
-    former = config._attn_implementation
-    config._attn_implementation = ATTENTION
-    try:
-        yield
-    finally:
-        config._attn_implementation = former
 
 
 def _attend_tree(
@@ -213,27 +231,17 @@ def _attend_tree(
     return torch.cat(outputs, dim=1), None
 
 
-@contextmanager
-def _compute_dtype(model: nn.Module, base: PreTrainedModel) -> Iterator[None]:
-    """Run fp32 adapters on a half-precision base in the base's dtype; PEFT would cast every activation up instead."""
-    with ExitStack() as stack:
-        if isinstance(model, PeftModel) and base.dtype in (torch.bfloat16, torch.float16):
-            stack.enter_context(disable_input_dtype_casting(model))
-            stack.enter_context(torch.autocast(base.device.type, base.dtype))
-        yield
-
-
 def _head(
-    head: nn.Module, hidden: Tensor, temperatures: Tensor, pair_head: Tensor, pair_token: Tensor
+    head: nn.Module, hidden: Tensor, temperatures: Tensor, pair_head: Tensor, pair_token: Tensor, *, size: int
 ) -> tuple[Tensor, Tensor]:
     def chunk(rows: Tensor, temperature: Tensor, pairs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return _PairLogprobs.apply(head(rows), temperature, pairs, tokens)
 
-    if len(hidden) <= HEAD_ROWS:
+    if len(hidden) <= size:
         return chunk(hidden, temperatures, pair_head, pair_token)
     parts = []
-    for start in range(0, len(hidden), HEAD_ROWS):
-        stop = min(start + HEAD_ROWS, len(hidden))
+    for start in range(0, len(hidden), size):
+        stop = min(start + size, len(hidden))
         here = (pair_head >= start) & (pair_head < stop)  # Pairs are sorted by head, so parts concatenate in order.
         arguments = (hidden[start:stop], temperatures[start:stop], pair_head[here] - start, pair_token[here])
         parts.append(checkpoint(chunk, *arguments, use_reentrant=False))

@@ -21,7 +21,7 @@ from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig, Signal, advantages, signal
 from onthejob.learn.batch import Batch, collate
-from onthejob.learn.forward import Layout, choose_layout, score
+from onthejob.learn.forward import Layout, choose_layout, score, scoring
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig, policy_loss
 from onthejob.learn.optimize import KlWatch, Totals, step
@@ -278,9 +278,10 @@ class Learner:
         for _ in range(self.config.epochs):
             state.optimizer.zero_grad(set_to_none=True)
             for batch, old, ref in zip(batches, olds, references, strict=True):
-                scores = score(self.model, batch.row, layout=self.layout)
-                output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=ref)
-                output.loss.backward()
+                with scoring(self.model, layout=self.layout):
+                    scores = score(self.model, batch.row, layout=self.layout)
+                    output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=ref)
+                    output.loss.backward()
                 sums = output.sums | {"entropy": scores.entropy.sum().item()}
                 totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
             if not step(state.optimizer, totals, lr=lr, max_grad_norm=self.config.max_grad_norm):

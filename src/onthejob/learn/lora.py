@@ -17,7 +17,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -321,7 +321,7 @@ def _initialise(model: PeftModel, role: str, seed: int) -> None:
 
 
 def _peft_config(model: PeftModel, role: str) -> dict[str, Any]:
-    config = asdict(model.peft_config[role])
+    config = model.peft_config[role].to_dict()
     config["inference_mode"] = True
     config["base_model_name_or_path"] = None  # A path would be true on one machine only; the base's digest is in META.
     return {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}

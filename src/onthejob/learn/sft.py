@@ -17,7 +17,7 @@ import torch
 from onthejob.errors import ConfigError, ContractError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
-from onthejob.learn.forward import Layout, score
+from onthejob.learn.forward import Layout, score, scoring
 from onthejob.learn.learner import Learner
 from onthejob.learn.optimize import Totals, step
 
@@ -173,9 +173,10 @@ def _accumulate(learner: Learner, examples: Sequence[Example]) -> tuple[Totals, 
     weights = np.array([example.weight for example in examples], dtype=np.float32) / total
     totals, nodes = Totals(), 0
     for row in pack(paths, max_tokens=learner.config.max_tokens, share=learner.layout is Layout.TREE):
-        logprobs = score(learner.model, row, layout=learner.layout).logprobs
-        loss = -(logprobs * torch.from_numpy(weights[row.term_source]).to(logprobs.device)).sum()
-        loss.backward()
+        with scoring(learner.model, layout=learner.layout):
+            logprobs = score(learner.model, row, layout=learner.layout).logprobs
+            loss = -(logprobs * torch.from_numpy(weights[row.term_source]).to(logprobs.device)).sum()
+            loss.backward()
         totals.add(loss.item(), {}, {}, terms=len(row.term_pair))
         nodes += len(row)
     return totals, nodes

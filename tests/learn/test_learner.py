@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from onthejob.errors import ConfigError, ContractError, ModelError, TrainingError
+from onthejob.learn import lora
+from onthejob.learn.forward import Layout, score
+from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.loss import LossConfig
+from onthejob.learn.lora import Snapshot, weight_delta
+from onthejob.learn.optimize import KlWatch
+
+from .conftest import make_group, make_turn, random_groups, tiny_peft
+
+ROLES = ("sales", "dev")
+
+
+def learner_for(roles=ROLES, *, dtype=torch.float32, moved=True, **options) -> Learner:
+    return Learner(tiny_peft(roles, dtype=dtype, moved=moved), roles, config=LearnerConfig(**options))
+
+
+def digests(learner: Learner) -> dict[str, str]:
+    return {
+        name: hashlib.sha256(tensor.detach().cpu().float().numpy().tobytes()).hexdigest()
+        for name, tensor in learner.model.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_update_moves_its_role_and_nothing_else(dtype):
+    learner = learner_for(dtype=dtype, lr=1e-2, weight_decay=0.1)
+    before, copy = digests(learner), Snapshot.take(learner.model, "sales")
+    metrics = learner.update("sales", random_groups(0))
+    after = digests(learner)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {name for name in before if ".sales." in name}
+    assert (metrics.delta_l2, metrics.delta_max) == weight_delta(copy, Snapshot.take(learner.model, "sales"))
+    assert metrics.delta_l2 > 0
+    learner.update("dev", random_groups(1, actor="dev"))
+    again = digests(learner)
+    assert {name for name in after if after[name] != again[name]} == {name for name in before if ".dev." in name}
+
+
+def test_learning_rate_zero_changes_nothing():
+    learner = learner_for(lr=0.0, weight_decay=0.1)
+    before = digests(learner)
+    metrics = learner.update("sales", random_groups(0))
+    assert (metrics.delta_l2, metrics.delta_max, metrics.steps) == (0, 0, 1)
+    assert digests(learner) == before
+
+
+def test_roles_do_not_disturb_each_other():
+    groups = {role: random_groups(index, actor=role) for index, role in enumerate(ROLES)}
+    states = []
+    for order in (ROLES, ROLES[::-1]):
+        learner = learner_for(lr=1e-2)
+        for _ in range(2):
+            for role in order:
+                learner.update(role, groups[role])
+        states.append({role: lora.state(learner.model, role) for role in ROLES})
+    for role in ROLES:
+        assert weight_delta(states[0][role], states[1][role]) == (0, 0)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo", "cispo", "dr_grpo", "gspo", "reinforce"])
+def test_update_does_not_depend_on_the_size_of_rows(loss):
+    config = LossConfig(loss=loss, max_completion_tokens=8 if loss == "dr_grpo" else None)
+    groups = random_groups(2, groups=8, size=4)
+    results = []
+    for max_tokens in (10_000, 80, 40):
+        learner = learner_for(("sales",), lr=1e-3, max_tokens=max_tokens, loss=config)
+        metrics = learner.update("sales", groups)
+        # Adam divides by the gradient's own size, so weights are compared through the norm of an update of plain size.
+        results.append((metrics, lora.state(learner.model, "sales")))
+    assert [metrics.rows for metrics, _ in results] == sorted({metrics.rows for metrics, _ in results})
+    for metrics, state in results[1:]:
+        assert metrics.grad_norm == pytest.approx(results[0][0].grad_norm, rel=1e-5)
+        assert metrics.loss == pytest.approx(results[0][0].loss, abs=1e-6)
+        assert metrics.tokens == results[0][0].tokens
+        assert weight_delta(state, results[0][1]).l2 < 0.02 * metrics.delta_l2
+
+
+def test_dead_groups_are_never_forwarded():
+    same = make_turn([1, 2], [3])
+    dead = [make_group((1, same), (1, same), key="equal"), make_group((1, same), (1.0 + 1e-16, same), key="noise")]
+    # Tokens outside of the vocabulary would raise as soon as they were forwarded.
+    impossible = make_turn([99_999], [99_999])
+    dead.append(make_group((2, impossible), (2, impossible), key="impossible"))
+    learner = learner_for()
+    before = digests(learner)
+    metrics = learner.update("sales", dead)
+    assert metrics.skipped == "no live group"
+    assert (metrics.groups, metrics.groups_dead, metrics.rows, metrics.steps) == (3, 3, 0, 0)
+    assert digests(learner) == before
+    metrics = learner.update("sales", [*dead, *random_groups(0, groups=1)])
+    assert (metrics.groups_dead, metrics.groups_return, metrics.steps) == (3, 1, 1)
+
+
+def test_format_groups_are_alive_and_counted():
+    good, bad = make_turn([1, 2], [3]), make_turn([1, 2], [4], valid=False)
+    metrics = learner_for().update("sales", [make_group((1, good), (1, good), (0, bad))])
+    assert (metrics.groups_format, metrics.groups_return, metrics.steps) == (1, 0, 1)
+
+
+def test_a_reply_with_positive_advantage_becomes_more_likely():
+    learner = learner_for(("sales",), lr=5e-3, moved=False)
+    better, worse = make_turn([1, 2, 3], [10, 11]), make_turn([1, 2, 3], [20, 21])
+    group = make_group((1, better), (0, worse))
+    (batch,) = _batches([group])
+    first = learner.logprobs("sales", [batch])[0]
+    for _ in range(10):
+        learner.update("sales", [group])
+    last = learner.logprobs("sales", [batch])[0]
+    assert (last - first)[batch.trajectory == 0].min() > 0.05
+    assert (last - first)[batch.trajectory == 1].max() < -0.05
+
+
+@pytest.mark.parametrize("lr", [3e-2, 0.0])
+def test_a_bandit_is_learned_and_only_with_a_learning_rate(lr):
+    """Four one-token replies pay 0, 0, 0 and 1; sampled from the policy itself, twelve updates of eight replies."""
+    arms, prompt = [10, 20, 30, 40], (1, 2, 3)
+    learner = learner_for(("sales",), lr=lr, moved=False)
+    rng = np.random.default_rng(0)
+
+    def share() -> np.ndarray:
+        (batch,) = _batches([make_group(*((i, make_turn(prompt, [arm])) for i, arm in enumerate(arms)))])
+        logprobs = learner.logprobs("sales", [batch])[0].double()
+        return torch.softmax(logprobs, 0).numpy()
+
+    start = share()[3]
+    for _ in range(12):
+        picks = rng.choice(4, size=8, p=share())
+        learner.update("sales", [make_group(*((float(k == 3), make_turn(prompt, [arms[k]])) for k in picks))])
+    assert (share()[3] > 0.9) if lr else (share()[3] == start)
+
+
+@pytest.mark.parametrize("broken", ["loss", "gradient"])
+def test_non_finite_numbers_skip_the_update(broken):
+    learner = learner_for(lr=1e-2)
+    learner.update("sales", random_groups(0))
+    if broken == "loss":
+        groups = [_with_logprobs(random_groups(1)[0], -1e4)]  # exp(1e4) is infinite
+        learner = _with_loss(learner, LossConfig(loss="dapo", old="sampler", delta=None))
+        learner.update("sales", random_groups(0))
+    else:
+        groups = random_groups(1)
+        parameter = next(iter(lora.parameters(learner.model, "sales").values()))
+        handle = parameter.register_hook(lambda gradient: gradient * math.inf)
+    before, state = digests(learner), learner.export_state("sales")
+    metrics = learner.update("sales", groups)
+    assert metrics.skipped.startswith(f"non-finite {broken}")
+    assert (metrics.steps, metrics.delta_l2) == (0, 0)
+    assert digests(learner) == before
+    after = learner.export_state("sales")
+    for name, tensor in state.items():
+        if name.startswith(("lora/", "adam/")):
+            assert torch.equal(tensor, after[name]), name
+    if broken == "gradient":
+        handle.remove()
+    assert learner.update("sales", random_groups(1)).steps == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_resumed_updates_equal_uninterrupted_ones_bit_for_bit(dtype):
+    options = {"lr": 1e-2, "warmup": 3, "weight_decay": 0.01, "epochs": 2, "loss": LossConfig(beta=0.1)}
+    groups = [random_groups(seed) for seed in range(6)]
+    through = learner_for(dtype=dtype, **options)
+    reference = Snapshot.take(through.model, "sales")
+    reports = [through.update("sales", some, reference=reference) for some in groups]
+
+    first = learner_for(dtype=dtype, **options)
+    for some in groups[:3]:
+        first.update("sales", some, reference=reference)
+    saved = first.export_state("sales")
+    first.update("sales", groups[5], reference=reference)  # The copy must not follow.
+    second = learner_for(dtype=dtype, moved=False, **options)
+    second.import_state("sales", saved)
+    resumed = [second.update("sales", some, reference=reference) for some in groups[3:]]
+    assert [_timeless(m) for m in resumed] == [_timeless(m) for m in reports[3:]]
+    expected = through.export_state("sales")
+    found = second.export_state("sales")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_broken_states_are_refused():
+    learner = learner_for()
+    learner.update("sales", random_groups(0))
+    state = learner.export_state("sales")
+    with pytest.raises(TrainingError, match="incomplete"):
+        learner.import_state("sales", {name: t for name, t in state.items() if name != "updates"})
+    with pytest.raises(TrainingError, match="incomplete"):
+        dropped = next(name for name in state if name.startswith("adam/exp_avg/"))
+        learner.import_state("sales", {name: t for name, t in state.items() if not name.endswith(dropped.split("/", 2)[2])} | {
+            name: t for name, t in state.items() if name.startswith("lora/")
+        })
+    with pytest.raises(ModelError, match="names differ"):
+        learner.import_state("sales", {name: t for name, t in state.items() if not name.startswith("lora/")})
+
+
+def test_several_epochs_use_the_logprobs_from_before_the_first():
+    groups = random_groups(0)
+    metrics = learner_for(("sales",), lr=5e-2, epochs=4).update("sales", groups)
+    assert metrics.steps == 4
+    assert metrics.values["ratio_max"] > 1.05
+    assert metrics.values["clip_ratio/region_mean"] > 0
+    single = learner_for(("sales",), lr=5e-2).update("sales", groups)
+    assert single.values["ratio_max"] == 1
+    assert single.values["clip_ratio/region_mean"] == 0
+
+
+def test_reference_is_the_given_snapshot_and_not_the_base():
+    learner = learner_for(lr=1e-2, loss=LossConfig(beta=0.1))
+    own = Snapshot.take(learner.model, "sales")
+    assert learner.update("sales", random_groups(0), reference=own).kl == pytest.approx(0, abs=1e-9)
+    assert learner.update("sales", random_groups(0), reference=own).kl > 0
+    base = Snapshot({name: torch.zeros_like(tensor) for name, tensor in own.tensors.items()})
+    assert learner_for(loss=LossConfig(beta=0.1)).update("sales", random_groups(0), reference=base).kl > 0.01
+    with pytest.raises(ConfigError, match="reference"):
+        learner.update("sales", random_groups(0))
+
+
+def test_a_strong_kl_term_holds_the_policy_near_the_reference():
+    moved = []
+    for beta in (0.0, 50.0):
+        learner = learner_for(("sales",), lr=3e-3, loss=LossConfig(beta=beta))
+        reference = Snapshot.take(learner.model, "sales")
+        for _ in range(20):
+            metrics = learner.update("sales", random_groups(0), reference=reference)
+        moved.append(metrics.kl)
+    assert moved[1] < 0.2 * moved[0]
+
+
+def test_warm_up_and_clipping():
+    learner = learner_for(lr=1e-2, warmup=4, max_grad_norm=1e-3)
+    rates = [learner.update("sales", random_groups(0)).lr for _ in range(6)]
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
+    moments = learner.export_state("sales")
+    norm = math.sqrt(sum(float(t.square().sum()) for n, t in moments.items() if n.startswith("adam/exp_avg/")))
+    assert norm <= 1e-3  # Moments saw clipped gradients.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_checkpointing_changes_nothing(dtype):
+    deltas = []
+    for on in (False, True):
+        learner = learner_for(("sales",), dtype=dtype, lr=1e-3, gradient_checkpointing=on)
+        metrics = learner.update("sales", random_groups(0))
+        deltas.append((metrics.grad_norm, lora.state(learner.model, "sales")))
+    assert deltas[0][0] == pytest.approx(deltas[1][0], rel=1e-5)
+    assert weight_delta(deltas[0][1], deltas[1][1]).max_abs < 1e-6
+
+
+def test_layout_is_chosen_and_the_padded_one_trains_the_same():
+    results = []
+    for layout in Layout:
+        learner = learner_for(("sales",), lr=1e-3)
+        assert learner.layout is Layout.TREE
+        learner.layout = layout
+        metrics = learner.update("sales", random_groups(0))
+        results.append(metrics)
+    assert results[0].grad_norm == pytest.approx(results[1].grad_norm, rel=1e-5)
+    assert results[0].nodes < results[1].nodes
+
+
+def test_kl_spikes():
+    watch = KlWatch()
+    assert not any(watch.spikes(0.01) for _ in range(5))
+    assert not watch.spikes(0.9)
+    assert watch.spikes(1.1)
+    assert watch.spikes(math.nan)
+    assert not watch.spikes(None)
+    fresh = KlWatch()
+    assert not fresh.spikes(1e6)  # No history, no median.
+    assert KlWatch(history=watch.history).spikes(1.1)
+
+
+def test_a_kl_spike_is_reported_by_the_update():
+    learner = learner_for(("sales",), lr=1e-4, moved=False)
+    reference = Snapshot.take(learner.model, "sales")
+    assert not any(learner.update("sales", random_groups(s), reference=reference).kl_spike for s in range(6))
+    with torch.no_grad():
+        for name, parameter in lora.parameters(learner.model, "sales").items():
+            if ".lora_B." in name:
+                parameter.add_(0.2)
+    assert learner.update("sales", random_groups(9), reference=reference).kl_spike
+
+
+def test_wrong_roles_are_errors():
+    learner = learner_for()
+    with pytest.raises(ContractError, match="does not train 'hr'"):
+        learner.update("hr", [])
+    with pytest.raises(ContractError, match="belongs to 'dev'"):
+        learner.update("sales", random_groups(0, actor="dev"))
+    with pytest.raises(ContractError, match="no adapter"):
+        Learner(tiny_peft(), ["hr"], config=LearnerConfig())
+
+
+def test_metrics_are_plain_numbers():
+    learner = learner_for()
+    metrics = learner.update("sales", random_groups(0), reference=Snapshot.take(learner.model, "sales"))
+    flat = metrics.as_dict()
+    assert json.loads(json.dumps(flat)) == flat
+    assert {"loss", "kl", "entropy", "delta_l2", "grad_norm", "clip_ratio/region_mean", "skipped"} <= flat.keys()
+    expected = sum(len(t.turns[0].completion.token_ids) for g in random_groups(0) for t in g.trajectories)
+    assert metrics.tokens == expected
+    assert 0 < metrics.entropy < math.log(512)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lr": -1}, {"lr": math.nan}, {"warmup": -1}, {"epochs": 0}, {"max_grad_norm": 0}, {"max_tokens": 1}, {"weight_decay": -1}],
+    ids=str,
+)
+def test_bad_config(options):
+    with pytest.raises(ConfigError):
+        LearnerConfig(**options)
+
+
+def test_mismatch_with_the_sampler_is_measured():
+    learner = learner_for(("sales",))
+    (group,) = random_groups(0, groups=1)
+    (batch,) = _batches([group])
+    with torch.no_grad():
+        exact = score(learner.model, batch.row).logprobs
+    gap = float((exact - torch.from_numpy(batch.sampled)).abs().mean())
+    metrics = learner.update("sales", [group])
+    assert metrics.values["sampling/sampling_logp_difference/mean"] == pytest.approx(gap, rel=1e-5)
+
+
+def _batches(groups):
+    from onthejob.learn.batch import collate
+
+    return collate(groups, [np.linspace(-1, 1, len(group)) for group in groups], max_tokens=10_000)
+
+
+def _timeless(metrics):
+    return dataclasses.replace(metrics, wall_s=0.0)
+
+
+def _with_logprobs(group, value: float):
+    members = []
+    for t in group.trajectories:
+        (turn,) = t.turns
+        ids = turn.completion.token_ids
+        members.append((-abs(t.ret) if t.ret else -1.0, make_turn(turn.prompt_ids, ids, logprobs=[value] * len(ids))))
+    return make_group(*members)
+
+
+def _with_loss(learner: Learner, loss: LossConfig) -> Learner:
+    other = Learner(learner.model, learner.roles, config=dataclasses.replace(learner.config, loss=loss))
+    return other

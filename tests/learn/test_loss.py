@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from onthejob.errors import ConfigError, TrainingError
+from onthejob.learn.advantage import AdvantageConfig, advantages
+from onthejob.learn.batch import Batch, collate
+from onthejob.learn.forward import score
+from onthejob.learn.loss import LossConfig, policy_loss
+
+from .conftest import gradients, make_group, make_turn, random_groups, tiny_peft
+
+LIMIT = 8
+ALL = [
+    LossConfig(loss="grpo"),
+    LossConfig(loss="dr_grpo", max_completion_tokens=LIMIT),
+    LossConfig(loss="dapo", epsilon_high=0.28),
+    LossConfig(loss="bnpo"),
+    LossConfig(loss="cispo", epsilon_high=5.0),
+    LossConfig(loss="gspo"),
+    LossConfig(loss="reinforce"),
+]
+
+
+def two_replies(sampled: tuple[float, float, float] = (-1.0, -2.0, -3.0)) -> Batch:
+    """One group: a reply of two tokens with advantage 1, a reply of one token with advantage -2."""
+    group = make_group((1, make_turn([1], [2, 3], logprobs=sampled[:2])), (0, make_turn([1], [4], logprobs=sampled[2:])))
+    (batch,) = collate([group], [np.array([1.0, -2.0])], max_tokens=10)
+    assert batch.trajectory.tolist() == [0, 0, 1]
+    return batch
+
+
+def value(config: LossConfig, logprobs: list[float], **others: list[float]) -> float:
+    tensors = {name: torch.tensor(numbers) for name, numbers in others.items()}
+    return policy_loss(torch.tensor(logprobs), two_replies(), config, **tensors).loss.item()
+
+
+def test_normalisations_by_hand():
+    # Ratios 1.1, 0.9 (advantage 1) and 1.0 (advantage -2), none clipped at 0.2.
+    old = [-1.0, -1.0, -1.0]
+    new = [-1 + math.log(1.1), -1 + math.log(0.9), -1.0]
+    assert value(LossConfig(loss="grpo"), new, old=old) == pytest.approx((-(1.1 + 0.9) / 2 + 2) / 2)
+    for loss in ("dapo", "bnpo"):
+        assert value(LossConfig(loss=loss), new, old=old) == pytest.approx((-1.1 - 0.9 + 2) / 3)
+    assert value(LossConfig(loss="dr_grpo", max_completion_tokens=8), new, old=old) == pytest.approx((-1.1 - 0.9 + 2) / (2 * 8))
+    # gspo: one ratio, exp((ln 1.1 + ln 0.9) / 2)
+    assert value(LossConfig(loss="gspo"), new, old=old) == pytest.approx((-math.sqrt(0.99) + 2) / 2)
+    # cispo: -ratio * advantage * logprob over all tokens
+    expected = (-1.1 * new[0] - 0.9 * new[1] + 2 * new[2]) / 3
+    assert value(LossConfig(loss="cispo", epsilon_high=5.0), new, old=old) == pytest.approx(expected, abs=1e-6)
+    assert value(LossConfig(loss="reinforce"), new, old=old) == pytest.approx((-new[0] - new[1] + 2 * new[2]) / 2)
+
+
+def test_clipping_by_hand():
+    old = [0.0, 0.0, 0.0]
+    new = [math.log(1.5), math.log(0.5), math.log(0.5)]
+    # advantage 1: min(1.5, 1.2) = 1.2 and min(0.5, 0.8) = 0.5; advantage -2: min(-1, -1.6) = -1.6
+    assert value(LossConfig(loss="dapo"), new, old=old) == pytest.approx((-1.2 - 0.5 + 1.6) / 3)
+    # clip-higher: 1.4
+    assert value(LossConfig(loss="dapo", epsilon_high=0.4), new, old=old) == pytest.approx((-1.4 - 0.5 + 1.6) / 3)
+    # a ratio of 7 with a negative advantage is capped at delta = 2: -2 * 2
+    huge = [0.0, 0.0, math.log(7)]
+    assert value(LossConfig(loss="dapo"), huge, old=old) == pytest.approx((-1 - 1 + 14) / 3)
+    assert value(LossConfig(loss="dapo", delta=2.0), huge, old=old) == pytest.approx((-1 - 1 + 4) / 3)
+
+
+def test_clip_fractions_are_counted():
+    logprobs = torch.tensor([math.log(1.5), math.log(0.5), math.log(0.5)])
+    sums = policy_loss(logprobs, two_replies(), LossConfig(), old=torch.zeros(3)).sums
+    assert (sums["clip_ratio/high_mean"], sums["clip_ratio/low_mean"], sums["clip_ratio/region_mean"]) == (1, 1, 2)
+    capped = policy_loss(logprobs, two_replies(), LossConfig(loss="cispo", epsilon_high=1.2), old=torch.zeros(3))
+    assert capped.sums["cispo_clip_ratio"] == 1
+
+
+def test_kl_estimators_by_hand():
+    new, reference = [-1.0, -2.0, -3.0], [-1.5, -2.0, -2.5]
+    kls = {
+        "k1": (0.5 + 0 - 0.5) / 3,
+        "k2": (0.125 + 0 + 0.125) / 3,
+        "k3": (math.exp(-0.5) + 0.5 - 1 + math.exp(0.5) - 0.5 - 1) / 3,
+    }
+    without = value(LossConfig(loss="bnpo"), new)
+    for kind, kl in kls.items():
+        config = LossConfig(loss="bnpo", beta=0.5, kl=kind)
+        assert value(config, new, reference=reference) == pytest.approx(without + 0.5 * kl, abs=1e-6)
+        measured = policy_loss(torch.tensor(new), two_replies(), LossConfig(kl=kind), reference=torch.tensor(reference))
+        assert measured.sums["kl"] / 3 == pytest.approx(kl, abs=1e-6)
+        assert measured.loss.item() == pytest.approx(value(LossConfig(), new))  # Measured, not trained on.
+
+
+def test_k1_and_k3_are_unbiased_and_k3_is_never_negative():
+    generator = torch.Generator().manual_seed(0)
+    p, q = torch.softmax(torch.randn(2, 7, generator=generator), dim=-1)
+    exact = (p * (p / q).log()).sum()
+    gap = (q / p).log()
+    k3 = gap.exp() - gap - 1
+    torch.testing.assert_close((p * -gap).sum(), exact)
+    torch.testing.assert_close((p * k3).sum(), exact)
+    assert (k3 >= 0).all()
+
+
+def test_corrections_by_hand():
+    # Trainer minus sampler: ln 4, ln 0.5 and 0; per trajectory ln 2 and 0.
+    sampled = (-1 - math.log(4), -1 - math.log(0.5), -1.0)
+    batch = two_replies(sampled)
+    logprobs = torch.full((3,), -1.0)
+    weights = {
+        ("token_truncate", None, 3.0): (3, 0.5, 1),
+        ("token_truncate", 0.8, 3.0): (3, 0.8, 1),
+        ("token_mask", None, 3.0): (0, 0.5, 1),
+        ("token_mask", 0.8, 3.0): (0, 0, 1),
+        ("sequence_truncate", None, 1.5): (1.5, 1.5, 1),
+        ("sequence_mask", None, 3.0): (2, 2, 1),
+        ("sequence_mask", None, 1.5): (0, 0, 1),
+    }
+    for (kind, low, high), (a, b, c) in weights.items():
+        config = LossConfig(loss="bnpo", correction=kind, correction_min=low, correction_max=high)
+        output = policy_loss(logprobs, batch, config)
+        assert output.loss.item() == pytest.approx((-a - b + 2 * c) / 3, abs=1e-6), kind
+        assert output.sums["sampling/importance_sampling_ratio/mean"] == pytest.approx(a + b + c, abs=1e-5)
+        difference = output.sums["sampling/sampling_logp_difference/mean"]
+        assert difference == pytest.approx(math.log(4) + math.log(2), abs=1e-5)
+
+
+def test_a_missing_sampler_logprob_is_no_correction():
+    batch = two_replies((math.nan, -1.0, -1.0))
+    config = LossConfig(loss="bnpo", correction="token_truncate")
+    assert policy_loss(torch.full((3,), -1.0), batch, config).loss.item() == pytest.approx((-1 - 1 + 2) / 3)
+    with pytest.raises(ConfigError, match="every token"):
+        policy_loss(torch.full((3,), -1.0), batch, LossConfig(old="sampler"))
+
+
+def test_old_may_be_the_samplers():
+    logprobs = torch.tensor([-1 + math.log(1.1), -2.0, -3.0])
+    config = LossConfig(loss="bnpo", old="sampler")
+    assert policy_loss(logprobs, two_replies(), config).loss.item() == pytest.approx((-1.1 - 1 + 2) / 3)
+
+
+@pytest.mark.parametrize("config", ALL, ids=lambda c: c.loss)
+def test_on_policy_gradient_is_reinforce(config):
+    """On policy all ratios are 1, nothing is clipped, and the gradient is advantage times grad log-probability."""
+    logprobs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
+    output = policy_loss(logprobs, two_replies(), config, reference=logprobs.detach())
+    output.loss.backward()
+    weights = {
+        "grpo": (0.25, 0.25, 0.5),
+        "gspo": (0.25, 0.25, 0.5),
+        "dr_grpo": (1 / 16, 1 / 16, 1 / 16),
+        "reinforce": (0.5, 0.5, 0.5),
+    }.get(config.loss, (1 / 3, 1 / 3, 1 / 3))
+    expected = torch.tensor([-weights[0], -weights[1], 2 * weights[2]])
+    torch.testing.assert_close(logprobs.grad, expected)
+    assert output.sums["ratio"] == 3
+    assert output.maxima["ratio_max"] == 1
+    assert output.sums["kl"] == 0
+    assert sum(count for name, count in output.sums.items() if "clip" in name) == 0
+
+
+@pytest.mark.parametrize("config", ALL, ids=lambda c: c.loss)
+def test_gradients_do_not_depend_on_how_the_update_is_cut(config):
+    model = tiny_peft()
+    groups = random_groups(3, groups=8, size=4)
+    values = [advantages(group, AdvantageConfig()) for group in groups]
+    found = {}
+    for max_tokens, share in itertools.product((10_000, 90, 40), (True, False)):
+        batches = collate(groups, values, max_tokens=max_tokens, share=share)
+        total = 0.0
+        for batch in batches:
+            shifted = score(model, batch.row).logprobs
+            old = (shifted - 0.1 * torch.sin(shifted)).detach()
+            output = policy_loss(shifted, batch, config, old=old)
+            output.loss.backward()
+            total += output.loss.item()
+        found[max_tokens, share] = (len(batches), total, gradients(model))
+    rows, loss, expected = found.pop((10_000, True))
+    assert rows == 1
+    assert len({count for count, _, _ in found.values()}) >= 3
+    for _, other, grads in found.values():
+        assert other == pytest.approx(loss, abs=1e-6)
+        for name, gradient in expected.items():
+            torch.testing.assert_close(grads[name], gradient, rtol=1e-4, atol=1e-5 * float(gradient.abs().max()))
+
+
+def test_gradients_do_not_depend_on_the_order_of_groups_and_replies():
+    model = tiny_peft()
+    groups = random_groups(4, groups=3, size=4)
+    values = [advantages(group, AdvantageConfig()) for group in groups]
+    flipped = [make_group(*((t.ret, t.turns) for t in reversed(g.trajectories)), key=g.key) for g in reversed(groups)]
+    other_values = [v[::-1].copy() for v in reversed(values)]
+    results = []
+    for some, advantage in ((groups, values), (flipped, other_values)):
+        (batch,) = collate(some, advantage, max_tokens=10_000)
+        policy_loss(score(model, batch.row).logprobs, batch, LossConfig()).loss.backward()
+        results.append(gradients(model))
+    for name, gradient in results[0].items():
+        torch.testing.assert_close(results[1][name], gradient, rtol=1e-5, atol=1e-6 * float(gradient.abs().max()))
+
+
+def test_a_trajectory_of_many_contexts_weighs_as_one():
+    """Two replies of three tokens: in one context, or each token in a context of its own."""
+    batch = collate(
+        [make_group((1, [make_turn([9 + i], [2]) for i in range(3)]), (0, make_turn([1], [2, 3, 4])))],
+        [np.array([1.0, -1.0])],
+        max_tokens=100,
+    )[0]
+    logprobs = torch.full((6,), -1.0, requires_grad=True)
+    policy_loss(logprobs, batch, LossConfig()).loss.backward()
+    assert logprobs.grad is not None
+    for index, sign in ((0, -1), (1, 1)):
+        assert logprobs.grad[batch.trajectory == index].sum().item() == pytest.approx(sign * 0.5)
+
+
+def test_trajectory_level_losses_need_whole_trajectories():
+    group = make_group((1, [make_turn([1, 2], [3]), make_turn([8, 9], [3])]), (0, make_turn([1, 2], [5])))
+    batches = collate([group], [np.array([1.0, -1.0])], max_tokens=4)
+    assert not batches[0].complete
+    logprobs = torch.zeros(len(batches[0]))
+    policy_loss(logprobs, batches[0], LossConfig())
+    for config in (LossConfig(loss="gspo"), LossConfig(level="sequence"), LossConfig(correction="sequence_mask")):
+        with pytest.raises(TrainingError, match="Raise max_tokens"):
+            policy_loss(logprobs, batches[0], config)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "ppo"},
+        {"level": "word"},
+        {"kl": "k4"},
+        {"old": "both"},
+        {"correction": "tis"},
+        {"epsilon_low": 1.0},
+        {"epsilon_high": 0.0},
+        {"delta": 1.1},
+        {"delta": 3.0, "loss": "cispo"},
+        {"beta": -1.0},
+        {"beta": math.nan},
+        {"kl_ratio": True},
+        {"kl_ratio": True, "beta": 0.1, "loss": "reinforce"},
+        {"level": "sequence", "loss": "reinforce"},
+        {"correction": "token_mask", "old": "sampler"},
+        {"correction": "token_mask", "correction_min": 4.0},
+        {"loss": "dr_grpo"},
+        {"max_completion_tokens": 8},
+        {"loss": "dr_grpo", "max_completion_tokens": 0},
+    ],
+    ids=str,
+)
+def test_unknown_and_ineffective_options_are_errors(options):
+    with pytest.raises(ConfigError):
+        LossConfig(**options)
+
+
+def test_kl_without_a_reference_is_an_error():
+    with pytest.raises(ConfigError, match="reference"):
+        policy_loss(torch.zeros(3), two_replies(), LossConfig(beta=0.1))

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from onthejob.errors import ConfigError, ContractError
+from onthejob.learn import lora
+from onthejob.learn.forward import Layout
+from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.lora import Snapshot, weight_delta
+from onthejob.learn.sft import Example, SftConfig, sft
+
+from .conftest import VOCAB, tiny_peft
+
+
+def examples(count: int = 24, *, seed: int = 0, **fields) -> list[Example]:
+    """A common system prompt, then one of four questions with its own answer."""
+    rng = np.random.default_rng(seed)
+    system = tuple(rng.integers(3, VOCAB, 6).tolist())
+    answers = [tuple(rng.integers(3, VOCAB, 2 + k).tolist()) for k in range(4)]
+    return [Example(prompt_ids=(*system, 10 + i % 4), completion_ids=answers[i % 4], **fields) for i in range(count)]
+
+
+def learner_for(*, dtype=torch.float32, max_tokens: int = 2048) -> Learner:
+    return Learner(
+        tiny_peft(("sales", "dev"), dtype=dtype, moved=False), ["sales", "dev"], config=LearnerConfig(max_tokens=max_tokens)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_answers_are_learned_by_heart(dtype):
+    learner = learner_for(dtype=dtype)
+    others = _digest(learner, except_role="sales")
+    seen = []
+    config = SftConfig(lr=3e-2, epochs=12, batch_tokens=128, warmup=2)
+    metrics = sft(learner, "sales", examples(), config, on_progress=seen.append)
+    assert seen == metrics
+    assert metrics[0].loss > 4
+    assert metrics[-1].loss < 1
+    assert [m.step for m in metrics] == list(range(1, metrics[0].steps + 1))
+    assert metrics[-1].eta_s == 0
+    assert metrics[-1].tokens_per_s > 0
+    assert metrics[0].nodes < metrics[0].tokens
+    assert _digest(learner, except_role="sales") == others
+    model = learner.model
+    for example in examples(4):
+        ids = torch.tensor([example.prompt_ids + example.completion_ids])
+        with torch.no_grad():
+            predicted = model(input_ids=ids).logits[0].argmax(-1)
+        assert tuple(predicted[len(example.prompt_ids) - 1 : -1].tolist()) == example.completion_ids
+
+
+def test_negatives_are_counted_and_change_nothing():
+    negatives = [dataclasses.replace(e, completion_ids=(7, 7), marked="negative") for e in examples(6, seed=1)]
+    states = []
+    for data in (examples(), [*negatives[:3], *examples(), *negatives[3:]]):
+        learner = learner_for()
+        metrics = sft(learner, "sales", data, SftConfig(max_steps=3, batch_tokens=64))
+        states.append(lora.state(learner.model, "sales"))
+        assert metrics[0].negatives == len(data) - 24
+        assert sum(m.examples for m in metrics) <= 24
+    assert weight_delta(*states) == (0, 0)
+
+
+def test_loss_is_the_weighted_mean_over_completion_tokens():
+    data = [dataclasses.replace(e, weight=w) for e, w in zip(examples(3), (1.0, 0.5, 3.0), strict=True)]
+    learner = learner_for()
+    total = weight = 0.0
+    for example in data:
+        ids = torch.tensor([example.prompt_ids + example.completion_ids])
+        with torch.no_grad():
+            logprobs = learner.model(input_ids=ids).logits[0].log_softmax(-1)[:-1].gather(-1, ids[0, 1:, None])[:, 0]
+        scored = logprobs[len(example.prompt_ids) - 1 :]
+        total -= example.weight * scored.sum().item()
+        weight += example.weight * len(scored)
+    (metrics,) = sft(learner, "sales", data, SftConfig(batch_tokens=1000))
+    assert metrics.loss == pytest.approx(total / weight, rel=1e-5)
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_gradients_do_not_depend_on_rows_or_layout(layout):
+    norms, losses = [], []
+    for max_tokens in (2048, 24):
+        learner = learner_for(max_tokens=max_tokens)
+        learner.layout = layout
+        (metrics,) = sft(learner, "sales", examples(), SftConfig(batch_tokens=10_000))
+        norms.append(metrics.grad_norm)
+        losses.append(metrics.loss)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_same_seed_same_weights_other_seed_other_order():
+    config = SftConfig(max_steps=4, batch_tokens=64, lr=1e-2)
+    states = []
+    for seed in (0, 0, 1):
+        learner = learner_for()
+        sft(learner, "sales", examples(), dataclasses.replace(config, seed=seed))
+        states.append(lora.state(learner.model, "sales"))
+    assert weight_delta(states[0], states[1]) == (0, 0)
+    assert weight_delta(states[0], states[2]).l2 > 0
+
+
+def test_every_example_is_seen_once_an_epoch():
+    metrics = sft(learner_for(), "sales", examples(25), SftConfig(epochs=3, batch_tokens=50))
+    assert sum(m.examples for m in metrics) == 75
+    assert all(m.tokens <= 50 for m in metrics)
+
+
+def test_schedules():
+    config = SftConfig(lr=1.0, epochs=1, batch_tokens=100, warmup=2, max_steps=6)
+    data = examples(100)
+    linear = [m.lr for m in sft(learner_for(), "sales", data, dataclasses.replace(config, lr=1e-3))]
+    assert linear == pytest.approx([1e-3 * x for x in (1 / 3, 2 / 3, 1, 3 / 4, 1 / 2, 1 / 4)])
+    flat = [m.lr for m in sft(learner_for(), "sales", data, dataclasses.replace(config, lr=1e-3, schedule="constant"))]
+    assert flat == pytest.approx([1e-3 * x for x in (1 / 3, 2 / 3, 1, 1, 1, 1)])
+
+
+def test_learning_rate_zero_and_policy_gradient_moments_stay():
+    learner = learner_for()
+    before, state = Snapshot.take(learner.model, "sales"), learner.export_state("sales")
+    sft(learner, "sales", examples(), SftConfig(lr=0.0, max_steps=2))
+    assert weight_delta(before, Snapshot.take(learner.model, "sales")) == (0, 0)
+    assert learner.export_state("sales").keys() == state.keys()
+
+
+def test_bad_requests():
+    learner = learner_for()
+    with pytest.raises(ContractError, match="does not train"):
+        sft(learner, "hr", examples(), SftConfig())
+    with pytest.raises(ContractError, match="2 of them negative"):
+        sft(learner, "sales", examples(2, marked="negative"), SftConfig())
+    with pytest.raises(ContractError, match="weights"):
+        sft(learner, "sales", examples(2, weight=0.0), SftConfig())
+    with pytest.raises(ContractError, match="context"):
+        sft(learner, "sales", [Example(prompt_ids=(), completion_ids=(1,))], SftConfig())
+    for options in ({"lr": -1.0}, {"epochs": 0}, {"batch_tokens": 1}, {"warmup": -1}, {"max_steps": 0}, {"schedule": "cosine"}):
+        with pytest.raises(ConfigError):
+            SftConfig(**options)
+
+
+def _digest(learner: Learner, *, except_role: str) -> dict[str, str]:
+    return {
+        name: hashlib.sha256(tensor.detach().float().numpy().tobytes()).hexdigest()
+        for name, tensor in learner.model.state_dict().items()
+        if f".{except_role}." not in name
+    }
