@@ -76,8 +76,8 @@ def read_adapter_weights(
         base_digest: digest of the base; an adapter that names another one is refused. Empty skips the check.
 
     Raises:
-        ModelError: files missing, unreadable or other than their digest, features that the sampler does not compute (DoRA, biases,
-            per-module ranks), unknown modules, wrong shapes, non-finite numbers, or another base.
+        ModelError: files missing, unreadable or other than their digest, features that the sampler does not compute (DoRA,
+            biases, per-module ranks), unknown modules, wrong shapes, non-finite numbers, or another base.
     """
     config = _read_json(adapter, "adapter_config.json")
     _check_config(adapter, config)
