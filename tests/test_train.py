@@ -229,19 +229,41 @@ def test_replaying_a_recorded_update_gives_the_recorded_adapter(make_rig: MakeRi
         replay_update(made.run, 99, "maker", learner=fresh.learner)
 
 
+def test_the_reference_of_the_kl_term_survives_a_resume(make_rig: MakeRig):
+    loss = LossConfig(beta=0.5)
+    whole = make_rig("whole", loss=loss)
+    whole.train()
+    part = make_rig("part", loss=loss)
+    part.train(replace(SMALL, iterations=2))
+    part.run.close()
+    again = make_rig("part", loss=loss)
+    again.train(resume=True)
+    assert again.run.digest() == whole.run.digest()
+    kls = [metric.value for metric in whole.run.read_metrics("train/maker", name="kl")]
+    assert kls[0] == pytest.approx(0.0, abs=1e-6)
+    assert kls[-1] > 0.0
+
+
 class Spiking(Learner):
-    """Reports a KL spike in the second update of each role, after having really moved the weights."""
+    """Reports a problem in the second update of each role, after having really moved the weights."""
+
+    problem: Mapping[str, Any]
 
     def update(self, role: str, groups: Any, *, reference: Any = None) -> Any:
         metrics = super().update(role, groups, reference=reference)
-        return replace(metrics, kl_spike=metrics.update == 2)
+        return replace(metrics, **self.problem) if metrics.update == 2 else metrics
 
 
-def test_a_kl_spike_is_recorded_and_never_published(make_rig: MakeRig):
+@pytest.mark.parametrize(
+    ("kind", "problem"), [("kl_spike", {"kl_spike": True}), ("update_skipped", {"skipped": "loss is not finite"})]
+)
+def test_a_suspicious_update_is_recorded_and_never_published(make_rig: MakeRig, kind: str, problem: Mapping[str, Any]):
     made = make_rig()
-    made.learner = Spiking(made.model, ROLES, config=LearnerConfig(lr=3e-3), seed=0)
+    spiking = Spiking(made.model, ROLES, config=LearnerConfig(lr=3e-3), seed=0)
+    spiking.problem = problem
+    made.learner = spiking
     made.train(replace(SMALL, iterations=2))
-    events = made.run.read_events(kind="kl_spike")
+    events = made.run.read_events(kind=kind)
     assert [event.payload["role"] for event in events] == [event.payload["kept"].split("@")[0] for event in events]
     assert len(events) >= 1
     for event in events:

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from statistics import fmean, median, pstdev
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
@@ -25,6 +25,7 @@ from onthejob.rollout.keys import keyed_sample, keyed_seed
 from onthejob.rollout.library import SnapshotLibrary, visit
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view, measure_scales
+from onthejob.rollout.summary import GroupSummary, sampled_tokens, summarise
 from onthejob.types import Adapter, Environment, Group, Policy, Sampling, StopReason
 
 if TYPE_CHECKING:
@@ -99,12 +100,8 @@ class RoleReport:
     """One role in one iteration."""
 
     role: str
-    groups: int
-    alive_share: float
-    """Share of groups whose rewards differ, in [0, 1]."""
-    mean_return: float
-    valid_rate: float
-    """Share of sampled replies that were parsed and legal, in [0, 1]."""
+    summary: GroupSummary
+    """Of the groups it collected: mean return, alive share, valid rate, ..."""
     update: Mapping[str, float]
     """What the learner reported: `kl`, `clip_ratio`, ...; empty when there was no update."""
     adapter: str
@@ -301,30 +298,30 @@ def _iterate(parts: _Parts, state: _State, collector: Collector | None, iteratio
     saved: list[Adapter] = []
     events: list[tuple[str, dict[str, Any]]] = []
     for role, groups in by_role.items():
-        alive = [group for group in groups if advantages[group.key] is not None]
+        alive = sum(advantages[group.key] is not None for group in groups)
         values: dict[str, float] = {}
         published = False
         if alive and not config.dry_run:
-            values, adapter, event = _update(parts, state, role, alive, iteration)
+            values, adapter, event = _update(parts, state, role, groups, iteration)
             events += [event] if event else []
             if adapter is not None:
                 saved.append(adapter)
                 published = True
-        reports.append(_role_report(role, groups, len(alive), values, state.adapters[role], published=published))
+        summary = summarise(groups, alive=alive)
+        kept = state.adapters[role].name
+        reports.append(RoleReport(role=role, summary=summary, update=values, adapter=kept, published=published))
 
     evaluation: dict[str, float] = {}
     if parts.evaluate is not None and config.eval_every and iteration % config.eval_every == 0:
         evaluation = _evaluate(parts, state, iteration)
-    tokens = sum(
-        len(row.turns[-1].completion.token_ids) for group in collection.groups for row in group.trajectories if row.turns
-    )
+    tokens = sampled_tokens(collection.groups)
     clock = {"collect_s": collect_s, "iteration_s": time.perf_counter() - started, "tokens_per_s": tokens / max(collect_s, 1e-9)}
     parts.run.write_checkpoint(iteration, _checkpoint(parts, state))
     with parts.run.iteration(iteration) as record:
         record.groups(collection.groups, [advantages[group.key] for group in collection.groups])
         _record_episodes(record, collection)
         for report in reports:
-            record.metrics(f"train/{report.role}", {**_role_metrics(report, by_role[report.role]), **report.update})
+            record.metrics(f"train/{report.role}", {**_role_metrics(report), **report.update})
         record.metrics("loop", _loop_metrics(collection, state))
         record.metrics("time", clock)
         if evaluation:
@@ -532,47 +529,28 @@ def _evaluate(parts: _Parts, state: _State, iteration: int) -> dict[str, float]:
     return results
 
 
-def _role_report(
-    role: str, groups: Sequence[Group], alive: int, update: Mapping[str, float], adapter: Adapter, *, published: bool
-) -> RoleReport:
-    rows = [row for group in groups for row in group.trajectories]
-    turns = [turn for row in rows for turn in row.turns]
-    return RoleReport(
-        role=role,
-        groups=len(groups),
-        alive_share=alive / len(groups) if groups else 0.0,
-        mean_return=fmean(row.ret for row in rows) if rows else 0.0,
-        valid_rate=sum(turn.valid for turn in turns) / len(turns) if turns else 0.0,
-        update=update,
-        adapter=adapter.name,
-        published=published,
-    )
-
-
-def _role_metrics(report: RoleReport, groups: Sequence[Group]) -> dict[str, float]:
-    rows = [row for group in groups for row in group.trajectories]
-    lengths = [len(turn.completion.token_ids) for row in rows for turn in row.turns]
+def _role_metrics(report: RoleReport) -> dict[str, float]:
+    summary = report.summary
     return {
-        "reward": report.mean_return,
-        "reward_std": fmean(pstdev(row.ret for row in group.trajectories) for group in groups) if groups else 0.0,
-        "frac_reward_zero_std": 1.0 - report.alive_share,
-        "valid_rate": report.valid_rate,
-        "groups": float(report.groups),
-        "completions/mean_length": fmean(lengths) if lengths else 0.0,
+        "reward": summary.mean_return,
+        "reward_std": summary.return_std,
+        "frac_reward_zero_std": 1.0 - summary.alive_share,
+        "valid_rate": summary.valid_rate,
+        "groups": float(summary.groups),
+        "completions/mean_length": summary.mean_length,
         "published": float(report.published),
     }
 
 
 def _loop_metrics(collection: Collection, state: _State) -> dict[str, float]:
     failed = sum(episode.stop is StopReason.ERROR for episode in collection.episodes)
-    starts = {f"starts_{origin}": float(count) for origin, count in collection.starts.items()}
     return {
         "groups": float(len(collection.groups)),
         "groups_dropped": float(collection.dropped),
         "episodes": float(len(collection.episodes)),
         "episodes_failed": float(failed),
         "library": float(len(state.library)),
-        **starts,
+        **{f"starts_{origin}": float(count) for origin, count in collection.starts.items()},
     }
 
 

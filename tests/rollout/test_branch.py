@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -73,6 +77,46 @@ def test_processes_give_the_same_scores():
     inline = score_replies(BranchScorer(ToyWorkplace), requests, CONFIG, SCALES)
     with BranchScorer(ToyWorkplace, workers=2) as scorer:
         assert score_replies(scorer, requests, CONFIG, SCALES) == inline
+
+
+ORPHANS = """
+import multiprocessing, sys, time
+from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales, ScoreRequest, score_replies
+from onthejob.testing import ToyWorkplace, toy_tasks
+
+if __name__ == "__main__":
+    scorer = BranchScorer(ToyWorkplace, workers=2)
+    env = ToyWorkplace()
+    env.reset(toy_tasks(1)[0])
+    request = ScoreRequest(snapshot=env.snapshot(), actor="maker", replies=("MAKE", "WAIT"), keys=("MAKE", "WAIT"), worlds=(1, 2))
+    score_replies(scorer, [request] * 8, BranchConfig(), {"maker": Scales()})
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.server
+def test_workers_do_not_outlive_a_killed_parent():
+    parent = subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(alive(pid) for pid in pids)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in pids)
+
+
+def alive(pid: int) -> bool:
+    """True for a running process; an ended one that nobody has waited for is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Broken(ToyWorkplace):

@@ -27,8 +27,8 @@ class FamilyStatistics:
 
 
 def family_of(task: Task) -> str:
-    """`task.payload["family"]`, or the environment's name."""
-    return str(task.payload.get("family", task.env))
+    """`family` or `scenario` of the task's payload, or the environment's name."""
+    return str(task.payload.get("family", task.payload.get("scenario", task.env)))
 
 
 class TaskPool:

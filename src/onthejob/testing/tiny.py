@@ -84,8 +84,8 @@ def tiny_model(
         initializer_range=hidden**-0.5,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=SPECIAL.index("<|im_end|>"),
+        pad_token_id=SPECIAL.index("<|pad|>"),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -114,7 +114,7 @@ def teach(
     tiny.model.train()
     loss = torch.zeros(())
     for step in range(steps):
-        ids, labels = _pad(keyed_sample(rows, batch, seed, "teach", step), tiny.tokenizer.pad_token_id)
+        ids, labels = _pad(keyed_sample(rows, batch, seed, "teach", step), SPECIAL.index("<|pad|>"))
         for group in optimizer.param_groups:
             group["lr"] = lr * min(1.0, (step + 1) / 10) * max(0.05, 1 - step / steps)
         loss = tiny.model(input_ids=ids, labels=labels).loss

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from onthejob.errors import ContractError
 from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.types import Branch, Kind, Message, Observation, Split, Step, StopReason, Task, TextObservation
 
-ACTORS = ("maker", "seller")
+ACTORS: tuple[str, ...] = ("maker", "seller")
 SYSTEM = {
     "maker": "You make items. Answer with one word.",
     "seller": "You sell items. Answer with one word.",
@@ -126,8 +126,8 @@ class ToyWorkplace:
             raise ContractError(f"not a ToyWorkplace snapshot ({len(snapshot)} bytes). Pass what snapshot() returned.") from error
         return self.observe()
 
-    def fork(self) -> ToyWorkplace:
-        copy = ToyWorkplace()
+    def fork(self) -> Self:
+        copy = type(self)()
         copy.restore(self.snapshot())
         return copy
 
