@@ -142,6 +142,8 @@ def test_importance_by_rule(text, least, most):
 def test_bad_numbers_are_refused(stream):
     with pytest.raises(ConfigError, match=r"1\.\.10, got 11"):
         stream.observe("x", 0, importance=11)
+    with pytest.raises(ConfigError, match="tries >= 1, got 0"):
+        stream.observe_own("x", 0, Outcome("RUN_DEMO", "lead", 0, 0, 0.0))
     with pytest.raises(ConfigError, match="capacity"):
         MemoryStream(Lexicon(), capacity=0)
 
@@ -216,6 +218,15 @@ def test_a_single_success_is_praised_and_not_blamed(stream):
     stream.observe_own("won", 1, Outcome("CLOSE_DEAL", "", 1, 1, 10.0))
     added = stream.reflect(70)
     assert texts(added) == ["CLOSE_DEAL worked 1 of 1 times, +10.0 each: it pays.", "more CLOSE_DEAL"]
+
+
+def test_what_mostly_works_is_not_called_a_failure(stream):
+    for i in range(5):
+        stream.observe_own("demo", i, Outcome("RUN_DEMO", "lead", 1, 1, 3.0))
+        stream.observe_own("mail", i, Outcome("FOLLOW_UP", "lead", 1, int(i > 0), 1.0))
+    (insight, plan) = stream.reflect(70)
+    assert insight.text == "RUN_DEMO on lead worked 5 of 5 times, +3.0 each: it pays."
+    assert plan.text == "more RUN_DEMO on lead"
 
 
 def test_a_model_may_reflect_instead(stream):

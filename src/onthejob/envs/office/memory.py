@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from onthejob.envs.office.reflection import Outcome, meta_insights, outcome_insights, plan_text, tally_up
 from onthejob.errors import ConfigError
 
 CAPACITY = 200
@@ -37,18 +38,6 @@ class Kind(StrEnum):
     OBSERVATION = "observation"
     REFLECTION = "reflection"
     PLAN = "plan"
-
-
-class Outcome(NamedTuple):
-    """How own actions of one sort went; one action, or the sum of several."""
-
-    action_type: str
-    target_class: str
-    """What kind of thing was acted on, e.g. `fintech lead`; chosen by the environment."""
-    tries: int
-    wins: int
-    gain: float
-    """Sum of rewards."""
 
 
 Fact = tuple[str, str, int, int, float]
@@ -157,8 +146,10 @@ def record(text: str, turn: int, importance: int, *, kind: Kind = Kind.OBSERVATI
     """A memory that several streams may hold: make it once for a public event and `add` it to each.
 
     Raises:
-        ConfigError: `importance` is outside 1..10.
+        ConfigError: `importance` is outside 1..10, or the outcome has no try.
     """
+    if outcome is not None and outcome.tries < 1:
+        raise ConfigError(f"an outcome needs tries >= 1, got {outcome.tries}.")
     if not 1 <= importance <= 10:
         raise ConfigError(f"importance must be in 1..10, got {importance}.")
     return (text, turn, importance, kind.value, (), _fact(outcome))
@@ -246,8 +237,8 @@ class MemoryStream:
         """Condense what happened since the last reflection by template: insights, insights over insights, a plan."""
         held = sorted(self._held)
         since = [(number, made) for number, _, made in held if number >= self._unread and made[3] == Kind.OBSERVATION]
-        own = _tally((number, Outcome(*made[5])) for number, made in since if made[5] is not None)
-        added = [self._insight(turn, *insight) for insight in _outcome_insights(own)]
+        own = tally_up((number, Outcome(*made[5])) for number, made in since if made[5] is not None)
+        added = [self._insight(turn, *insight) for insight in outcome_insights(own)]
         topics = self._topics([(number, made[0]) for number, made in since if made[5] is None])
         if topics:
             text = "What keeps coming up: " + ", ".join(f"{term} ({len(numbers)} times)" for term, numbers in topics) + "."
@@ -259,11 +250,11 @@ class MemoryStream:
             for number, _, made in sorted(self._held)
             if made[3] == Kind.REFLECTION and made[5] is not None
         ]
-        over = {key: tally for key, tally in _tally(earlier).items() if len(tally[1]) >= 2}
-        added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in _meta_insights(over)]
+        over = {key: tally for key, tally in tally_up(earlier).items() if len(tally[1]) >= 2}
+        added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in meta_insights(over)]
         if added:
             added.append(
-                self._make_plan(turn, _plan_text(own, [term for term, _ in topics]), tuple(memory.id for memory in added))
+                self._make_plan(turn, plan_text(own, [term for term, _ in topics]), tuple(memory.id for memory in added))
             )
         self._reflected, self._unread = turn, self._next_id
         return added
@@ -414,59 +405,3 @@ def reflection_prompt(stream: MemoryStream, *, limit: int = 30) -> str:
             "Then one line that begins with Plan: and says what you will do differently.",
         ]
     )
-
-
-_Tally = dict[tuple[str, str], tuple[Outcome, list[int]]]
-
-
-def _tally(outcomes: Iterable[tuple[int, Outcome]]) -> _Tally:
-    """Outcomes summed by what was done to what, with the ids they came from."""
-    tally: _Tally = {}
-    for number, new in outcomes:
-        key = (new.action_type, new.target_class)
-        old, numbers = tally.get(key, (Outcome(*key, 0, 0, 0.0), []))
-        tally[key] = (Outcome(*key, old.tries + new.tries, old.wins + new.wins, old.gain + new.gain), [*numbers, number])
-    return tally
-
-
-def _extremes(own: _Tally) -> tuple[Outcome | None, Outcome | None]:
-    """What went best (with a success) and what went worst (with a failure); sorts tried at least twice come first."""
-    outcomes = [outcome for outcome, _ in own.values()]
-    ranked = sorted(outcomes, key=lambda o: (o.gain / o.tries, o.action_type, o.target_class))
-    repeated = [o for o in ranked if o.tries >= 2] or ranked
-    best = next((o for o in reversed(repeated) if o.wins), None)
-    worst = next((o for o in repeated if o.wins < o.tries and o != best), None)
-    return best, worst
-
-
-def _said(outcome: Outcome) -> str:
-    return f"{outcome.action_type} on {outcome.target_class}" if outcome.target_class else outcome.action_type
-
-
-def _outcome_insights(own: _Tally) -> list[tuple[str, tuple[int, ...], Outcome]]:
-    found = []
-    for outcome, advice in zip(_extremes(own), ("it pays", "something else may be better"), strict=True):
-        if outcome is not None:
-            times = f"{outcome.wins} of {outcome.tries} times, {outcome.gain / outcome.tries:+.1f} each"
-            evidence = tuple(own[outcome.action_type, outcome.target_class][1])
-            found.append((f"{_said(outcome)} worked {times}: {advice}.", evidence, outcome))
-    return found
-
-
-def _meta_insights(over: _Tally) -> list[tuple[str, tuple[int, ...]]]:
-    """At most two sentences on what several reflections said of the same thing."""
-    found = []
-    for outcome, numbers in sorted(over.values(), key=lambda pair: (-pair[0].tries, pair[0]))[:2]:
-        rate = outcome.wins / outcome.tries
-        verdict = "rely on it" if rate >= 2 / 3 else "stop it" if rate <= 1 / 3 else "it depends on the case"
-        text = f"Over {len(numbers)} reviews {_said(outcome)} worked {outcome.wins} of {outcome.tries} times: {verdict}."
-        found.append((text, tuple(numbers)))
-    return found
-
-
-def _plan_text(own: _Tally, topics: Sequence[str]) -> str:
-    best, worst = _extremes(own)
-    parts = [f"more {_said(best)}"] if best is not None else []
-    parts += [f"less {_said(worst)}"] if worst is not None else []
-    parts += [f"keep an eye on {', '.join(topics)}"] if topics else []
-    return "; ".join(parts) or "go on as before"

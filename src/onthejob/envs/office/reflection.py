@@ -1,0 +1,77 @@
+"""The template reflector: what an agent concludes from how its own actions went, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Outcome(NamedTuple):
+    """How own actions of one sort went; one action, or the sum of several."""
+
+    action_type: str
+    target_class: str
+    """What kind of thing was acted on, e.g. `fintech lead`; chosen by the environment."""
+    tries: int
+    """At least 1."""
+    wins: int
+    gain: float
+    """Sum of rewards."""
+
+
+Tally = dict[tuple[str, str], tuple[Outcome, list[int]]]
+
+
+def tally_up(outcomes: Iterable[tuple[int, Outcome]]) -> Tally:
+    """Outcomes summed by what was done to what, with the ids they came from."""
+    tally: Tally = {}
+    for number, new in outcomes:
+        key = (new.action_type, new.target_class)
+        old, numbers = tally.get(key, (Outcome(*key, 0, 0, 0.0), []))
+        tally[key] = (Outcome(*key, old.tries + new.tries, old.wins + new.wins, old.gain + new.gain), [*numbers, number])
+    return tally
+
+
+def _extremes(own: Tally) -> tuple[Outcome | None, Outcome | None]:
+    """What paid best and what failed worst, each None when nothing did; sorts tried at least twice come first."""
+    outcomes = [outcome for outcome, _ in own.values()]
+    ranked = sorted(outcomes, key=lambda o: (o.gain / o.tries, o.action_type, o.target_class))
+    repeated = [o for o in ranked if o.tries >= 2] or ranked
+    best = next((o for o in reversed(repeated) if o.wins and o.gain >= 0), None)
+    worst = next((o for o in repeated if (2 * o.wins < o.tries or o.gain < 0) and o != best), None)
+    return best, worst
+
+
+def _said(outcome: Outcome) -> str:
+    return f"{outcome.action_type} on {outcome.target_class}" if outcome.target_class else outcome.action_type
+
+
+def outcome_insights(own: Tally) -> list[tuple[str, tuple[int, ...], Outcome]]:
+    """(sentence, evidence ids, what it is about): at most one on what to go on with and one on what to change."""
+    found = []
+    for outcome, advice in zip(_extremes(own), ("it pays", "something else may be better"), strict=True):
+        if outcome is not None:
+            times = f"{outcome.wins} of {outcome.tries} times, {outcome.gain / outcome.tries:+.1f} each"
+            evidence = tuple(own[outcome.action_type, outcome.target_class][1])
+            found.append((f"{_said(outcome)} worked {times}: {advice}.", evidence, outcome))
+    return found
+
+
+def meta_insights(over: Tally) -> list[tuple[str, tuple[int, ...]]]:
+    """At most two sentences on what several reflections said of the same thing."""
+    found = []
+    for outcome, numbers in sorted(over.values(), key=lambda pair: (-pair[0].tries, pair[0]))[:2]:
+        rate = outcome.wins / outcome.tries
+        verdict = "rely on it" if rate >= 2 / 3 else "stop it" if rate <= 1 / 3 else "it depends on the case"
+        text = f"Over {len(numbers)} reviews {_said(outcome)} worked {outcome.wins} of {outcome.tries} times: {verdict}."
+        found.append((text, tuple(numbers)))
+    return found
+
+
+def plan_text(own: Tally, topics: Sequence[str]) -> str:
+    """One line that follows from the outcomes and from what keeps coming up."""
+    best, worst = _extremes(own)
+    parts = [f"more {_said(best)}"] if best is not None else []
+    parts += [f"less {_said(worst)}"] if worst is not None else []
+    parts += [f"keep an eye on {', '.join(topics)}"] if topics else []
+    return "; ".join(parts) or "go on as before"
