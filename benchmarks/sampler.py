@@ -4,8 +4,8 @@
 
 Each group is one random prompt of P tokens with K replies of exactly C tokens at temperature 1. transformers decodes all groups
 in one generate call (`num_return_sequences=K`, its default attention and cache, end of turn suppressed). The headline row `ours`
-switches the sharing of equal beginnings off, so that it shows the engine alone (replies to random prompts part at once anyway); the
-last rows show what sharing adds where replies are predictable: a chat prompt at a low temperature.
+switches the sharing of equal beginnings off, so that it shows the engine alone (replies to random prompts part at once anyway).
+The last rows show what sharing adds where replies are predictable: a chat prompt at a low temperature.
 Both sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process.
 """
 

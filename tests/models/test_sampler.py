@@ -194,7 +194,7 @@ def test_publishing_replaces_older_versions_of_the_role(make_model, make_adapter
     third, _ = make_adapter("llama", seed=3, version=3)
     sampler.publish(third)
     assert sampler.published == ("sales@0003",)
-    with pytest.raises(ContractError, match="sales@0001.*not published"):
+    with pytest.raises(ContractError, match=r"sales@0001.*not published"):
         sampler.generate([prompt], adapter=first.name, sampling=T1, seeds=[0])
     other, _ = make_adapter("llama", seed=4, version=3)
     with pytest.raises(ContractError, match="immutable"):
