@@ -50,6 +50,8 @@ class Reason(StrEnum):
     MISSING_ACTION = "missing_action"
     UNKNOWN_ACTION = "unknown_action"
     WRONG_ROLE = "wrong_role"
+    ILLEGAL_TARGET = "illegal_target"
+    """Said by the simulator: well-formed, but not possible in this state."""
 
 
 @dataclass(frozen=True, slots=True)
