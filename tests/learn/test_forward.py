@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from onthejob.errors import ModelError
+from onthejob.learn import lora
 from onthejob.learn.batch import Path, Row, pack
 from onthejob.learn.forward import Layout, choose_layout, score
 
@@ -237,6 +238,17 @@ def test_learned_positions_work_too():
     with torch.no_grad():
         found = by_path([row], [score(model, row, layout=layout).logprobs], paths)
         torch.testing.assert_close(torch.cat(found), torch.cat(plain(model, paths)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_embedded_model_uses_the_tree(smollm2_path, dtype):
+    model = AutoModelForCausalLM.from_pretrained(smollm2_path, dtype=dtype)
+    tuned = lora.attach(model, ["sales"], lora.LoraSpec(rank=2), seed=0)
+    with torch.no_grad():
+        for name, parameter in lora.parameters(tuned, "sales").items():
+            if ".lora_B." in name:
+                parameter.copy_(1e-3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    assert choose_layout(tuned) is Layout.TREE
 
 
 def test_not_a_language_model():

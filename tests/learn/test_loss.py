@@ -53,7 +53,8 @@ def test_normalisations_by_hand():
     # cispo: -ratio * advantage * logprob over all tokens
     expected = (-1.1 * new[0] - 0.9 * new[1] + 2 * new[2]) / 3
     assert value(LossConfig(loss="cispo", epsilon_high=5.0), new, old=old) == pytest.approx(expected, abs=1e-6)
-    assert value(LossConfig(loss="reinforce"), new, old=old) == pytest.approx((-new[0] - new[1] + 2 * new[2]) / 2)
+    expected = (-new[0] - new[1] + 2 * new[2]) / 2
+    assert value(LossConfig(loss="reinforce"), new, old=old) == pytest.approx(expected, abs=1e-6)
 
 
 def test_clipping_by_hand():

@@ -50,6 +50,8 @@ class LearnerConfig:
     """Nodes of one packed row, i.e. of one forward and backward pass; bounds memory, never changes the gradient."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: about a third more time, a fraction of the memory."""
+    layout: Layout | None = None
+    """How rows are given to the model; None tries the tree and falls back to padding where a model cannot do it."""
     loss: LossConfig = field(default_factory=LossConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
 
@@ -146,7 +148,7 @@ class Learner:
         self.config = config
         self.seed = seed
         self._roles = {role: self._new_state(role) for role in roles}
-        self.layout = choose_layout(model)
+        self.layout = config.layout or choose_layout(model)
         if config.gradient_checkpointing:
             with warnings.catch_warnings():  # Renamed in transformers 5.23; the old name works in all versions we accept.
                 warnings.filterwarnings("ignore", message="`gradient_checkpointing_enable`", category=FutureWarning)
