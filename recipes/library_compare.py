@@ -28,7 +28,7 @@ from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, teach,
 from onthejob.testing.tiny import Tiny
 from onthejob.types import Completion, Context, Sampling, Split
 
-ACTORS = ("maker", "seller")
+ACTORS: tuple[str, ...] = ("maker", "seller")
 
 
 class GeneratePolicy:

@@ -1,8 +1,9 @@
 """Decision quality on the toy workplace, whose right decisions are known."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import Scales
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, random_legal_reply, toy_tasks
-from onthejob.types import Completion, Context, Sampling, Split
+from onthejob.types import Branch, Completion, Context, Observation, Sampling, Split, TextObservation
 
 ACTORS = ("maker", "seller")
 RANDOM = ScriptedPolicy(random_legal_reply, version="random")
@@ -42,8 +43,8 @@ def states(per_role: int = 24, episodes: int = 8) -> list[HeldOutState]:
 
 
 def judge(held_out: Sequence[HeldOutState], teams: Sequence[Team], cache: EvaluationCache, **changes):
-    changes = {"scales": SCALES, "config": CONFIG, **changes}
-    return decision_quality(held_out, teams, env_factory=ToyWorkplace, cache=cache, **changes)
+    changes = {"scales": SCALES, "config": CONFIG, "env_factory": ToyWorkplace, **changes}
+    return decision_quality(held_out, teams, random=RANDOM, cache=cache, **changes)
 
 
 def greedy(team: str, actor: str) -> Cell:
@@ -213,6 +214,63 @@ def test_a_state_that_asks_another_actor_is_refused() -> None:
 def test_bad_settings_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         QualityConfig(**changes)  # type: ignore[arg-type]
+
+
+class Fragile(ToyWorkplace):
+    """Cannot branch in one of the worlds."""
+
+    def branch(self, reply: str, *, world: int, turns: int) -> Branch:
+        if world == 10_003:
+            raise RuntimeError("a bug in the economy")
+        return super().branch(reply, world=world, turns=turns)
+
+
+def test_a_branch_that_cannot_be_played_is_an_error_and_no_zero() -> None:
+    with EvaluationCache(None, env=fingerprint()) as cache, pytest.raises(ContractError, match="a bug in the economy"):
+        judge(states(per_role=2, episodes=2), [EXPERT], cache, env_factory=Fragile)
+
+
+class StaleView(Mapping[str, Any]):
+    """A view that can be read only while its request is pending, like one that lists legal replies lazily."""
+
+    def __init__(self, values: Mapping[str, Any], current: Callable[[], "StaleView | None"]) -> None:
+        self._values, self._current = values, current
+
+    def __getitem__(self, name: str) -> Any:
+        assert self._current() is self, "read after another state was restored"
+        return self._values[name]
+
+    def __iter__(self):
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Lazy(ToyWorkplace):
+    """The toy with views that go stale."""
+
+    latest: StaleView | None = None
+
+    def observe(self) -> Observation | None:
+        observation = super().observe()
+        if observation is None:
+            return None
+        self.latest = StaleView(observation.view, lambda: self.latest)
+        return TextObservation(actor=observation.actor, messages=observation.messages, view=self.latest)
+
+
+def test_views_are_read_while_they_are_valid() -> None:
+    with EvaluationCache(None, env=fingerprint()) as cache, EvaluationCache(None, env=fingerprint()) as other:
+        lazy = judge(states(), [EXPERT], cache, env_factory=Lazy)
+        plain = judge(states(), [EXPERT], other)
+    assert lazy.score(greedy("expert", "maker")) == plain.score(greedy("expert", "maker"))
+
+
+def test_the_fingerprint_names_code_and_settings() -> None:
+    assert source_fingerprint(ToyWorkplace) == source_fingerprint(ToyWorkplace)
+    assert source_fingerprint(ToyWorkplace) != source_fingerprint(ToyWorkplace, settings="days=9")
+    assert source_fingerprint(ToyWorkplace) != source_fingerprint(Lazy)
 
 
 def test_missing_scales_are_refused() -> None:

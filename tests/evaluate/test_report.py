@@ -102,7 +102,12 @@ def report() -> Report:
             tasks, teams[:2], actors=ACTORS, per_role=16, env_factory=ToyWorkplace, sampling=Sampling(), seed=0, max_turns=50
         )
         quality = decision_quality(
-            states, teams, env_factory=ToyWorkplace, cache=cache, config=QualityConfig(turns=6, candidates=6)
+            states,
+            teams,
+            random=ScriptedPolicy(random_legal_reply, version="random"),
+            env_factory=ToyWorkplace,
+            cache=cache,
+            config=QualityConfig(turns=6, candidates=6),
         )
         comparison = compare(teams, tasks, env_factory=ToyWorkplace, cache=cache, sampling=Sampling(), seed=0, max_turns=50)
     return Report(

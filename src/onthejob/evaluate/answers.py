@@ -12,9 +12,8 @@ from onthejob.evaluate.scores import Cell, QualityConfig
 from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.episode import Encoder
-from onthejob.rollout.keys import keyed_choice, keyed_seed
-from onthejob.rollout.scales import Legal
-from onthejob.types import Context, Forkable, Observation, Policy
+from onthejob.rollout.keys import keyed_seed
+from onthejob.types import Context, Forkable, Observation, Policy, Sampling
 
 
 class Drawn(NamedTuple):
@@ -29,21 +28,22 @@ class Drawn(NamedTuple):
 SampleKey = tuple[Cell, int]
 
 
-def draw_candidates(env: Forkable, state: HeldOutState, legal: Legal, config: QualityConfig) -> Drawn:
-    """Random legal replies of `state`, each with equal probability; up to four draws per wanted distinct reply.
+def draw_candidates(env: Forkable, state: HeldOutState, random: Policy, config: QualityConfig) -> Drawn:
+    """Random legal replies of `state`, with keyed seeds; up to four draws per wanted distinct reply.
 
     Raises:
-        ConfigError: No reply is legal.
+        ConfigError: `random` reads more than the view.
     """
-    options = list(legal(env, _restore(env, state)))
-    if not options:
-        raise ConfigError(f"no reply is legal in held-out state {state.key} of {state.actor!r}. Check the `legal` function.")
+    observation = _restore(env, state)
+    if random.reads != "view":
+        raise ConfigError(f"the random policy must read the view, {random.version} reads {random.reads!r}. Pass a scripted one.")
     draws: list[str] = []
     distinct: dict[str, str] = {}
     for attempt in range(4 * config.candidates):
         if attempt >= config.candidates and len(distinct) >= config.candidates:
             break
-        text = keyed_choice(options, config.seed, "candidate", state.key, attempt)
+        context = Context(observation=observation, seed=keyed_seed(config.seed, "candidate", state.key, attempt))
+        text = random.act([context], Sampling())[0].text
         draws.append(env.canonical(text))
         if len(distinct) < config.candidates:
             distinct.setdefault(draws[-1], text)
@@ -83,8 +83,10 @@ def policy_replies(
     for (fingerprint, number), keys in todo.items():
         policy = policies[fingerprint]
         ordered = list(keys.items())
-        for start in range(0, len(ordered), config.batch):
-            part = ordered[start : start + config.batch]
+        # A view may be computed lazily from the environment, so it holds only until the next state is restored.
+        size = 1 if policy.reads == "view" else config.batch
+        for start in range(0, len(ordered), size):
+            part = ordered[start : start + size]
             contexts = [
                 _context(env, states[index], policy, encoder, keyed_seed(config.seed, "reply", key.state, key.sample))
                 for key, index in part

@@ -152,11 +152,12 @@ class EvaluationCache:
             raise RecordError(f"cannot write the evaluation cache {self._path}: {error}. Free space or move it.") from error
 
 
-def source_fingerprint(environment: type) -> str:
+def source_fingerprint(environment: type, *, settings: str = "") -> str:
     """sha256 (16 hex digits) over the code and data files an environment class lives among.
 
     Values computed by one version of an economy are wrong for the next, so they are cached under this. A class in a folder of
     its own below a package (`onthejob.envs.office`) is identified by that folder, a class in a single module by its file.
+    Name in `settings` what else changes prompts or branches, e.g. the `repr` of a configuration that is not the default.
     """
     module = inspect.getmodule(environment)
     if module is None or module.__file__ is None:
@@ -164,7 +165,7 @@ def source_fingerprint(environment: type) -> str:
     file = Path(module.__file__)
     in_own_folder = (module.__package__ or "").count(".") >= 2
     files = sorted(file.parent.rglob("*")) if in_own_folder else [file]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(settings.encode())
     for path in files:
         if path.is_file() and path.suffix in _SOURCE_SUFFIXES:
             digest.update(path.relative_to(file.parent).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

@@ -30,18 +30,18 @@ from onthejob.evaluate.states import HeldOutState, refuse_training_tasks, states
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.branch import BranchScorer, Scales
 from onthejob.rollout.episode import Encoder
-from onthejob.rollout.scales import Legal, legal_of_view
+from onthejob.types import Policy
 
 
 def decision_quality(
     states: Sequence[HeldOutState],
     teams: Sequence[Team],
     *,
+    random: Policy,
     env_factory: EnvFactory,
     cache: EvaluationCache,
     config: QualityConfig,
     scales: Mapping[str, Scales] | None = None,
-    legal: Legal = legal_of_view,
     encoder: Encoder | None = None,
     on_progress: Callable[[str, int, int], None] | None = None,
 ) -> QualityResult:
@@ -50,11 +50,11 @@ def decision_quality(
     Args:
         states: From `load_states`; several roles may be mixed.
         teams: Rows of the table. A team without a policy for a role has no cell there.
+        random: Draws random legal replies; the environment's own random player, so that it scores 0.
         env_factory: Makes the environment the states belong to.
         cache: Holds what was played before; only what is new costs anything.
         config: Worlds, horizon, decodings.
         scales: Role -> training's frozen scales. None measures them on these states, see `measure_scales`.
-        legal: Legal replies of a state, from which candidates are drawn with equal probability.
         encoder: For policies that read tokens.
         on_progress: Called with (what, done, total).
 
@@ -67,7 +67,7 @@ def decision_quality(
     refuse_training_tasks([state.task for state in states])
     env = env_factory()
     try:
-        drawn = [draw_candidates(env, state, legal, config) for state in states]
+        drawn = [draw_candidates(env, state, random, config) for state in states]
         replies, sampled = policy_replies(env, states, teams, cache, config, encoder, on_progress)
         missing: list[Missing] = []
         canonical_of: dict[tuple[int, str], str] = {}
