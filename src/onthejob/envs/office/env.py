@@ -286,7 +286,9 @@ class OfficeEnvironment:
         return INVALID_KEY if isinstance(parsed, Invalid) else render(replace(parsed, reasoning=""))
 
     def branch(self, reply: str, *, world: int, turns: int) -> Branch:
-        """Step `reply` in a fork of luck `world` and continue with the scripted players. Outcome: change of company value in dollars.
+        """Step `reply` in a fork of luck `world` and continue with the scripted players.
+
+        Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less noise.
 
         Raises:
             ContractError: the episode is over, or `world` < 1, or `turns` < 1.
@@ -297,13 +299,13 @@ class OfficeEnvironment:
         copy = s.copy()
         copy.world = world
         parsed = self._read(reply, pending.actor)
-        before, start = company_value(copy), copy.turn
+        before, start = company_value(copy) - copy.luck, copy.turn
         log = simulator.step(copy, None if isinstance(parsed, Invalid) else parsed)
         returns = run(simulator, copy, self._continuation, turns=turns - 1)
         for name, value in log.rewards().items():
             returns[name] = returns.get(name, 0.0) + value
         return Branch(
-            outcome=(company_value(copy) - before) / 100.0,
+            outcome=(company_value(copy) - copy.luck - before) / 100.0,
             returns=returns,
             turns=copy.turn - start,
             valid=not isinstance(parsed, Invalid),

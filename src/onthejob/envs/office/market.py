@@ -20,9 +20,10 @@ NAMES = (
     "Quill", "Reef", "Sage", "Tide", "Unit", "Vega", "Wave", "Yard", "Zest", "Apex", "Brio", "Cove", "Dawn", "Elm", "Fern", "Glow",
     "Hub", "Ivy", "Jade", "Knot", "Lark", "Mint", "Node", "Oak", "Peak", "Rune", "Star", "Tern", "Vale", "Wren", "Zinc", "Arch",
 )
-PRICES = (50_000, 125_000, 300_000)
+PRICES = (70_000, 180_000, 450_000)
 """Cents per month at list, by size S, M, L."""
 SIZE_WEIGHTS = (0.5, 0.34, 0.16)
+MEAN_PRICE = sum(price * weight for price, weight in zip(PRICES, SIZE_WEIGHTS, strict=True))
 TIER_DISCOUNT = (1.0, 0.92, 0.85)
 TIER_DIFFICULTY = (0.0, 0.25, 0.6)
 """Logits a longer commitment costs at closing."""
@@ -31,6 +32,8 @@ TIER_MULTIPLIER = (1.0, 2.0, 3.0)
 SIGNUP_TO_LEAD = 0.009
 """Share of sign-ups that become leads somebody should call."""
 BASE_CONVERSION = 0.02
+LEAD_WORTH = 250_000.0
+"""Cents an average lead is worth, for the luck account only."""
 ADVANCES = ("qualified", "demo", "proposal")
 """Stage rewards that a deal has been paid when it stands at stage 1, 2, 3 or beyond."""
 STALE_DAYS, LOST_DAYS = 5, 10
@@ -200,6 +203,12 @@ def churn_hazard(s: State, a: Account) -> float:
     return min(0.5, h)
 
 
+def deal_worth(a: Account) -> float:
+    """What winning this account is worth, in cents, roughly: nine months of its price. Only the luck account uses it, where any figure
+    is unbiased and a good one removes more noise."""
+    return 9.0 * a.price * TIER_DISCOUNT[a.tier]
+
+
 def retained_value(s: State) -> int:
     """Expected cents that today's contracts still pay within twelve months, under today's hazard."""
     total = 0.0
@@ -281,8 +290,10 @@ def _arrivals(s: State, key: int, log: TurnLog) -> None:
     count = poisson(draw(key, Sub.ARRIVALS, 0, s.day), mean, 8)
     open_leads = sum(1 for a in s.accounts if a.stage < Stage.WON)
     theme = next((i for i, day in enumerate(s.novelty) if 0 <= s.day - day <= 5), -1)
+    s.luck -= mean * LEAD_WORTH
     for slot in range(min(count, max(0, 16 - open_leads))):
-        _arrive(s, key, slot, theme=theme)
+        lead = _arrive(s, key, slot, theme=theme)
+        s.luck += LEAD_WORTH * lead.price / MEAN_PRICE * (0.5 + lead.quality)
         log.stage("lead")
     if s.inquiry:
         s.inquiry -= 1
@@ -316,8 +327,10 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
         silence = (s.turn - a.contact) / TURNS_PER_DAY
         target = 0.18 + 0.5 * stability + 0.25 * s.fit(a.pain) + 0.12 * docs + 0.05 * min(product_docs, 1.0) - 0.01 * min(silence, 10.0)
         a.sat += 0.12 * (min(1.0, target) - a.sat)
-        hazard = churn_hazard(s, a)
-        if draw(key, Sub.CHURN, a.id, s.day) < hazard * (1.0, 0.5, 0.35)[a.tier]:
+        hazard = churn_hazard(s, a) * (1.0, 0.5, 0.35)[a.tier]
+        leaves = draw(key, Sub.CHURN, a.id, s.day) < hazard
+        s.luck -= (leaves - hazard) * deal_worth(a)
+        if leaves:
             refund = int(a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - s.day) / 30.0 * 0.5) if a.tier else 0
             pay(s, "refunds", -refund)
             log.stage("churned")

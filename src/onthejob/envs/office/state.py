@@ -150,7 +150,7 @@ class State:
         "brand", "bug_critical", "bug_major", "bug_minor", "campaigns", "cash", "churned", "churned_mrr", "collab_day", "collab_seen",
         "competitor", "content_stock", "contractor_days", "conversion", "daily", "days", "debt", "demand", "directive_left",
         "directive_role", "docs_level", "done", "envelopes", "events", "expansion", "feature_left", "feature_reviewed",
-        "feature_shipped", "focus", "focus_day", "focus_left", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost",
+        "feature_shipped", "focus", "focus_day", "focus_left", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost", "luck",
         "morale", "names_used", "novelty", "okr_base", "okr_met", "payroll", "pieces", "pivot_days", "pivot_segment", "referral_day",
         "researched", "reward_total", "scenario", "schedule", "seed", "segment_base", "shared", "spent", "start_mrr", "tracked",
         "traffic", "turn", "updated_day", "velocity", "won", "world",
@@ -275,6 +275,9 @@ class State:
         """Role -> collaboration bonuses today."""
         self.daily: dict[str, int] = {}
         """(role action target) key of today -> repeats, for the decay of the base reward."""
+        self.luck = 0.0
+        """Cents by which chance has helped so far: the sum of (what happened - its expectation) x what it was worth, over closes, churn and
+        arrivals. Its own expectation is 0, so subtracting it from an outcome removes noise and no signal (control variate)."""
         self.base_sat = 0.5
         self.invalid = 0
         self.reward_total: dict[str, float] = {}

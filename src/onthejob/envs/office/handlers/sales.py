@@ -5,12 +5,14 @@ from __future__ import annotations
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers import GROWTH, NEUTRAL, RETENTION, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
-from onthejob.envs.office.market import TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER, close_probability, pay, touchpoints
+from onthejob.envs.office.market import TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER, close_probability, deal_worth, pay, touchpoints
 from onthejob.envs.office.state import TIERS, Account, Stage, State
 
 OPEN_SHOWN = 6
 """Open leads that Sales can handle at a time: the furthest stages first, then the longest without contact."""
 CUSTOMERS_SHOWN = 3
+CLOSE_GAP = 0.65
+"""Share of a deal's worth that a failed close puts at risk while tries are left; used for the luck account only."""
 
 
 def shown_leads(s: State) -> list[Account]:
@@ -77,7 +79,9 @@ def close_deal(s: State, a: Action, now: Now) -> bool:
     lead = _account(s, a.target)
     chance = close_probability(s, lead)
     _touch(s, lead, 0.0)
-    if draw(now.key, Sub.CLOSE, lead.id, lead.failed) < chance:
+    won = draw(now.key, Sub.CLOSE, lead.id, lead.failed) < chance
+    s.luck += (won - chance) * deal_worth(lead) * (1.0 if lead.failed == 2 else CLOSE_GAP)
+    if won:
         lead.stage = int(Stage.WON)
         lead.won_day, lead.sat = s.day, min(0.9, 0.55 + 0.15 * lead.demo + 0.1 * lead.warmth)
         months = TIER_MONTHS[lead.tier]

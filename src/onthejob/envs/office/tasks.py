@@ -1,0 +1,42 @@
+"""Which episodes exist: tasks per split. Training seeds are 100,000 and above, dev and test seeds are apart and below.
+
+Training refuses dev and test tasks (`TaskPool`); evaluation refuses training tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onthejob.envs.office.scenarios import SHIPPED
+from onthejob.errors import ConfigError
+from onthejob.types import Split, Task
+
+FIRST_SEED = {Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000}
+"""Seeds of a split begin here; dev has 49,000, test 50,000."""
+
+
+def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED, days: int = 30, first: int = 0) -> list[Task]:
+    """`seeds` tasks per scenario; scenarios alternate, and no seed is shared between scenarios.
+
+    Args:
+        split: train, dev or test.
+        seeds: episodes per scenario, >= 1.
+        scenarios: names or TOML paths.
+        days: length of the episodes.
+        first: skip so many seeds per scenario, for extending an evaluation.
+
+    Raises:
+        ConfigError: no scenario, or the split has no such many seeds.
+    """
+    if seeds < 1 or not scenarios:
+        raise ConfigError(f"office tasks need seeds >= 1 and a scenario, got {seeds} and {list(scenarios)}.")
+    limit = {Split.TRAIN: 10**9, Split.DEV: 49_000, Split.TEST: 50_000}[split]
+    if (first + seeds) * len(scenarios) > limit:
+        raise ConfigError(f"split {split} has {limit} seeds, asked for {(first + seeds) * len(scenarios)}. Use fewer.")
+    tasks = []
+    for index in range(first, first + seeds):
+        for offset, scenario in enumerate(scenarios):
+            seed = FIRST_SEED[split] + index * len(scenarios) + offset
+            payload = {"scenario": scenario, "days": days}
+            tasks.append(Task(id=f"office-{scenario}-{seed}-d{days}", env="office", split=split, seed=seed, payload=payload))
+    return tasks

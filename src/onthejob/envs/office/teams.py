@@ -1,0 +1,59 @@
+"""The shipped players as policies that a loop can seat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onthejob.envs.office.actions import Action, Invalid, parse, render
+from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.luck import Sub, draw
+from onthejob.envs.office.policies import Player, players, random_legal
+from onthejob.envs.office.roles import Role
+from onthejob.errors import ConfigError
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.types import Observation, Policy
+
+
+def as_policy(player: Player, *, version: str) -> ScriptedPolicy:
+    """A player as a policy: its luck is keyed by the context's seed, its reply is the canonical JSON."""
+
+    def reply(observation: Observation, seed: int) -> str:
+        def legal() -> list[Action]:
+            read = [parse(text, Role(observation.actor)) for text in observation.view["legal"]]
+            return [action for action in read if not isinstance(action, Invalid)]
+
+        action = player(observation.view, legal, draw(seed, Sub.POLICY, 0, 0))
+        return "" if action is None or action.action_type == "IDLE" else render(action)
+
+    return ScriptedPolicy(reply, version=version)
+
+
+def scripted(name: str) -> Policy:
+    """One shipped player.
+
+    Raises:
+        ConfigError: no player of this name.
+    """
+    known = players()
+    if name not in known:
+        raise ConfigError(f"unknown scripted policy {name!r}; known are {', '.join(known)}.")
+    return as_policy(known[name], version=name)
+
+
+def team(name: str) -> Mapping[str, Policy]:
+    """The same player in all six seats."""
+    policy = scripted(name)
+    return dict.fromkeys(SEATS, policy)
+
+
+def noisy(player: Player, share: float) -> Player:
+    """`player`, but with probability `share` a random legal action: the stochastic teacher of the warm start."""
+    if not 0.0 <= share <= 1.0:
+        raise ConfigError(f"the share of random actions must be in [0, 1], got {share}.")
+
+    def act(view, legal, luck):  # noqa: ANN001, ANN202
+        if luck < share:
+            return random_legal(view, legal, luck / share)
+        return player(view, legal, (luck - share) / (1.0 - share))
+
+    return act
