@@ -148,7 +148,11 @@ class Collector:
             prefix: begins every group's key, e.g. `it0003`.
             on_round: called after each round with (round, rounds).
         """
-        segments = [self._start(index, tasks[index], policies, library, seed) for index in range(self._config.episodes)]
+        segments: list[_Segment] = []
+        for index in range(self._config.episodes):
+            # Segments that ask the same actor in the same round share a batch, so all follow the first one.
+            actor = segments[0].live.pending().actor if segments else None
+            segments.append(self._start(index, tasks[index], policies, library, seed, actor))
         groups: dict[tuple[int, int], Group] = {}
         visited: dict[tuple[int, int], Entry] = {}
         dropped = 0
@@ -186,13 +190,15 @@ class Collector:
             starts=_origins(segments),
         )
 
-    def _start(self, index: int, task: Task, policies: Mapping[str, Policy], library: SnapshotLibrary, seed: int) -> _Segment:
+    def _start(
+        self, index: int, task: Task, policies: Mapping[str, Policy], library: SnapshotLibrary, seed: int, actor: str | None
+    ) -> _Segment:
         env, own = self._envs[index], keyed_seed(seed, "segment", index)
         fresh = len(library) == 0 or keyed_uniform(own, "fresh") < self._config.fresh_share
         if fresh:
             live = start(env, task, encoder=self._encoder)
         else:
-            entry = library.sample(own, "start")
+            entry = library.sample(own, "start", actor=actor)
             live = LiveEpisode(env, entry.task, env.restore(entry.snapshot), encoder=self._encoder)
         among_partners = keyed_uniform(own, "partners") < self._config.partner_share
         learners = {keyed_choice(self._trained, own, "learner")} if among_partners else set(self._trained)

@@ -59,8 +59,12 @@ class SnapshotLibrary:
             kept = [*self._bins.get(entry.day, []), entry]
             self._bins[entry.day] = kept[-self.per_day :]
 
-    def sample(self, seed: int, *keys: int | str) -> Entry:
+    def sample(self, seed: int, *keys: int | str, actor: str | None = None) -> Entry:
         """A keyed entry: first a day, then an entry of it, each with equal probability.
+
+        Args:
+            actor: prefer states in which this actor is asked, where the drawn day has one: segments that ask the same actor at the
+                same time are sampled as one batch.
 
         Raises:
             ContractError: the library is empty.
@@ -68,7 +72,8 @@ class SnapshotLibrary:
         if not self._bins:
             raise ContractError("the snapshot library is empty. Fill it, or start from tasks (fresh_share 1).")
         day = keyed_choice(self.days, seed, *keys, "day")
-        return keyed_choice(self._bins[day], seed, *keys, "entry")
+        wanted = [entry for entry in self._bins[day] if entry.actor == actor]
+        return keyed_choice(wanted or self._bins[day], seed, *keys, "entry")
 
     def to_bytes(self) -> bytes:
         """Everything, compressed; equal libraries give equal bytes."""
