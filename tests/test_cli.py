@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -161,6 +162,60 @@ def test_runs_that_are_not_there_or_damaged(call, runs_dir: Path, tmp_path: Path
     ended = call("runs", "ls", runs_dir)
     assert ended.code == 0
     assert "damaged" in ended.out
+
+
+def test_printed_options_are_a_config_file_that_flags_override(call, tmp_path: Path):
+    file = tmp_path / "mine.toml"
+    file.write_text(call("train", "--seeds", "3", "--learner.lr", "0.5", "--print-config").out, encoding="utf-8")
+    again = json.loads(
+        call("train", "--config", file, "--branch.group-size", "5", "--seeds", "4", "--print-config", "--json").out
+    )
+    assert again["learner"]["lr"] == 0.5, "the file overrides the default"
+    assert again["seeds"] == 4, "a flag overrides the file"
+    assert again["train"]["branch"]["group_size"] == 5
+    printed = tomllib.loads(call("train", f"--config={file}", "--print-config").out)
+    assert printed == tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--branch.group-size", "1"], ["group_size must be >= 2", "--group-size 4"]),
+        (["--sampling.temperature", "nan"], ["temperature"]),
+        (["--learner.lr", "nan"], ["lr"]),
+        (["--learner.loss.loss", "ppo"], ["ppo"]),
+        (["--roles", "boss"], ["boss", "sales"]),
+        (["--scenarios", "nowhere"], ["nowhere", "baseline"]),
+        (["--partner", "nobody"], ["nobody", "heuristic"]),
+        (["--model.name", "no such model"], ["no such model"]),
+        (["--init", "no-such-run"], ["no-such-run"]),
+        (["--extend", "9"], ["--extend", "--resume"]),
+        (["--reference", "x"], ["--reference", "--from-groups"]),
+        (["--resume", "runs/x", "--seeds", "3"], ["--resume", "seeds"]),
+        (["--from-groups", "runs/x"], ["RUN:ITERATION"]),
+        (["--config", "missing.toml"], ["missing.toml"]),
+    ],
+)
+def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str], said: list[str]):
+    ended = call("train", *words, "--runs", tmp_path / "runs") if "--resume" not in words else call("train", *words)
+    assert ended.code == 2, ended
+    assert "Traceback" not in ended.out + ended.err
+    shown = " ".join((ended.out + ended.err).replace("\u2502", " ").split())
+    for word in said:
+        assert word in shown
+    assert not (tmp_path / "runs").exists(), "nothing is recorded before the options are known to work"
+
+
+def test_malformed_config_files(call, tmp_path: Path):
+    for text, word in (
+        ("learner = 3", "learner"),
+        ("[learner]\nrate = 1", "rate"),
+        ("seeds = ", "TOML"),
+        ("seeds = 'x'", "seeds"),
+    ):
+        file = tmp_path / "bad.toml"
+        file.write_text(text, encoding="utf-8")
+        refused(call("train", "--config", file), 2, word)
 
 
 def test_doctor_reports_and_fails_without_a_model(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

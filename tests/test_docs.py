@@ -15,9 +15,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import tyro
 
-from onthejob.cli import COMMANDS
+from onthejob.cli import COMMANDS, parse
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,7 +50,7 @@ def test_commands_in_the_documents_parse(document: Path):
         path = next((" ".join(words[1 : 1 + n]) for n in (2, 1) if " ".join(words[1 : 1 + n]) in COMMANDS), None)
         assert path is not None, f"{document.name}: no such command: {line}"
         rest = words[1 + len(path.split()) :]
-        tyro.cli(options(path), args=rest, config=(tyro.conf.FlagCreatePairsOff,))
+        parse(options(path), rest, prog=f"onthejob {path}")
 
 
 def test_make_targets_in_the_documents_exist():

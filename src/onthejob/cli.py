@@ -11,13 +11,15 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from onthejob import __version__
+from onthejob.commands.options import from_toml
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.errors import ConfigError, OnTheJobError
 
@@ -30,9 +32,17 @@ class Entry(NamedTuple):
     module: str
     name: str
     summary: str
+    configurable: bool = False
+    """Takes --config FILE, whose values become the defaults that flags override."""
 
 
 COMMANDS: dict[str, Entry] = {
+    "play": Entry("play", "Play", "Play one episode and show every turn."),
+    "collect": Entry("collect", "Collect", "Write a scripted player's demonstrations, one file per role."),
+    "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
+    "train": Entry("train", "Train", "GRPO on what the roles' actions do to the company.", configurable=True),
+    "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states."),
+    "compare": Entry("evaluation", "Compare", "Whole held-out episodes of teams, matched and paired."),
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
@@ -98,7 +108,8 @@ def run(path: str, words: list[str]) -> int:
     debug = False
     try:
         options = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
-        command = tyro.cli(options, prog=f"onthejob {path}", args=words, config=(tyro.conf.FlagCreatePairsOff,))
+        file = config_file(words) if entry.configurable else None
+        command = parse(options, words, prog=f"onthejob {path}", default=None if file is None else from_toml(options(), file))
         output: Output = command.output
         debug = output.debug
         return command.run(Terminal(output))
@@ -120,6 +131,25 @@ def run(path: str, words: list[str]) -> int:
         return report(f"{type(error).__name__}: {error.strerror or error}{where}", FAILURE)
     except KeyboardInterrupt:
         return report("interrupted", INTERRUPTED)
+
+
+def parse(options: Any, words: Sequence[str], *, prog: str, default: Any = None) -> Any:
+    """The command that `words` state; tyro prints help or what is wrong, and exits."""
+    config = (tyro.conf.FlagCreatePairsOff,)
+    if default is None:
+        return tyro.cli(options, prog=prog, args=list(words), config=config)
+    return tyro.cli(options, prog=prog, args=list(words), default=default, config=config)
+
+
+def config_file(words: Sequence[str]) -> Path | None:
+    """The value of the last --config, which must be known before the other options are parsed."""
+    found = None
+    for index, word in enumerate(words):
+        if word == "--config" and index + 1 < len(words):
+            found = words[index + 1]
+        elif word.startswith("--config="):
+            found = word.partition("=")[2]
+    return None if found is None else Path(found)
 
 
 def report(message: str, code: int) -> int:

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -67,19 +67,26 @@ def overlay(default: T, data: Mapping[str, Any], *, where: str) -> T:
     return dataclasses.replace(default, **changed)  # type: ignore[type-var]
 
 
-def to_toml(options: Any) -> str:
-    """The TOML text from which `from_toml` gives `options` back. Options that are None are left out: TOML has no null."""
+def to_toml(options: Any, *, without: Collection[str] = ()) -> str:
+    """The TOML text from which `from_toml` gives `options` back. Options that are None are left out: TOML has no null.
+
+    Args:
+        options: a dataclass, nested or not.
+        without: top-level fields to leave out.
+    """
     lines: list[str] = []
-    _write(options, (), lines)
+    _write(options, (), lines, without)
     return "\n".join(lines).strip() + "\n"
 
 
-def _write(options: Any, prefix: tuple[str, ...], lines: list[str]) -> None:
+def _write(options: Any, prefix: tuple[str, ...], lines: list[str], without: Collection[str] = ()) -> None:
     nested = []
     if prefix:
         lines.append(f"\n[{'.'.join(prefix)}]")
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
+        if field.name in without:
+            continue
         if dataclasses.is_dataclass(value):
             nested.append((field.name, value))
         elif value is not None:

@@ -68,7 +68,8 @@ class Terminal:
             self.out.file.write(json.dumps(jsonable(data), indent=2, allow_nan=False) + "\n")
             return
         for renderable in renderables:
-            self.out.print(renderable)
+            # Text is printed as it is: a TOML table's name in brackets is not markup.
+            self.out.print(renderable, markup=False)
 
 
 def jsonable(value: Any) -> Any:

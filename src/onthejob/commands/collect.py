@@ -1,0 +1,102 @@
+"""`onthejob collect`: demonstrations, one JSONL file per role."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.errors import ConfigError
+from onthejob.types import Split, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collect:
+    """Let a scripted player run the office and write what every role saw and replied: one JSONL file per role.
+
+    With --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model that
+    imitates it still varies. A random action that was punished is kept and marked `negative`; `sft` does not imitate it.
+    """
+
+    policy: str = "expert"
+    """A scripted player (see `play`)."""
+    random_share: float = 0.3
+    """Share of turns that are a random legal action, in [0, 1]."""
+    out: Path = Path("demonstrations")
+    """Folder of the files."""
+    scenarios: tuple[str, ...] = ("all",)
+    """Scenario names or TOML files; `all` for the shipped ones."""
+    seeds: int = 4
+    """Episodes per scenario; training seeds only."""
+    first: int = 0
+    """Skip this many training seeds."""
+    days: int = 30
+    """Length of an episode in days."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Play the episodes one after another; the files appear when all are complete."""
+        from onthejob.commands.office import scenarios_named
+        from onthejob.envs.office.env import SEATS
+        from onthejob.envs.office.tasks import office_tasks
+        from onthejob.envs.office.teams import scripted
+
+        if not 0.0 <= self.random_share <= 1.0:
+            raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
+        scripted(self.policy)
+        tasks = office_tasks(
+            Split.TRAIN, scenarios=scenarios_named(self.scenarios), seeds=self.seeds, days=self.days, first=self.first
+        )
+        self.out.mkdir(parents=True, exist_ok=True)
+        counts: dict[str, dict[str, int]] = {role: {"expert": 0, "random": 0, "negative": 0} for role in SEATS}
+        partial = {role: self.out / f".{role}.jsonl.partial" for role in counts}
+        files = {role: path.open("w", encoding="utf-8") for role, path in partial.items()}
+        try:
+            for number, task in enumerate(tasks, start=1):
+                for row in demonstrations(task, self.policy, self.random_share):
+                    counts[row["role"]][row["marked"]] += 1
+                    files[row["role"]].write(json.dumps(row, ensure_ascii=False) + "\n")
+                terminal.progress(f"{number}/{len(tasks)} {task.id}")
+        finally:
+            for file in files.values():
+                file.close()
+        for role, path in partial.items():
+            path.replace(self.out / f"{role}.jsonl")
+        rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
+        terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
+        return 0
+
+
+def demonstrations(task: Task, policy: str, random_share: float) -> Iterator[dict[str, Any]]:
+    """Every decision of one episode: what the role saw, what was replied, and what that was worth to it."""
+    from onthejob.commands.office import make_office
+    from onthejob.envs.office.teams import scripted
+    from onthejob.rollout.keys import keyed_seed, keyed_uniform
+    from onthejob.types import Context, Sampling
+
+    player, random = scripted(policy), scripted("random")
+    env = make_office()()
+    observation, turn = env.reset(task), 0
+    while observation is not None:
+        drawn = keyed_uniform(task.seed, "collect", task.id, turn) < random_share
+        context = Context(observation=observation, seed=keyed_seed(task.seed, "reply", task.id, turn))
+        (completion,) = (random if drawn else player).act([context], Sampling())
+        messages = [message._asdict() for message in observation.messages]
+        step = env.step(completion.text)
+        reward = step.rewards.get(observation.actor, 0.0)
+        marked = ("negative" if reward < 0 else "random") if drawn else "expert"
+        yield {
+            "role": observation.actor,
+            "messages": messages,
+            "reply": completion.text,
+            "marked": marked if step.valid else "negative",
+            "reward": reward,
+            "task": task.id,
+            "turn": turn,
+        }
+        observation, turn = step.observation, turn + 1

@@ -1,0 +1,48 @@
+"""What the commands know of the office: scenario options, and environments that worker processes can make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.scenarios import SHIPPED, load
+from onthejob.envs.office.tasks import FIRST_SEED
+from onthejob.errors import ConfigError
+from onthejob.types import Split, Task
+
+
+def make_office(config: OfficeConfig | None = None) -> Callable[[], OfficeEnvironment]:
+    """A maker of environments that can be pickled."""
+    return partial(OfficeEnvironment, config or OfficeConfig())
+
+
+def scenarios_named(names: Sequence[str]) -> tuple[str, ...]:
+    """The scenarios that `names` mean: `all` stands for the shipped ones; files are given by their path.
+
+    Raises:
+        ConfigError: an unknown name, a broken file, or none at all.
+    """
+    chosen = tuple(dict.fromkeys(part for name in names for part in (SHIPPED if name == "all" else (name,))))
+    if not chosen:
+        raise ConfigError(f"no scenario is named. Give `all` or some of {', '.join(SHIPPED)}.")
+    for name in chosen:
+        load(name)
+    return chosen
+
+
+def split_of(seed: int) -> Split:
+    """The split whose range `seed` lies in; seeds below all ranges belong to dev, like the lowest range.
+
+    Raises:
+        ConfigError: a negative seed.
+    """
+    if seed < 0:
+        raise ConfigError(f"seed must be >= 0, got {seed}. Dev seeds begin at {FIRST_SEED[Split.DEV]}.")
+    below = [(start, split) for split, start in FIRST_SEED.items() if start <= seed]
+    return max(below)[1] if below else Split.DEV
+
+
+def scenario_of(task: Task) -> str:
+    """The task's scenario, under which difficulty and results are kept."""
+    return str(task.payload["scenario"])

@@ -1,0 +1,120 @@
+"""`onthejob play`: one episode of the office, turn by turn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.terminal import Output, Terminal, jsonable, table
+from onthejob.envs.office.env import SEATS
+from onthejob.errors import ConfigError
+from onthejob.types import Sampling
+
+if TYPE_CHECKING:
+    from onthejob.rollout.episode import Episode, LiveEpisode
+    from onthejob.types import Completion, Policy, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """Play one episode and show every turn: who did what, whether it was possible, and what it was worth."""
+
+    workplace: tyro.conf.Positional[Literal["office"]] = "office"
+    """Which workplace."""
+    team: str = "heuristic"
+    """Who sits in all seats: a scripted player (heuristic, expert, random, ...), `base`, a run, or a folder of adapters."""
+    seat: tuple[str, ...] = ()
+    """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
+    scenario: str = "baseline"
+    """A shipped scenario, or the path of a TOML file."""
+    seed: int = 1_000
+    """Of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
+    days: int = 5
+    """Length in days of 14 turns, 1 to 90."""
+    temperature: float = 0.0
+    """Of the model's replies; 0 decodes greedily."""
+    max_new_tokens: int = 32
+    """Limit of a reply."""
+    transcript: Path | None = None
+    """Also write every turn as one JSON line into this file."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The language model, when one plays."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Play, printing turns as they happen; then the company's figures."""
+        from onthejob.commands.office import make_office, scenarios_named, split_of
+        from onthejob.rollout.play import play
+        from onthejob.types import Task
+
+        scenarios = scenarios_named([self.scenario])
+        if len(scenarios) != 1:
+            raise ConfigError(f"play takes one scenario, got {self.scenario!r}. Choose one of {', '.join(scenarios)}.")
+        (scenario,) = scenarios
+        others = dict(part.split("=", 1) for part in self.seat if "=" in part)
+        if len(others) != len(self.seat) or set(others) - set(SEATS):
+            raise ConfigError(f"--seat takes role=who with a role of {', '.join(SEATS)}, got {' '.join(self.seat)!r}.")
+        made, stack = teams([self.team, *others.values()], self.model, terminal.progress)
+        policies: dict[str, Policy] = dict(made[0].policies)
+        for role, team in zip(others, made[1:], strict=True):
+            policies[role] = team.policies[role]
+        task = Task(
+            id=f"office-{scenario}-{self.seed}",
+            env="office",
+            split=split_of(self.seed),
+            seed=self.seed,
+            payload={"scenario": scenario, "days": self.days},
+        )
+
+        def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
+            if not terminal.json:
+                terminal.out.print(line(episode, completion, step), markup=False, soft_wrap=True)
+
+        (episode,) = play(
+            [make_office()()],
+            [task],
+            policies,
+            Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
+            seed=self.seed,
+            encoder=stack.chat if stack else None,
+            max_turns=14 * self.days,
+            on_turn=on_turn,
+        )
+        if self.transcript is not None:
+            text = "".join(json.dumps(jsonable(asdict(turn))) + "\n" for turn in episode.transcript)
+            self.transcript.write_text(text, encoding="utf-8")
+        return report(terminal, episode)
+
+
+def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:
+    """One turn as people read it."""
+    actor = str(step.facts.get("actor", ""))
+    reward = step.rewards.get(actor, 0.0)
+    did = completion.text.strip() if step.valid else f"{completion.text.strip()!r} (unusable: {step.facts.get('why', '')})"
+    notes = "; ".join(str(note) for note in step.facts.get("notes", ()))
+    return f"{episode.turn:4d} {actor:<10} {reward:+7.2f}  {did}{'  | ' + notes if notes else ''}"
+
+
+def report(terminal: Terminal, episode: Episode) -> int:
+    """Print the end of an episode; 1 when our side failed."""
+    counts = {actor: {"turns": c.turns, "valid": c.valid, "retries": c.retries} for actor, c in episode.actors.items()}
+    data = {
+        "task": episode.task.id,
+        "stop": episode.stop,
+        "error": episode.error,
+        "turns": episode.turns,
+        "metrics": episode.metrics,
+        "actors": counts,
+    }
+    terminal.result(
+        data,
+        "",
+        f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else ""),
+        table(("metric", "value"), list(episode.metrics.items())),
+    )
+    return 1 if episode.error else 0

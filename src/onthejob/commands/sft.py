@@ -1,0 +1,119 @@
+"""`onthejob sft`: supervised warm start of the roles' adapters from demonstrations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
+from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.errors import ConfigError
+from onthejob.learn.learner import LearnerConfig
+from onthejob.learn.lora import LoraSpec
+from onthejob.learn.sft import Example, SftConfig, SftMetrics
+from onthejob.types import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sft:
+    """Train one adapter per role to imitate demonstrations, and write them as version 0 into a folder."""
+
+    data: tyro.conf.Positional[Path] = Path("demonstrations")
+    """Folder with one JSONL file per role, as `onthejob collect` writes it."""
+    out: Path = Path("adapters/sft")
+    """Where the adapters go; `train --init` and every `--team` read them from there."""
+    roles: tuple[str, ...] = ()
+    """Which roles; none means every role that has a file."""
+    limit: int = 0
+    """At most this many demonstrations per role, taken evenly from the file; 0 takes all."""
+    init: str = ""
+    """Start from these adapters (a run or a folder) instead of from the bare model."""
+    max_tokens: int = 2048
+    """Tokens of one packed row; bounds memory."""
+    sft: Annotated[SftConfig, tyro.conf.arg(name="")] = field(default_factory=SftConfig)
+    """Duration and rate."""
+    lora: LoraSpec = field(default_factory=LoraSpec)
+    """Shape of the adapters."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The base model."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Train role after role; an adapter is written when its role is done."""
+        from onthejob.learn.lora import save_adapter
+        from onthejob.learn.sft import sft
+        from onthejob.stack import attach_learner, find_adapters
+
+        files = demonstration_files(self.data, self.roles)
+        init = find_adapters(adapters_folder(self.init)) if self.init else None
+        stack, learner = attach_learner(
+            load_model(self.model, terminal.progress),
+            list(files),
+            lora=self.lora,
+            config=LearnerConfig(max_tokens=self.max_tokens),
+            seed=self.sft.seed,
+            init=init,
+        )
+        rows = []
+        for role, file in files.items():
+            examples = [
+                Example(prompt_ids=stack.chat.encode(messages), completion_ids=stack.reply_ids(reply), marked=marked)
+                for messages, reply, marked in read_demonstrations(file, self.limit)
+            ]
+
+            def on_progress(step: SftMetrics, role: str = role) -> None:
+                if step.step % 10 == 1 or step.step == step.steps:
+                    pace = f"{step.tokens_per_s:,.0f} tokens/s, {step.eta_s:,.0f} s left"
+                    terminal.progress(f"{role} step {step.step}/{step.steps} loss {step.loss:.4f} ({pace})")
+
+            history = sft(learner, role, examples, self.sft, on_progress=on_progress)
+            adapter = save_adapter(
+                learner.model, role, self.out, version=0, parent=None, base_digest=stack.digest, dtype="float32"
+            )
+            rows.append((adapter.name, len(examples), len(history), history[0].loss, history[-1].loss, str(adapter.path)))
+        columns = ("adapter", "demonstrations", "steps", "first loss", "last loss", "path")
+        terminal.result([dict(zip(columns, row, strict=True)) for row in rows], table(columns, rows))
+        return 0
+
+
+def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
+    """Role -> its file.
+
+    Raises:
+        ConfigError: the folder has no file, or not that of a named role.
+    """
+    found = {path.stem: path for path in sorted(folder.glob("[a-z]*.jsonl"))}
+    if not found:
+        raise ConfigError(f"{folder} holds no demonstrations (ROLE.jsonl). `onthejob collect --out {folder}` makes them.")
+    unknown = [role for role in roles if role not in found]
+    if unknown:
+        raise ConfigError(f"{folder} has no demonstrations of {', '.join(unknown)}; it has {', '.join(found)}.")
+    return {role: path for role, path in found.items() if not roles or role in roles}
+
+
+def read_demonstrations(file: Path, limit: int) -> list[tuple[tuple[Message, ...], str, str]]:
+    """(messages, reply, mark) of every line, or of `limit` lines spread over the file.
+
+    Raises:
+        ConfigError: a line is not a demonstration.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if 0 < limit < len(lines):
+        lines = [lines[index * len(lines) // limit] for index in range(limit)]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            messages = tuple(Message(str(message["role"]), str(message["content"])) for message in row["messages"])
+            marked = row.get("marked", "expert")
+            if not messages or marked not in ("expert", "random", "negative") or not isinstance(row["reply"], str):
+                raise ValueError("empty messages, an unknown mark, or a reply that is no text")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"line {number} of {file} is not a demonstration: {error!r}. Collect the file again.") from error
+        rows.append((messages, row["reply"], marked))
+    return rows

@@ -1,0 +1,144 @@
+"""A base model with everything around it, assembled: adapters, learner, encoder, samplers, teams.
+
+The base is loaded once; every sampler and the learner share its weights.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from onthejob.errors import ConfigError, ModelError
+from onthejob.evaluate.teams import Team, adapter_fingerprint
+from onthejob.types import Adapter, Message
+
+if TYPE_CHECKING:
+    from onthejob.learn.learner import Learner, LearnerConfig
+    from onthejob.learn.lora import LoraSpec
+    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+META = "adapter_meta.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One base model in this process. Make it with `load_stack`."""
+
+    model: Any
+    """The bare base, or a PeftModel around it once `learner` was called."""
+    chat: ChatEncoder
+    digest: str
+
+    def sampler(self) -> Sampler:
+        """A sampler of its own (adapter names repeat between runs, so every team has one) on the shared weights."""
+        from onthejob.models.sampler import Sampler
+
+        return Sampler(self.model, self.chat, base_digest=self.digest)
+
+    def reply_ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a demonstrated reply, with the token that ends a turn."""
+        ids = tuple(self.chat.tokenizer.encode(text, add_special_tokens=False))
+        # What the template writes after a reply that was cut begins with the closing token.
+        after = self.chat.extend((), ids, (Message("user", "-"),))
+        return after[: len(ids) + 1]
+
+    def team(self, name: str, adapters: Mapping[str, Adapter], seats: Sequence[str]) -> Team:
+        """The model in all `seats`: with an adapter where there is one, else as it is."""
+        from onthejob.models.sampler import InProcessPolicy
+
+        sampler = self.sampler()
+        for adapter in adapters.values():
+            sampler.publish(adapter)
+        return Team(
+            name=name,
+            policies={
+                seat: InProcessPolicy(sampler, self.chat, adapter=adapters[seat].name if seat in adapters else None)
+                for seat in seats
+            },
+            fingerprints={seat: adapter_fingerprint(self.digest, adapters.get(seat)) for seat in seats},
+            learned=frozenset(adapters) if adapters else frozenset(seats),
+        )
+
+
+def load_stack(
+    model: str, *, dtype: Literal["float32", "bfloat16"] = "bfloat16", device: str = "cpu", progress: Progress | None = None
+) -> Stack:
+    """Fetch and load a base model.
+
+    Args:
+        model: as for `onthejob model fetch`.
+        dtype: of the base's weights in memory; adapters are float32.
+        device: torch device.
+        progress: told in words what is being done.
+
+    Raises:
+        ConfigError, ModelError: it cannot be fetched or loaded.
+    """
+    from onthejob.models.base import load_base
+    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.fetch import fetch
+
+    base = load_base(fetch(model, progress=progress), dtype=dtype, device=device)
+    return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=base.digest)
+
+
+def attach_learner(
+    stack: Stack,
+    roles: Sequence[str],
+    *,
+    lora: LoraSpec,
+    config: LearnerConfig,
+    seed: int,
+    init: Mapping[str, Adapter] | None = None,
+) -> tuple[Stack, Learner]:
+    """Put one adapter per role on the stack's base, filled from `init` where it has the role.
+
+    Returns:
+        The stack around the PEFT model, and a learner of it. The given stack must not be used to train any more.
+    """
+    from onthejob.learn.learner import Learner
+    from onthejob.learn.lora import attach, load_adapter
+
+    model = attach(stack.model, roles, lora, seed=seed)
+    for role in roles:
+        if init and role in init:
+            load_adapter(model, role, init[role], base_digest=stack.digest)
+    learner = Learner(model, roles, config=config, seed=seed)
+    return Stack(model=model, chat=stack.chat, digest=stack.digest), learner
+
+
+def find_adapters(source: Path) -> dict[str, Adapter]:
+    """Role -> its newest adapter in `source`: a run, a folder of adapters, or one adapter.
+
+    Raises:
+        ConfigError: there is no such folder, or it holds no adapter.
+        ModelError: two different adapters claim the same role and version, or one is damaged.
+    """
+    from onthejob.learn.lora import read_adapter
+    from onthejob.record import Run
+
+    if not source.is_dir():
+        raise ConfigError(f"{source} is neither a run nor a folder of adapters. `onthejob runs ls` lists the runs of a folder.")
+    if (source / "run.sqlite").is_file():
+        # The record says which adapters count: a killed run may have left others behind.
+        with Run.open(source, readonly=True) as run:
+            found = run.adapters()
+    else:
+        found = [read_adapter(path.parent) for path in sorted(source.rglob(META))]
+    newest: dict[str, Adapter] = {}
+    for adapter in found:
+        held = newest.get(adapter.role)
+        if held is not None and held.version == adapter.version and held.digest != adapter.digest:
+            raise ModelError(f"{source} holds two versions {adapter.version} of {adapter.role}. Name the folder of one of them.")
+        if held is None or adapter.version > held.version:
+            newest[adapter.role] = adapter
+    if not newest:
+        raise ConfigError(f"{source} holds no adapter ({META} is in none of its folders). Give a run or a folder of adapters.")
+    return newest
