@@ -44,7 +44,7 @@ class Collect:
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.envs.office.teams import scripted
+        from onthejob.models.players import scripted
 
         if not 0.0 <= self.random_share <= 1.0:
             raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
@@ -75,7 +75,7 @@ class Collect:
 def demonstrations(task: Task, policy: str, random_share: float) -> Iterator[dict[str, Any]]:
     """Every decision of one episode: what the role saw, what was replied, and what that was worth to it."""
     from onthejob.commands.office import make_office
-    from onthejob.envs.office.teams import scripted
+    from onthejob.models.players import scripted
     from onthejob.rollout.keys import keyed_seed, keyed_uniform
     from onthejob.types import Context, Sampling
 

@@ -62,7 +62,7 @@ class Eval:
         from onthejob.commands.office import make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.envs.office.teams import scripted
+        from onthejob.models.players import scripted
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
         from onthejob.evaluate.collect import collect_states
         from onthejob.evaluate.quality import decision_quality
@@ -168,7 +168,7 @@ class Compare:
         from onthejob.commands.office import make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.envs.office.teams import scripted
+        from onthejob.models.players import scripted
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
         from onthejob.evaluate.compare import compare
         from onthejob.evaluate.report import write_report

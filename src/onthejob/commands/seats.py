@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from onthejob.commands.runs import RUNS
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
-from onthejob.envs.office.teams import scripted
+from onthejob.models.players import scripted
 from onthejob.errors import ConfigError
 from onthejob.evaluate.teams import Team, scripted_team
 

@@ -17,7 +17,7 @@ from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.tasks import office_tasks
-from onthejob.envs.office.teams import team
+from onthejob.models.players import team
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec

@@ -1,4 +1,4 @@
-"""The shipped players as policies that a loop can seat."""
+"""The office's scripted players as policies that a loop can seat."""
 
 from __future__ import annotations
 
