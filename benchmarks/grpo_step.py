@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=2, help="steps per process; the fastest counts")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--side", choices=("ours", "trl"), help=argparse.SUPPRESS)
-    parser.add_argument("--micro", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--micro", type=int, default=0, help="replies per TRL micro-batch; 0 finds the largest that fits")
     arguments = parser.parse_args()
     if arguments.model is None:
         from onthejob.models.fetch import fetch
@@ -61,7 +61,7 @@ def compare(arguments: argparse.Namespace, case: str) -> dict:
     if ours is None:
         raise SystemExit("our side failed; see the message above")
     theirs = None
-    micro = size
+    micro = arguments.micro or size
     while theirs is None and micro >= 1:
         theirs = child(arguments, case, side="trl", micro=micro)
         micro = micro if theirs else micro // 2

@@ -13,7 +13,9 @@ from .conftest import make_group, make_turn, random_groups
 
 
 def test_hand_made_row():
-    group = make_group((1, make_turn([5, 6], [7, 8], logprobs=[-0.1, -0.2])), (2, make_turn([5, 6], [7, 9], logprobs=[-0.3, -0.4])))
+    group = make_group(
+        (1, make_turn([5, 6], [7, 8], logprobs=[-0.1, -0.2])), (2, make_turn([5, 6], [7, 9], logprobs=[-0.3, -0.4]))
+    )
     (batch,) = collate([group], [np.array([0.5, -0.5])], max_tokens=100)
     row = batch.row
     assert row.tree.ids.tolist() == [5, 6, 7, 8, 9]
@@ -83,7 +85,10 @@ def test_nothing_to_do():
     [
         (make_turn([1], []), "0 completion"),
         (make_turn([], [1]), "0 prompt"),
-        (Turn(prompt_ids=(1,), completion=Completion(text="", token_ids=(1, 2), logprobs=(-1.0,)), policy_version=""), "2 tokens"),
+        (
+            Turn(prompt_ids=(1,), completion=Completion(text="", token_ids=(1, 2), logprobs=(-1.0,)), policy_version=""),
+            "2 tokens",
+        ),
     ],
 )
 def test_turns_that_cannot_be_trained_on(turn, problem):
@@ -125,7 +130,8 @@ def test_every_sampled_token_is_scored_once_with_its_own_numbers(seed, max_token
             (turn,) = trajectory.turns
             ids = turn.completion.token_ids
             expected[number] = sorted(
-                (turn.prompt_ids + ids[:t], ids[t], float(np.float32(turn.completion.logprobs[t])), value) for t in range(len(ids))
+                (turn.prompt_ids + ids[:t], ids[t], float(np.float32(turn.completion.logprobs[t])), value)
+                for t in range(len(ids))
             )
             number += 1
     assert {key: sorted(terms) for key, terms in found.items()} == expected

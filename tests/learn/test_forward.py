@@ -69,9 +69,7 @@ def test_packed_equals_one_sequence_at_a_time(layout, share, max_tokens, tempera
     for value in values:
         value.square().sum().backward()
     with torch.no_grad():
-        torch.testing.assert_close(
-            torch.cat(by_path(rows, values, paths)), torch.cat(plain(model, paths)), rtol=1e-5, atol=1e-5
-        )
+        torch.testing.assert_close(torch.cat(by_path(rows, values, paths)), torch.cat(plain(model, paths)), rtol=1e-5, atol=1e-5)
     for name, gradient in gradients(model).items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-5 * float(expected[name].abs().max()))
 

@@ -233,7 +233,19 @@ def first(tensors) -> str:
         (lambda path: rewrite(path, lambda t: t.update({first(t): torch.zeros(5, 64)})), "states rank 4"),
         (lambda path: rewrite(path, lambda t: t[first(t)].mul_(2)) or _stale_digest(path), "was changed"),
     ],
-    ids=["no weights", "bad json", "no meta", "no tensors", "longer", "pickle", "inf", "half a pair", "foreign", "rank", "digest"],
+    ids=[
+        "no weights",
+        "bad json",
+        "no meta",
+        "no tensors",
+        "longer",
+        "pickle",
+        "inf",
+        "half a pair",
+        "foreign",
+        "rank",
+        "digest",
+    ],
 )
 def test_damaged_adapters_are_refused(tmp_path, damage, problem):
     model = tiny_peft()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +91,7 @@ class Batch:
 
 def collate(
     groups: Sequence[Group],
-    advantages_G: Sequence[npt.NDArray[np.float64]],  # noqa: N803
+    advantages_G: Sequence[npt.NDArray[np.float64]],
     *,
     max_tokens: int,
     share: bool = True,
@@ -191,9 +192,7 @@ def _paths(trajectory: Trajectory, *, owner: int, unit: int, key: str) -> list[P
         # Recorded log-probabilities of greedy replies are those of temperature 1.
         temperature = turn.temperature if turn.temperature > 0 else 1.0
         paths.append(
-            Path(
-                ids=turn.prompt_ids + ids, context=len(turn.prompt_ids), temperature=temperature, owner=owner, unit=unit
-            )
+            Path(ids=turn.prompt_ids + ids, context=len(turn.prompt_ids), temperature=temperature, owner=owner, unit=unit)
         )
     return paths
 
@@ -226,7 +225,7 @@ def _size(paths: Sequence[Path], sources: Sequence[int], *, share: bool) -> int:
     ordered = sorted(paths[source].ids for source in sources)
     size = sum(len(ids) for ids in ordered)
     if share:
-        size -= sum(common_prefix(a, b) for a, b in zip(ordered, ordered[1:], strict=False))
+        size -= sum(common_prefix(a, b) for a, b in pairwise(ordered))
     return size
 
 

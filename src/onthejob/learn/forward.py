@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from peft import PeftModel
 from peft.helpers import disable_input_dtype_casting
 from torch import Tensor, nn
@@ -214,7 +214,7 @@ def _attend_tree(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface; `attention_mask` is a placeholder."""
+    """Attend by blocks of the tree: an attention function for transformers; `attention_mask` is a placeholder."""
     if softcap is not None or s_aux is not None or dropout:
         raise ModelError(f"{type(module).__name__} uses attention dropout, soft-capping or sinks, which the tree layout lacks.")
     if sliding_window is not None and tree_depth > sliding_window:
@@ -260,9 +260,7 @@ class _PairLogprobs(torch.autograd.Function):
     """log softmax(logits / temperature)[head, token] for chosen pairs; keeps only the logits for the backward pass."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, temperature: Tensor, pair_head: Tensor, pair_token: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, temperature: Tensor, pair_head: Tensor, pair_token: Tensor) -> tuple[Tensor, Tensor]:
         scaled = logits.float() / temperature[:, None]  # (R, V)
         normaliser = torch.logsumexp(scaled, dim=1)
         logprobs = scaled[pair_head, pair_token] - normaliser[pair_head]

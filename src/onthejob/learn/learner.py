@@ -225,7 +225,7 @@ class Learner:
         )
 
     def logprobs(self, role: str, batches: Sequence[Batch]) -> list[Tensor]:
-        """Log-probabilities of the terms of each batch under `role`'s present weights, no gradient.  # each (N,)"""
+        """Log-probabilities of the terms of each batch under `role`'s present weights, no gradient, shape each (N,)."""
         lora.activate(self.model, role)
         with torch.no_grad():
             return [score(self.model, batch.row, layout=self.layout).logprobs for batch in batches]
@@ -263,9 +263,7 @@ class Learner:
         state.updates = int(tensors["updates"])
         state.watch = KlWatch(history=tensors["kls"].tolist())
 
-    def _optimise(
-        self, state: _RoleState, role: str, batches: list[Batch], reference: Snapshot | None, lr: float
-    ) -> Totals:
+    def _optimise(self, state: _RoleState, role: str, batches: list[Batch], reference: Snapshot | None, lr: float) -> Totals:
         totals = Totals()
         if not batches:
             totals.skipped = "no live group"

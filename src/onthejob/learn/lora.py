@@ -368,9 +368,7 @@ def _read(path: Path) -> tuple[Adapter, dict[str, Tensor], dict[str, Any]]:
         digest = hashlib.sha256((path / WEIGHTS).read_bytes()).hexdigest()
         with safe_open(path / WEIGHTS, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-        adapter = Adapter(
-            role=meta["role"], version=meta["version"], path=path, parent=meta["parent"], digest=meta["digest"]
-        )
+        adapter = Adapter(role=meta["role"], version=meta["version"], path=path, parent=meta["parent"], digest=meta["digest"])
         rank, expected, _ = config["r"], meta["digest"], meta["base_digest"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(f"{path} is not a readable adapter directory ({WEIGHTS}, {CONFIG}, {META}): {error}") from error

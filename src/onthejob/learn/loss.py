@@ -188,7 +188,7 @@ class _Terms:
         _, self.place = torch.from_numpy(batch.trajectory).to(device).unique(return_inverse=True)
 
     def trajectory_sum(self, values: Tensor) -> Tensor:
-        """Per term, the sum over its trajectory's terms in this row.  # (N,)"""
+        """Per term, the sum over its trajectory's terms in this row, shape (N,)."""
         totals = values.new_zeros(int(self.place.max()) + 1).index_add(0, self.place, values)
         return totals[self.place]
 
@@ -196,7 +196,7 @@ class _Terms:
         return self.trajectory_sum(values) / self.length
 
     def weight(self, config: LossConfig) -> Tensor:
-        """Share of each term in the update; independent of how the update is cut into rows.  # (N,)"""
+        """Share of each term in the update; independent of how the update is cut into rows, shape (N,)."""
         if config.loss in ("grpo", "gspo"):
             return 1 / (self.length * self.batch.trajectories)
         if config.loss == "dr_grpo":

@@ -23,11 +23,11 @@ class TokenTree:
     """T distinct (prefix, token) nodes in depth-first order."""
 
     ids: Ints
-    """Token of each node.  # (T,)"""
+    """Token of each node, shape (T,)."""
     depth: Ints
-    """Number of ancestors = position id.  # (T,)"""
+    """Number of ancestors = position id, shape (T,)."""
     end: Ints
-    """One past the last descendant.  # (T,)"""
+    """One past the last descendant, shape (T,)."""
     paths: tuple[Ints, ...]
     """For each sequence, in the order given, the node of each of its tokens."""
 
@@ -35,7 +35,7 @@ class TokenTree:
         return len(self.ids)
 
     def visible(self) -> npt.NDArray[np.bool_]:
-        """The dense attention mask, True where row i may look at column j.  # (T, T)"""
+        """The dense attention mask, True where row i may look at column j, shape (T, T)."""
         index = np.arange(len(self))
         return (index[None, :] <= index[:, None]) & (index[:, None] < self.end[None, :])
 
@@ -47,7 +47,7 @@ class Block:
     start: int
     stop: int
     keys: Ints
-    """Ancestors of node `start`, then the block itself.  # (S,)"""
+    """Ancestors of node `start`, then the block itself, shape (S,)."""
     visible: npt.NDArray[np.bool_]
     """Which of `keys` each query sees.  # (stop - start, S)"""
 
