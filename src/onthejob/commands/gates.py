@@ -1,0 +1,157 @@
+"""`onthejob office gates`: measures whether the office can be trained on, prints what was found, and fails when a gate fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onthejob.envs.office.gates.judge import Finding
+
+BEGIN, END = "<!-- gates:begin -->", "<!-- gates:end -->"
+COLUMNS = ("gate", "what", "value", "unit", "95 % interval", "needed", "holds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """Check with scripted players whether the office can be trained on. Ends with 1 when a gate fails.
+
+    Order of policies, agreement of reward and outcome, influence of every role, headroom over the expert, signal for GRPO,
+    ledger, determinism. docs/office.md explains them.
+    """
+
+    quick: bool = False
+    """Few seeds: at most 90 seconds on two cores."""
+    seeds: int | None = None
+    """Episodes per team and scenario; 30, or 8 with --quick."""
+    influence_seeds: int | None = None
+    """Episodes of the expert, its ablations and the muted expert; 60, or 24 with --quick."""
+    windows: int | None = None
+    """Look-ahead windows per role and scenario; 6, or 1 with --quick."""
+    states: int | None = None
+    """States per role and scenario in which sampled actions are compared; 7, or 2 with --quick."""
+    scenarios: tuple[str, ...] = ("all",)
+    """Scenario names or TOML files; `all` for the shipped ones."""
+    days: int = 30
+    """Length of the episodes in days, 3 to 90. The gates are meant for 30."""
+    workers: int | None = None
+    """Processes; by default one per core, 0 measures in this one."""
+    doc: Path | None = None
+    """Also write the table into this Markdown file, between its gate markers."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Measure, print one row per finding, and say which gates failed."""
+        from onthejob.commands.office import scenarios_named
+        from onthejob.envs.office.gates.judge import Statistics
+        from onthejob.envs.office.gates.measure import QUICK, Counts, measure
+        from onthejob.evaluate.statistics import paired_difference, spearman
+
+        base = QUICK if self.quick else Counts()
+        counts = Counts(
+            scenarios=scenarios_named(self.scenarios),
+            seeds=base.seeds if self.seeds is None else self.seeds,
+            influence_seeds=base.influence_seeds if self.influence_seeds is None else self.influence_seeds,
+            windows=base.windows if self.windows is None else self.windows,
+            states=base.states if self.states is None else self.states,
+            days=self.days,
+        )
+        if self.workers is not None and self.workers < 0:
+            raise ConfigError(f"workers must be >= 0, got {self.workers}. Use 0 to measure in this process.")
+        if self.doc is not None:
+            _check_markers(self.doc)
+        workers = (os.cpu_count() or 1) if self.workers is None else self.workers
+        start = time.monotonic()
+        statistics = Statistics(partial(paired_difference, seed=0), spearman)
+        with Workers(workers) as mapper:
+            findings = measure(counts, statistics, mapper=mapper, on_progress=_progress(terminal, start))
+        elapsed = time.monotonic() - start
+        failed = [finding for finding in findings if finding.passed is False]
+        asked = sum(finding.passed is not None for finding in findings)
+        verdict = f"{asked - len(failed)} of {asked} hold; {elapsed:.0f} s"
+        verdict += "".join(f"\nFAILED {finding.gate}: {finding.what}" for finding in failed)
+        if self.doc is not None:
+            seeds = f"{counts.seeds} seeds per team and scenario ({counts.influence_seeds} for influence)"
+            each = f"{counts.windows} look-ahead windows and {counts.states} states per role and scenario"
+            write_section(self.doc, f"Measured with {seeds}, {each}.\n\n{markdown(findings)}")
+        data = {"passed": not failed, "counts": counts, "seconds": elapsed, "findings": findings}
+        terminal.result(data, table(COLUMNS, [row(finding) for finding in findings]), "", verdict)
+        return 1 if failed else 0
+
+
+class Workers:
+    """A mapper: in this process, or over worker processes that are gone when the block ends."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]:
+        if self._workers == 0:
+            return map
+        # Not fork: this process may have threads by now.
+        self._pool = ProcessPoolExecutor(self._workers, mp_context=multiprocessing.get_context("spawn"))
+        return self._pool.map
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _progress(terminal: Terminal, start: float) -> Callable[[int, int], None]:
+    """Says about every tenth of the jobs how far it is."""
+
+    def say(done: int, total: int) -> None:
+        if done == total or done % max(1, total // 10) == 0:
+            terminal.progress(f"gates: {done} of {total} jobs, {time.monotonic() - start:.0f} s")
+
+    return say
+
+
+def row(finding: Finding) -> tuple[Any, ...]:
+    """One line of the table."""
+    interval = "" if finding.low is None or finding.high is None else f"{finding.low:,.4g} to {finding.high:,.4g}"
+    if finding.unit == "$" and finding.low is not None and finding.high is not None:
+        interval = f"{finding.low:,.0f} to {finding.high:,.0f}"
+    holds = "reported" if finding.passed is None else "yes" if finding.passed else "NO"
+    return finding.gate, finding.what, finding.value, finding.unit, interval, finding.needed, holds
+
+
+def markdown(findings: Sequence[Finding]) -> str:
+    """The table as Markdown."""
+    from onthejob.commands.terminal import cell
+
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(cell(item) for item in row(finding)) + " |" for finding in findings]
+    return "\n".join(lines)
+
+
+def _check_markers(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ConfigError(f"{path} needs one {BEGIN} and one {END} after it: the table is written between them. Add them.")
+    return text
+
+
+def write_section(path: Path, section: str) -> None:
+    """Replace what is between the gate markers of `path`.
+
+    Raises:
+        ConfigError: the markers are missing.
+    """
+    text = _check_markers(path)
+    pattern = re.escape(BEGIN) + r".*" + re.escape(END)
+    path.write_text(re.sub(pattern, lambda _: f"{BEGIN}\n{section}\n{END}", text, flags=re.DOTALL), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Gates: what must hold of the office before anything is trained on it, measured with scripted players only."""

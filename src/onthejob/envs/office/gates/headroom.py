@@ -1,0 +1,138 @@
+"""Headroom: how much a look-ahead of one step improves on the expert, played in worlds that the look-ahead has never seen.
+
+A benchmark that rules solve teaches nothing. For one role and a few consecutive decisions of it, every legal action is compared
+by branches in training worlds (the expert goes on in all seats) and the best is taken; then the expert plays on. The same episode
+without the look-ahead is the yardstick. Chosen and played luck are apart, so what chance lent an action is not counted as gain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from onthejob.envs.office.actions import render
+from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.gates.matches import SEATS
+from onthejob.envs.office.policies import Player
+from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.state import TURNS_PER_DAY
+from onthejob.errors import ConfigError
+from onthejob.types import Split, Task
+
+EVALUATION_WORLD = 10_000
+"""Evaluation worlds begin here; the look-ahead branches in worlds below."""
+SHORTLIST = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAhead:
+    """One window in one episode."""
+
+    scenario: str
+    role: str
+    seed: int
+    start: int = 84
+    """Turn from which the role looks ahead."""
+    decisions: int = 4
+    """Decisions of the role in the window."""
+    turns: int = 140
+    """Horizon of the branches."""
+    screening: int = 3
+    """Worlds in which all legal actions are compared; the best go on."""
+    worlds: int = 9
+    """Further worlds in which the shortlist meets the expert's own action."""
+    finals: int = 8
+    """Evaluation worlds in which the rest of the episode is played, with and without the look-ahead."""
+    days: int = 30
+    """Length of the episode."""
+    player: Player = expert
+    """Whose play is to be improved. Importable by name when windows are played in other processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What the look-ahead gained in one window."""
+
+    scenario: str
+    role: str
+    seed: int
+    gain: float
+    """Company value at the end with the look-ahead less that without, dollars, mean over evaluation worlds."""
+    changed: int
+    """Decisions on which the look-ahead disagreed with the player."""
+
+
+def look_ahead(job: LookAhead) -> Gain:
+    """Play one window with and without the look-ahead.
+
+    Raises:
+        ConfigError: unknown role, or fewer than two worlds, so that a difference would have no error.
+    """
+    if job.role not in SEATS or job.worlds < 2 or job.finals < 1:
+        raise ConfigError(
+            f"a look-ahead needs a role of {', '.join(SEATS)}, worlds >= 2 and finals >= 1, "
+            f"got {job.role}, {job.worlds} and {job.finals}."
+        )
+    env = OfficeEnvironment(continuation=dict.fromkeys(SEATS, job.player))
+    payload = {"scenario": job.scenario, "world": EVALUATION_WORLD, "days": job.days}
+    env.reset(Task(id="headroom", env="office", split=Split.DEV, seed=job.seed, payload=payload))
+    _play(env, job, until=job.start)
+    plain, improved = env, env.fork()
+    changed = 0
+    for _ in range(job.decisions):
+        _play(improved, job, role=job.role)
+        if improved.observe() is None:
+            break
+        own = _reply(improved, job)
+        chosen = _best(improved, own, job)
+        changed += chosen != own
+        improved.step(chosen)
+    reached = int(improved.state()["turn"])
+    _play(plain, job, until=reached)
+    differences = [_final(improved, job, world) - _final(plain, job, world) for world in range(job.finals)]
+    return Gain(scenario=job.scenario, role=job.role, seed=job.seed, gain=fmean(differences), changed=changed)
+
+
+def _reply(env: OfficeEnvironment, job: LookAhead) -> str:
+    """What the player would do."""
+    observation = env.observe()
+    assert observation is not None
+    action = job.player(observation.view, list, 0.5)
+    return render(action) if action is not None else ""
+
+
+def _play(env: OfficeEnvironment, job: LookAhead, *, until: int | None = None, role: str = "") -> None:
+    """The player acts in all seats until turn `until`, or until `role` is asked, or the end."""
+    while (observation := env.observe()) is not None:
+        if observation.actor == role or (until is not None and int(env.state()["turn"]) >= until):
+            return
+        env.step(_reply(env, job))
+
+
+def _best(env: OfficeEnvironment, own: str, job: LookAhead) -> str:
+    """The legal reply that beats the player's own by more than its error in the worlds after the screening; else the own one."""
+    candidates = dict.fromkeys([own, *env.legal_replies()])
+
+    def values(reply: str, first: int, count: int) -> list[float]:
+        return [env.branch(reply, world=first + w, turns=job.turns).outcome for w in range(count)]
+
+    screened = {reply: fmean(values(reply, 1, job.screening)) for reply in candidates if reply != own}
+    shortlist = sorted(screened, key=lambda reply: -screened[reply])[:SHORTLIST]
+    base = values(own, 1 + job.screening, job.worlds)
+    best, best_gain = own, 0.0
+    for reply in shortlist:
+        gains = [x - y for x, y in zip(values(reply, 1 + job.screening, job.worlds), base, strict=True)]
+        gain, error = fmean(gains), stdev(gains) / math.sqrt(len(gains))
+        if gain > max(error, best_gain):
+            best, best_gain = reply, gain
+    return best
+
+
+def _final(env: OfficeEnvironment, job: LookAhead, world: int) -> float:
+    """Company value in dollars when the player goes on to the end in evaluation world `world`."""
+    if env.observe() is None:
+        return float(env.state()["metrics"]["company_value"])
+    rest = 90 * TURNS_PER_DAY
+    branch = env.branch(_reply(env, job), world=EVALUATION_WORLD + 1 + world, turns=rest)
+    return float(branch.facts["company_value"])
