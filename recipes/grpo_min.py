@@ -29,7 +29,7 @@ ROLES = ("maker", "seller")
 class Options:
     """Numbers of the algorithm."""
 
-    updates: int = 25
+    updates: int = 16
     groups: int = 8
     """Groups per role and update."""
     replies: int = 8
@@ -42,7 +42,7 @@ class Options:
     clip: float = 0.2
     new_tokens: int = 3
     taught: int = 120
-    """Steps in which the tiny base learns the format."""
+    """Supervised steps of the tiny base before any reinforcement."""
     seed: int = 0
 
 
@@ -186,7 +186,8 @@ def build(model_path: str | None, options: Options):
     """A model with one adapter per role, and its tokenizer."""
     if model_path is None:
         tiny = tiny_model(seed=options.seed)
-        teach(tiny, toy_examples(256, seed=options.seed), steps=options.taught)  # the format, and nothing about what is good
+        # A warm start from a stochastic teacher (60 % random legal replies): the format, and a reason to look at the prices.
+        teach(tiny, toy_examples(256, seed=options.seed, expert_share=0.4), steps=options.taught)
         model, tokenizer = tiny.model, tiny.tokenizer
     else:
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -227,7 +228,7 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--tiny", action="store_true", help="a tiny taught Llama")
     source.add_argument("--model", help="folder of a chat model in HF format")
-    parser.add_argument("--updates", type=int, default=25)
+    parser.add_argument("--updates", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     train(arguments.model, Options(updates=arguments.updates, seed=arguments.seed))

@@ -55,9 +55,9 @@ SMALL = TrainConfig(
 
 @pytest.fixture(scope="module")
 def taught() -> Tiny:
-    """A tiny model that knows the format of the toy's replies."""
+    """A tiny model after a warm start from a stochastic teacher: 60 % of its replies are random legal ones."""
     tiny = tiny_model(seed=0)
-    teach(tiny, toy_examples(192), steps=60, batch=24)
+    teach(tiny, toy_examples(256, expert_share=0.4), steps=100, batch=24)
     return tiny
 
 
@@ -376,7 +376,7 @@ def company_value(made: Rig, adapters: Mapping[str, Adapter], *, episodes: int =
 
 LEARNING = replace(
     SMALL,
-    iterations=24,
+    iterations=16,
     collect=CollectConfig(episodes=6, segment_turns=4),
     branch=BranchConfig(group_size=8, turns=4, worlds=4),
     library_tasks=6,
@@ -395,7 +395,7 @@ def test_the_loop_learns_and_without_a_learning_rate_it_does_not(make_rig: MakeR
     for adapter in start.values():
         made.sampler.publish(adapter, keep=True)
     before = company_value(made, start)
-    assert after > before + 250, (before, after)
+    assert after > before + 200, (before, after)
     still = make_rig("still", lr=0.0)
     frozen = still.train(replace(LEARNING, iterations=2))
     assert company_value(still, frozen.adapters) == before

@@ -251,14 +251,19 @@ def random_legal_reply(observation: Observation, seed: int) -> str:
     return keyed_choice(list(observation.view["legal"]), seed, "legal")
 
 
-def toy_examples(count: int, *, seed: int = 0) -> list[tuple[tuple[Message, ...], str]]:
-    """`count` (prompt, random legal reply) pairs: what a model needs to learn the format, and nothing about what is good."""
+def toy_examples(count: int, *, seed: int = 0, expert_share: float = 0.0) -> list[tuple[tuple[Message, ...], str]]:
+    """`count` (prompt, legal reply) pairs from random play.
+
+    With `expert_share` 0 they teach the format and nothing about what is good; in between, a stochastic teacher: enough to
+    make a model look at the prices, with much left to learn.
+    """
     env, examples = ToyWorkplace(), []
     observation: Observation | None = None
     for index in range(count):
         if observation is None:
             observation = env.reset(toy_tasks(1, first_seed=keyed_seed(seed, "example", index) % 10_000)[0])
-        reply = random_legal_reply(observation, keyed_seed(seed, "reply", index))
-        examples.append((tuple(observation.messages), reply))
-        observation = env.step(reply).observation
+        played = random_legal_reply(observation, keyed_seed(seed, "reply", index))
+        taught = keyed_uniform(seed, "teacher", index) < expert_share
+        examples.append((tuple(observation.messages), expert_reply(observation, 0) if taught else played))
+        observation = env.step(played).observation
     return examples
