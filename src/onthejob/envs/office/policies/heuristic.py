@@ -13,7 +13,8 @@ NEXT_STEP = {"lead": "QUALIFY_LEAD", "qualified": "RUN_DEMO", "demo": "SEND_PROP
 
 def needs(view: View) -> list[str]:
     """Pains that messages in the inbox ask for, newest first."""
-    return [line.rpartition(" ")[2] for line in reversed(view["inbox"]) if ": need " in line]
+    words = (line.rpartition(" ")[2] for line in reversed(view["inbox"]) if ": need " in line)
+    return [word for word in words if word in PAINS]  # a model may write anything
 
 
 def heuristic(view: View, legal: Legal, luck: float) -> Action | None:
