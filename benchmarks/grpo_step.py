@@ -93,11 +93,14 @@ def child(arguments: argparse.Namespace, case: str, *, side: str, micro: int) ->
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
+        # The whole comparison takes minutes; an interrupted one should not lose what it has.
+        print(f"{case} {side} micro {micro}: {done.stdout.splitlines()[-1]}", file=sys.stderr)
         return json.loads(done.stdout.splitlines()[-1])
     out_of_memory = any(mark in done.stderr for mark in ("can't allocate memory", "not enough memory", "MemoryError"))
     if not out_of_memory:
         print(done.stderr[-2000:], file=sys.stderr)
         raise SystemExit(f"{side} failed with exit code {done.returncode}")
+    print(f"{case} {side} micro {micro}: does not fit into {arguments.memory_gb} GB", file=sys.stderr)
     return None
 
 
