@@ -1,35 +1,41 @@
 """OfficeEnvironment: the simulated startup behind the protocol of `onthejob.types` (Forkable).
 
-Thin: parse the reply, execute, reward, name the next actor. The customer's seat is scripted inside the environment unless the task
-opens it. It never calls a model.
+Thin: parse the reply, execute, reward, name the next actor. The customer's seat is scripted inside the environment. It never
+calls a model.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
 from onthejob.envs.office.episode import run
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.memory import Lexicon, MemoryStream, Outcome
+from onthejob.envs.office.memory import Lexicon
+from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.heuristic import heuristic
-from onthejob.envs.office.reward import TurnLog, team_reward
+from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 from onthejob.envs.office.sections import Count
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
 from onthejob.envs.office.state import State
-from onthejob.envs.office.views import team_status, view
+from onthejob.envs.office.team_memory import TeamMemory
+from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
 from onthejob.types import Branch, Kind, Message, Step, StopReason, Task
 
 INVALID_KEY = "invalid"
 """Canonical key of every reply that does nothing because it is not usable."""
+REFLECTION_KEY = "reflection"
+"""Canonical key of every reply to a request for reflection: what is remembered changes no branch, whose players are scripted."""
 SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
+MAX_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +47,10 @@ class OfficeConfig:
     budget: int | None = None
     """Tokens of the user message; sections of lower priority are dropped to fit. None means no limit. Needs a token counter."""
     retries: int = 0
-    """Times an unusable reply may be corrected with growing feedback, 0 to 8. Keep 0 in training, so that the policy feels it."""
+    """Times an unusable reply may be corrected with growing feedback, 0 to 8. Keep 0 in training, so that the policy feels it.
+    The feedback appends to the actor's context and is not part of `budget`."""
     days: int = 30
-    """Length of an episode in days of 14 turns."""
+    """Length of an episode in days of 14 turns, 1 to 90."""
     reflect: bool = False
     """Ask the actor itself to reflect every 70 turns (an extra request); otherwise reflections are deterministic."""
 
@@ -52,56 +59,23 @@ class OfficeConfig:
             raise ConfigError(f"profile must be one of {', '.join(prompt.PROFILES)}, got {self.profile!r}.")
         if not 0 <= self.retries <= 8:
             raise ConfigError(f"retries must be in 0..8, got {self.retries}.")
-        if not 1 <= self.days <= 90:
-            raise ConfigError(f"days must be in 1..90, got {self.days}.")
+        if not 1 <= self.days <= MAX_DAYS:
+            raise ConfigError(f"days must be in 1..{MAX_DAYS}, got {self.days}.")
+        if self.budget is not None and self.budget < 1:
+            raise ConfigError(f"budget must be at least 1 token or None, got {self.budget}.")
         if self.reflect and self.profile != "full":
             raise ConfigError("reflect needs the memories of the full profile. Set profile to 'full'.")
-
-
-class OfficeView(dict[str, Any]):
-    """A role's view. `view["legal"]` lists the legal replies; it is computed when asked for and is not part of what the role reads."""
-
-    __slots__ = ("_legal",)
-
-    def __init__(self, seen: Mapping[str, Any], legal: Callable[[], list[str]]) -> None:
-        super().__init__(seen)
-        self._legal = legal
-
-    def __missing__(self, key: str) -> Any:
-        if key == "legal":
-            return self._legal()
-        raise KeyError(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self._legal() if key == "legal" else super().get(key, default)
-
-
-class OfficeObservation:
-    """A request to one role. The prompt is rendered only when somebody reads it."""
-
-    __slots__ = ("_extra", "_messages", "_render", "actor", "fresh", "kind", "view")
-
-    def __init__(self, actor: str, seen: OfficeView, render_messages: Callable[[], tuple[Message, ...]], *, kind: Kind = Kind.ACT, fresh: bool = True) -> None:
-        self.actor = actor
-        self.view = seen
-        self.kind = kind
-        self.fresh = fresh
-        self._render = render_messages
-        self._messages: tuple[Message, ...] | None = None
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        """System and user message, or the feedback of a retry."""
-        if self._messages is None:
-            self._messages = self._render()
-        return self._messages
 
 
 class OfficeEnvironment:
     """The office. Implements `onthejob.types.Forkable`."""
 
     def __init__(
-        self, config: OfficeConfig | None = None, *, count_tokens: Count | None = None, continuation: Mapping[str, Player] | None = None
+        self,
+        config: OfficeConfig | None = None,
+        *,
+        count_tokens: Count | None = None,
+        continuation: Mapping[str, Player] | None = None,
     ) -> None:
         """Create an environment; `reset` starts an episode.
 
@@ -111,24 +85,28 @@ class OfficeEnvironment:
             continuation: players that continue branches, per seat; the heuristic by default.
 
         Raises:
-            ConfigError: a budget without a token counter.
+            ConfigError: a budget without a token counter, or a continuation that leaves a seat empty.
         """
         self.config = config or OfficeConfig()
         if self.config.budget is not None and count_tokens is None:
             raise ConfigError(f"budget {self.config.budget} needs a token counter. Pass count_tokens.")
         self._count = count_tokens
-        self._continuation = dict(continuation) if continuation else dict.fromkeys(SEATS, heuristic)
+        self._continuation = dict(continuation) if continuation is not None else dict.fromkeys(SEATS, heuristic)
+        missing = [role for role in SEATS if role not in self._continuation]
+        if missing:
+            raise ConfigError(f"the continuation has no player for {', '.join(missing)}. Give one per trained role.")
         self._simulator: Simulator | None = None
+        self._origin: str | dict[str, Any] = ""
+        """Where the rules come from, as a snapshot says it: the name of a shipped scenario, or the data of another one."""
         self._state: State | None = None
         self._task = ""
         self._attempts = 0
-        self._last_reply = ""
+        """Unusable replies to the pending request so far."""
+        self._problem: Invalid | None = None
+        """What was wrong with the last of them."""
         self._lexicon = Lexicon()
-        self._memories: dict[str, MemoryStream] = {}
-        self._reflecting = False
+        self._memory: TeamMemory | None = None
         self._pending: OfficeObservation | None = None
-
-    # -- Environment ---------------------------------------------------------------------------------------------------------
 
     def reset(self, task: Task) -> OfficeObservation:
         """Found the company of `task.payload["scenario"]` with the luck of `task.seed`.
@@ -137,48 +115,57 @@ class OfficeEnvironment:
         after the first morning, default 0).
 
         Raises:
-            ConfigError: unknown scenario or payload key.
+            ConfigError: unknown scenario or payload key, or a value out of range.
         """
         unknown = set(task.payload) - {"scenario", "days", "world"}
         if unknown:
             raise ConfigError(f"task {task.id!r} has unknown payload keys {sorted(unknown)}; allowed are scenario, days, world.")
-        self._simulator = Simulator(scenarios.load(task.payload.get("scenario", "baseline")))
-        self._state = self._simulator.found(task.seed, int(task.payload.get("days", self.config.days)))
-        self._state.world = int(task.payload.get("world", 0))
+        days = _whole(task, "days", self.config.days, 1, MAX_DAYS)
+        world = _whole(task, "world", 0, 0, 2**31)
+        given = task.payload.get("scenario", "baseline")
+        if not isinstance(given, str | Path):
+            raise ConfigError(f"task {task.id!r}: scenario must be a name or a path, got {given!r}.")
+        scenario = scenarios.load(given)
+        self._simulator = Simulator(scenario)
+        self._origin = str(given) if str(given) in scenarios.SHIPPED else scenarios.as_data(scenario)
+        self._state = self._simulator.found(task.seed, days)
+        self._state.world = world
         self._task = task.id
-        self._attempts, self._reflecting = 0, False
-        self._memories = {role: MemoryStream(self._lexicon) for role in SEATS} if self.config.profile == "full" else {}
-        pending = self._next({})
-        if pending is None:
-            raise ContractError(f"task {task.id!r} is over before it began.")
-        return pending
+        self._attempts, self._problem = 0, None
+        self._memory = TeamMemory(self._lexicon, by_model=self.config.reflect) if self.config.profile == "full" else None
+        self._pending = self._observation()
+        return self._pending
 
     def step(self, reply: str) -> Step:
         """Execute the pending actor's reply."""
         s, simulator, pending = self._live()
         role = pending.actor
-        if self._reflecting:
-            self._reflecting = False
-            self._memories[role].accept_reflection(reply, turn=s.turn)
-            return Step(rewards={}, observation=self._next({}), facts={"reflection": reply[:240]})
+        if pending.kind is Kind.REFLECT and self._memory is not None:
+            self._memory.accept(role, reply, s.turn)
+            self._pending = self._observation()
+            text = reply[:240].encode("utf-8", "replace").decode()
+            return Step(rewards={}, observation=self._pending, facts={"actor": role, "turn": s.turn, "reflection": text})
         parsed = self._read(reply, role)
         if isinstance(parsed, Invalid) and self._attempts < self.config.retries:
-            return self._retry(parsed)
-        self._attempts = 0
-        action = None if isinstance(parsed, Invalid) else parsed
-        log = simulator.step(s, action)
-        facts: dict[str, Any] = {"actor": role, "turn": s.turn - 1, "notes": list(log.notes)}
-        if action is not None:
-            facts |= {"action": action.action_type, "target": action.target, "changed": log.changed}
-            if action.message_to:
-                facts["message"] = f"{action.message_to}: {action.message}"
-        else:
-            facts |= {"action": INVALID_KEY, "why": parsed.feedback if isinstance(parsed, Invalid) else ""}
-        self._remember(role, action, log)
+            self._attempts, self._problem = self._attempts + 1, parsed
+            self._pending = self._observation()
+            facts: dict[str, Any] = {"actor": role, "turn": s.turn, "retry": self._attempts, "why": parsed.feedback}
+            return Step(rewards={}, observation=self._pending, valid=False, facts=facts)
+        self._attempts, self._problem = 0, None
         totals: dict[str, list[float]] = {}
-        _add(totals, log)
-        observation = self._next(totals)
-        parts = {name: dict(zip(log.parts()[name], values, strict=True)) for name, values in totals.items()}
+        action = None if isinstance(parsed, Invalid) else parsed
+        log = self._play(role, action, totals)
+        facts = {"actor": role, "turn": s.turn - 1, "notes": list(log.notes)}
+        if isinstance(parsed, Invalid):
+            facts |= {"action": INVALID_KEY, "why": parsed.feedback}
+        else:
+            facts |= {"action": parsed.action_type, "target": parsed.target, "changed": log.changed}
+            if parsed.message_to:
+                facts["message"] = f"{parsed.message_to}: {parsed.message}"
+        while not s.done and actor_of(s.turn) == "customer":
+            self._play("customer", simulator.customer_action(s), totals)
+        self._pending = observation = None if s.done else self._observation()
+        parts = {name: dict(zip(PARTS, values, strict=True)) for name, values in totals.items()}
         rewards = {name: sum(values) for name, values in totals.items()}
         return Step(
             rewards=rewards,
@@ -223,8 +210,6 @@ class OfficeEnvironment:
     def close(self) -> None:
         """Nothing is held outside this object."""
 
-    # -- Forkable ------------------------------------------------------------------------------------------------------------
-
     def observe(self) -> OfficeObservation | None:
         """The pending request."""
         return self._pending
@@ -237,58 +222,79 @@ class OfficeEnvironment:
         """
         if self._state is None:
             raise ContractError("snapshot needs a running episode. Call reset first.")
+        problem = self._problem
         extra = {
             "task": self._task,
-            "scenario": self._state.scenario,
+            "scenario": self._origin,
             "attempts": self._attempts,
-            "last_reply": self._last_reply,
-            "reflecting": self._reflecting,
-            "memories": {role: stream.to_state() for role, stream in self._memories.items()},
+            "problem": [problem.reason, problem.feedback, problem.excerpt] if problem is not None else [],
+            "memories": self._memory.to_data() if self._memory is not None else {},
         }
         head = json.dumps(extra, separators=(",", ":"), ensure_ascii=True).encode()
         return len(head).to_bytes(4, "big") + head + self._state.dumps()
 
     def restore(self, snapshot: bytes) -> OfficeObservation | None:
-        """Continue from `snapshot`.
+        """Continue from `snapshot`, which was taken by an environment of the same profile.
 
         Raises:
-            ContractError: the bytes are not a snapshot of this version.
+            ContractError: the bytes are not a snapshot of this version and profile; this environment is then as it was before.
         """
+        twin = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._continuation)
         try:
-            size = int.from_bytes(snapshot[:4], "big")
-            extra = json.loads(snapshot[4 : 4 + size])
-            state = State.loads(snapshot[4 + size :])
-            self._simulator = Simulator(scenarios.load(extra["scenario"])) if self._scenario() != extra["scenario"] else self._simulator
-            self._memories = {role: MemoryStream.from_state(held, self._lexicon) for role, held in extra["memories"].items()}
-            self._task, self._attempts = extra["task"], extra["attempts"]
-            self._last_reply, self._reflecting = extra["last_reply"], extra["reflecting"]
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise ContractError(f"not an office snapshot: {error}. Restore what snapshot() of the same version returned.") from error
-        self._state = state
-        self._pending = None if state.done else self._observation()
+            twin._load(snapshot, self)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise ContractError(
+                f"not an office snapshot: {error}. Restore what snapshot() of the same version and profile returned."
+            ) from error
+        self._adopt(twin)
         return self._pending
+
+    def _load(self, snapshot: bytes, like: OfficeEnvironment) -> None:
+        """Become what `snapshot` describes, with the rules and the lexicon of `like` where they are the same."""
+        size = int.from_bytes(snapshot[:4], "big")
+        extra = json.loads(snapshot[4 : 4 + size])
+        self._state = State.loads(snapshot[4 + size :])
+        self._lexicon, self._origin = like._lexicon, extra["scenario"]
+        if like._simulator is not None and like._origin == self._origin:
+            self._simulator = like._simulator
+        elif isinstance(self._origin, str):
+            self._simulator = Simulator(scenarios.load(self._origin))
+        else:
+            self._simulator = Simulator(scenarios.from_data(self._origin))
+        if bool(extra["memories"]) != (self.config.profile == "full"):
+            raise ValueError(f"it was taken in another profile than {self.config.profile}")
+        if extra["memories"]:
+            self._memory = TeamMemory.from_data(extra["memories"], self._lexicon, by_model=self.config.reflect)
+        self._task, self._attempts = str(extra["task"]), int(extra["attempts"])
+        if extra.get("problem"):
+            reason, text, excerpt = extra["problem"]
+            self._problem = Invalid(Reason(reason), text, excerpt=excerpt)
+        if not 0 <= self._attempts <= self.config.retries or (self._problem is not None) != (self._attempts > 0):
+            raise ValueError(f"it is at attempt {self._attempts}, and {self.config.retries} retries are allowed")
+        self._pending = None if self._state.done else self._observation()
 
     def fork(self) -> OfficeEnvironment:
         """An independent copy; rules and tokenizer are shared, state and memories are not."""
         new = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._continuation)
-        new._simulator, new._lexicon = self._simulator, self._lexicon
+        new._adopt(self)
         new._state = self._state.copy() if self._state is not None else None
-        new._memories = {role: stream.fork() for role, stream in self._memories.items()}
-        new._task, new._attempts = self._task, self._attempts
-        new._last_reply, new._reflecting = self._last_reply, self._reflecting
+        new._memory = self._memory.fork() if self._memory is not None else None
         new._pending = new._observation() if self._pending is not None else None
         return new
 
     def canonical(self, reply: str) -> str:
         """The action without its reasoning, or `invalid` for every reply that would do nothing."""
         _, _, pending = self._live()
+        if pending.kind is Kind.REFLECT:
+            return REFLECTION_KEY
         parsed = self._read(reply, pending.actor)
         return INVALID_KEY if isinstance(parsed, Invalid) else render(replace(parsed, reasoning=""))
 
     def branch(self, reply: str, *, world: int, turns: int) -> Branch:
         """Step `reply` in a fork of luck `world` and continue with the scripted players.
 
-        Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less noise.
+        Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
+        noise. An unusable reply is a no-op turn here, also where `step` would still allow a retry; a reflection takes no turn.
 
         Raises:
             ContractError: the episode is over, or `world` < 1, or `turns` < 1.
@@ -298,17 +304,22 @@ class OfficeEnvironment:
             raise ContractError(f"a branch needs world >= 1 (0 is the main line) and turns >= 1, got {world} and {turns}.")
         copy = s.copy()
         copy.world = world
-        parsed = self._read(reply, pending.actor)
         before, start = company_value(copy) - copy.luck, copy.turn
-        log = simulator.step(copy, None if isinstance(parsed, Invalid) else parsed)
-        returns = run(simulator, copy, self._continuation, turns=turns - 1)
-        for name, value in log.rewards().items():
-            returns[name] = returns.get(name, 0.0) + value
+        if pending.kind is Kind.REFLECT:
+            valid = True
+            returns = run(simulator, copy, self._continuation, turns=turns)
+        else:
+            parsed = self._read(reply, pending.actor)
+            valid = not isinstance(parsed, Invalid)
+            log = simulator.step(copy, None if isinstance(parsed, Invalid) else parsed)
+            returns = run(simulator, copy, self._continuation, turns=turns - 1)
+            for name, value in log.rewards().items():
+                returns[name] = returns.get(name, 0.0) + value
         return Branch(
             outcome=(company_value(copy) - copy.luck - before) / 100.0,
             returns=returns,
             turns=copy.turn - start,
-            valid=not isinstance(parsed, Invalid),
+            valid=valid,
             facts={"company_value": company_value(copy) / 100.0, "won": copy.won - s.won, "churned": copy.churned - s.churned},
         )
 
@@ -317,15 +328,17 @@ class OfficeEnvironment:
         s, simulator, pending = self._live()
         return [render(action) for action in simulator.legal(s, pending.actor)]
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    def _adopt(self, other: OfficeEnvironment) -> None:
+        """Take over the episode of `other`, whose state and memories this one shares from now on."""
+        self._simulator, self._origin, self._lexicon = other._simulator, other._origin, other._lexicon
+        self._state, self._memory = other._state, other._memory
+        self._task, self._attempts, self._problem = other._task, other._attempts, other._problem
+        self._pending = self._observation() if other._pending is not None else None
 
     def _live(self) -> tuple[State, Simulator, OfficeObservation]:
         if self._state is None or self._simulator is None or self._pending is None:
             raise ContractError("no reply is pending: call reset first, and stop when a step returns no observation.")
         return self._state, self._simulator, self._pending
-
-    def _scenario(self) -> str:
-        return self._state.scenario if self._state is not None and self._simulator is not None else ""
 
     def _read(self, reply: str, role: str) -> Action | Invalid:
         s, simulator, _ = self._live()
@@ -333,90 +346,57 @@ class OfficeEnvironment:
         if isinstance(parsed, Invalid):
             return parsed
         why = simulator.why_illegal(s, role, parsed)
-        return Invalid(Reason.ILLEGAL_TARGET, why) if why else parsed
+        return Invalid(Reason.ILLEGAL_TARGET, why, excerpt=json.dumps(reply[:80])) if why else parsed
 
-    def _next(self, totals: dict[str, list[float]]) -> OfficeObservation | None:
-        """Play the scripted customer's turns and build the next request; what those turns pay is added to `totals`."""
-        s, simulator = self._state, self._simulator
-        assert s is not None and simulator is not None
-        while not s.done and actor_of(s.turn) == "customer":
-            log = simulator.step(s, simulator.customer_action(s))
-            _add(totals, log)
-            self._remember("customer", None, log)
-        self._pending = None if s.done else self._observation()
-        return self._pending
+    def _play(self, role: str, action: Action | None, totals: dict[str, list[float]]) -> TurnLog:
+        """One turn of the simulator; adds what it paid to `totals` and remembers it."""
+        s, simulator, _ = self._live()
+        subject = self._memory.subject(s, role, action) if self._memory is not None and action is not None else ""
+        log = simulator.step(s, action)
+        _add(totals, log)
+        if self._memory is not None:
+            self._memory.witness(s, role, action, subject, log)
+        return log
 
     def _observation(self) -> OfficeObservation:
-        s = self._state
+        """The request that the present state makes."""
+        s, memory, config, count = self._state, self._memory, self.config, self._count
         assert s is not None
         role, turn = actor_of(s.turn), s.turn
         seen = OfficeView(view(s, role), lambda: self._legal_at(turn))
-        stream = self._memories.get(role)
-        if stream is not None and self.config.reflect and stream.reflection_due(turn):
-            from onthejob.envs.office.memory import reflection_prompt
+        if memory is None:
+            extra = None
+        elif memory.reflection_due(role, turn):
+            request = (Message("system", prompt.persona(role)), Message("user", memory.question(role)))
+            return OfficeObservation(role, seen, lambda: request, kind=Kind.REFLECT)
+        else:
+            extra = memory.lines(s, role, seen)
+        if self._problem is not None:
+            types = list(dict.fromkeys(action.action_type for action in self._rules().legal(s, role)))
+            text = feedback(self._problem, self._attempts, types)
+            return OfficeObservation(role, seen, lambda: (Message("user", text),), kind=Kind.RETRY, fresh=False)
 
-            self._reflecting = True
-            text = reflection_prompt(stream)
-            system = Message("system", prompt.system_text(role, "full"))
-            return OfficeObservation(role, seen, lambda: (system, Message("user", text)), kind=Kind.REFLECT)
-        extra = self._extra(role, seen) if stream is not None else None
-        config, count = self.config, self._count
-        if self._attempts:
-            return self._retry_observation(role, seen)
-        return OfficeObservation(role, seen, lambda: prompt.messages(seen, profile=config.profile, extra=extra, budget=config.budget, count=count))
+        def rendered() -> tuple[Message, ...]:
+            return prompt.messages(seen, profile=config.profile, extra=extra, budget=config.budget, count=count)
+
+        return OfficeObservation(role, seen, rendered)
+
+    def _rules(self) -> Simulator:
+        if self._simulator is None:
+            raise ContractError("no rules before the first episode. Call reset first.")
+        return self._simulator
 
     def _legal_at(self, turn: int) -> list[str]:
         if self._state is None or self._state.turn != turn:
             raise ContractError("the legal replies of an observation can be listed only while it is pending.")
         return self.legal_replies()
 
-    def _extra(self, role: str, seen: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Lines of the full profile. Retrieval counts as use of a memory, so it happens once, when the request is made."""
-        s = self._state
-        assert s is not None
-        stream = self._memories[role]
-        query = " ".join([*seen["inbox"], *seen["events"], str(seen["focus"])])
-        found = stream.retrieve(query, s.turn, limit=6)
-        return {
-            "team": [f"{other}: {status}" for other, status in team_status(s, role).items()],
-            "board": [f"{who}: {text}" for _, who, text in s.shared],
-            "memories": [memory.text for memory in found if memory.kind == "observation"],
-            "insights": [memory.text for memory in found if memory.kind != "observation"] + ([f"Plan: {stream.plan}"] if stream.plan else []),
-        }
 
-    def _retry(self, problem: Invalid) -> Step:
-        s, _, pending = self._live()
-        self._attempts += 1
-        self._last_reply = problem.feedback
-        self._pending = self._retry_observation(pending.actor, pending.view)
-        return Step(rewards={}, observation=self._pending, valid=False, facts={"actor": pending.actor, "turn": s.turn, "retry": self._attempts})
-
-    def _retry_observation(self, role: str, seen: OfficeView) -> OfficeObservation:
-        text = feedback(Invalid(Reason.ILLEGAL_TARGET, self._last_reply), self._attempts, seen["legal"])
-        return OfficeObservation(role, seen, lambda: (Message("user", text),), kind=Kind.RETRY, fresh=False)
-
-    def _remember(self, role: str, action: Action | None, log: TurnLog) -> None:
-        """Own outcomes, and what everybody may know, become memories; every 70 turns the stream condenses itself."""
-        s = self._state
-        assert s is not None
-        if not self._memories:
-            return
-        for text in log.notes:
-            for stream in self._memories.values():
-                stream.observe(text, s.turn)
-        if s.shared and s.shared[-1][0] == s.turn - 1:
-            for name, stream in self._memories.items():
-                if name != s.shared[-1][1]:
-                    stream.observe(f"{s.shared[-1][1]} {s.shared[-1][2]}", s.turn)
-        own = self._memories.get(role)
-        if own is not None and action is not None:
-            gain = log.rewards()[role]
-            text = f"I did {action.action_type} {action.target}: {'it worked' if log.changed else 'it changed nothing'}"
-            own.observe_own(text, s.turn, Outcome(action.action_type, action.target or "company", 1, int(log.changed), gain))
-        if not self.config.reflect:
-            for stream in self._memories.values():
-                if stream.reflection_due(s.turn):
-                    stream.reflect(s.turn)
+def _whole(task: Task, key: str, default: int, low: int, high: int) -> int:
+    value = task.payload.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"task {task.id!r}: {key} must be a whole number in {low}..{high}, got {value!r}.")
+    return value
 
 
 def _add(totals: dict[str, list[float]], log: TurnLog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
@@ -15,6 +16,9 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
     """Advance `s` in place by at most `turns` turns with scripted players; returns role -> sum of rewards.
 
     Args:
+        simulator: the rules.
+        s: must be at a turn's beginning.
+        turns: at most so many; the episode may end before.
         seats: a player per trained role; the customer is the simulator's own.
         mute: drop all messages (what a team loses when it does not talk).
     """
@@ -29,7 +33,7 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
         else:
             action = seats[role](view(s, role), lambda role=role: simulator.legal(s, role), draw(key, Sub.POLICY, 0, s.turn))
             if mute and action is not None and action.message_to:
-                action = type(action)(action.action_type, action.target, action.parameters)
+                action = replace(action, message_to=None, message="")
         log = simulator.step(s, action)
         for name, reward in log.rewards().items():
             total[name] = total.get(name, 0.0) + reward

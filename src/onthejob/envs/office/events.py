@@ -31,15 +31,18 @@ def _adstock(state: State, visits: float) -> None:
 
 
 def competitor_launch(state: State) -> None:
+    """A rival launches: its pressure on closes rises by 0.2."""
     state.competitor = min(1.0, state.competitor + 0.2)
 
 
 def viral_moment(state: State) -> None:
+    """Many visits for a few days, and people remember the name."""
     _adstock(state, 900.0)
     state.brand = min(100.0, state.brand + 4)
 
 
 def pr_crisis(state: State) -> None:
+    """Customers, team, brand and traffic all suffer."""
     _everyone_satisfied(state, -0.1)
     _morale(state, -0.1)
     state.brand = max(0.0, state.brand - 5)
@@ -47,13 +50,14 @@ def pr_crisis(state: State) -> None:
 
 
 def algorithm_change(state: State) -> None:
+    """Search finds half of the published content."""
     state.content_stock *= 0.5
     state.brand = max(0.0, state.brand - 2)
 
 
 def budget_cut(state: State) -> None:
-    cut = min(state.board_pool, 200_000)
-    state.board_pool -= cut
+    """The board takes back up to 2,000 dollars of what it released and nobody allocated."""
+    state.board_pool -= min(state.board_pool, 200_000)
 
 
 def big_customer_inquiry(state: State) -> None:
@@ -62,13 +66,15 @@ def big_customer_inquiry(state: State) -> None:
 
 
 def feature_request_wave(state: State) -> None:
+    """Customers whose pain is not fully served grow impatient."""
     for account in state.customers():
         if state.fit(account.pain) < 1:
             account.sat = max(0.0, account.sat - 0.08)
 
 
 def customer_success_story(state: State) -> None:
-    if any(a.stage == 5 and a.sat > 0.5 for a in state.accounts):
+    """A satisfied customer speaks in public; nothing happens when there is none."""
+    if any(customer.sat > 0.5 for customer in state.customers()):
         state.brand = min(100.0, state.brand + 4)
         _morale(state, 0.05)
         _adstock(state, 250.0)
@@ -108,75 +114,88 @@ def board_checkin(state: State) -> None:
 
 
 def final_stretch(state: State) -> None:
+    """The last money; a company that has not doubled its MRR feels the pressure."""
     if state.mrr() < 2 * max(state.start_mrr, 1):
         _morale(state, -0.05)
     state.board_pool += 200_000
 
 
 def churn_warning(state: State) -> None:
+    """Customers begin to doubt."""
     _everyone_satisfied(state, -0.03)
 
 
 def churn_escalation(state: State) -> None:
+    """Doubts spread: satisfaction falls and the churn hazard rises by a fifth."""
     state.hazard *= 1.2
     _everyone_satisfied(state, -0.03)
 
 
 def churn_begins(state: State) -> None:
+    """The first contracts are cancelled around us: the churn hazard rises by a quarter."""
     state.hazard *= 1.25
 
 
 def churn_recovery(state: State) -> None:
+    """The mood turns: the churn hazard falls by a third."""
     state.hazard /= 1.5
     _morale(state, 0.05)
 
 
 def viral_tweet(state: State) -> None:
+    """A post about the product goes round: a flood of visits."""
     _adstock(state, 2500.0)
     state.brand = min(100.0, state.brand + 6)
 
 
 def lead_flood(state: State) -> None:
+    """A second flood of visits."""
     _adstock(state, 2500.0)
 
 
 def infra_strain(state: State) -> None:
+    """Servers buckle: load that nobody serves, and a critical bug."""
     state.load = min(1.0, state.load + 0.3)
     state.bug_critical += 1
 
 
 def support_overload(state: State) -> None:
+    """Support drowns: bugs pile up, and customers without documentation suffer most."""
     state.bug_major += 2
     _everyone_satisfied(state, -0.06 * (1.0 - state.docs_level))
 
 
-RANDOM_EVENTS: MappingProxyType[str, Effect] = MappingProxyType({
-    "competitor_launch": competitor_launch,
-    "viral_moment": viral_moment,
-    "pr_crisis": pr_crisis,
-    "algorithm_change": algorithm_change,
-    "budget_cut": budget_cut,
-    "big_customer_inquiry": big_customer_inquiry,
-    "feature_request_wave": feature_request_wave,
-    "customer_success_story": customer_success_story,
-})
-SCHEDULED_EVENTS: MappingProxyType[str, Effect] = MappingProxyType({
-    "funding_news": funding_news,
-    "feature_parity": feature_parity,
-    "poaching": poaching,
-    "pr_crisis": pr_crisis,
-    "board_meeting": board_meeting,
-    "board_checkin": board_checkin,
-    "final_stretch": final_stretch,
-    "churn_warning": churn_warning,
-    "churn_escalation": churn_escalation,
-    "churn_begins": churn_begins,
-    "churn_recovery": churn_recovery,
-    "viral_tweet": viral_tweet,
-    "lead_flood": lead_flood,
-    "infra_strain": infra_strain,
-    "support_overload": support_overload,
-})
+RANDOM_EVENTS: MappingProxyType[str, Effect] = MappingProxyType(
+    {
+        "competitor_launch": competitor_launch,
+        "viral_moment": viral_moment,
+        "pr_crisis": pr_crisis,
+        "algorithm_change": algorithm_change,
+        "budget_cut": budget_cut,
+        "big_customer_inquiry": big_customer_inquiry,
+        "feature_request_wave": feature_request_wave,
+        "customer_success_story": customer_success_story,
+    }
+)
+SCHEDULED_EVENTS: MappingProxyType[str, Effect] = MappingProxyType(
+    {
+        "funding_news": funding_news,
+        "feature_parity": feature_parity,
+        "poaching": poaching,
+        "pr_crisis": pr_crisis,
+        "board_meeting": board_meeting,
+        "board_checkin": board_checkin,
+        "final_stretch": final_stretch,
+        "churn_warning": churn_warning,
+        "churn_escalation": churn_escalation,
+        "churn_begins": churn_begins,
+        "churn_recovery": churn_recovery,
+        "viral_tweet": viral_tweet,
+        "lead_flood": lead_flood,
+        "infra_strain": infra_strain,
+        "support_overload": support_overload,
+    }
+)
 EVENTS: MappingProxyType[str, Effect] = MappingProxyType({**RANDOM_EVENTS, **SCHEDULED_EVENTS})
 
 

@@ -1,11 +1,12 @@
 """From a role's view to chat messages.
 
-Two profiles: `compact` for small models (about 250 tokens, the action JSON without reasoning, at most 32 tokens) and `full` (adds
-team status, the shared board, memories, reflections and plan, and asks for reasoning). The system message is constant per role and
-profile, so that a sampler can cache it. Everything is rendered from the view, never from the state.
+Two profiles: `compact` for small models (about 250 tokens, the action JSON without reasoning, at most 32 tokens) and `full`
+(adds team status, the shared board, memories, reflections and plan, and asks for reasoning). The system message is constant
+per role and profile, so that a sampler can cache it. Everything is rendered from the view, never from the state.
 
-Priorities: P0 header and KPIs (pinned), P1 what can be acted on (pinned), P2 inbox, P3 events, P4 team status, P5 shared board,
-P6 memories, P7 reflections and plan, P8 call to action (pinned: it is dropped last of all, not first).
+Priorities: P0 header and KPIs (pinned), P1 what can be acted on (pinned), P2 inbox, P3 events, P4 team status, P5 shared
+board and the CEO's copies of messages, P6 memories, P7 plan and reflections, P8 call to action (pinned: it is dropped last of
+all, not first).
 """
 
 from __future__ import annotations
@@ -26,36 +27,44 @@ _TARGETS: MappingProxyType[str, str] = MappingProxyType({
     "ceo": "SET_OKRS growth|product|retention; ALLOCATE_BUDGET marketing|hr|dev; REVIEW_STRATEGY; PIVOT " + "|".join(SEGMENTS)
     + "; SEND_DIRECTIVE dev|marketing|sales|content|hr; APPROVE_INITIATIVE name",
     "dev": "BUILD_FEATURE name; FIX_BUG critical|major|minor; SHIP_RELEASE name; REFACTOR; WRITE_DOCS; REVIEW_PR name",
-    "marketing": "LAUNCH_CAMPAIGN pain (500); RUN_AD segment (300); RESEARCH_MARKET segment; ANALYZE_COMPETITOR; OPTIMIZE_FUNNEL; A_B_TEST (200)",
+    "marketing": "LAUNCH_CAMPAIGN pain (500); RUN_AD segment (300); RESEARCH_MARKET segment; ANALYZE_COMPETITOR; "
+    "OPTIMIZE_FUNNEL; A_B_TEST (200)",
     "sales": "QUALIFY_LEAD, RUN_DEMO, SEND_PROPOSAL, CLOSE_DEAL, FOLLOW_UP name; COLLECT_FEEDBACK customer; UPDATE_PIPELINE",
     "content": "WRITE_BLOG, WRITE_SOCIAL_POST, WRITE_CASE_STUDY, WRITE_EMAIL_SEQUENCE, WRITE_DOCS pain; REVISE_CONTENT id",
     "hr": "PLAN_SPRINT; TRACK_OKRS; RESOLVE_BLOCKER role; HIRE_CONTRACTOR dev|content (1000); PERFORMANCE_REVIEW; TEAM_SYNC",
     "customer": "EVALUATE_PRODUCT; REQUEST_FEATURE; GIVE_FEEDBACK; REFER_LEAD; ESCALATE_ISSUE; RENEW_CONTRACT",
 })  # fmt: skip
-_EXAMPLES: MappingProxyType[str, str] = MappingProxyType({
-    "ceo": '{"action_type":"SET_OKRS","target":"growth"}',
-    "dev": '{"action_type":"FIX_BUG","target":"critical"}',
-    "marketing": '{"action_type":"LAUNCH_CAMPAIGN","target":"sync"}',
-    "sales": '{"action_type":"RUN_DEMO","target":"Acme","message":"dev: need sync"}',
-    "content": '{"action_type":"WRITE_BLOG","target":"sync"}',
-    "hr": '{"action_type":"TEAM_SYNC","target":""}',
-    "customer": '{"action_type":"GIVE_FEEDBACK","target":""}',
-})
+_EXAMPLES: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "ceo": '{"action_type":"SET_OKRS","target":"growth"}',
+        "dev": '{"action_type":"FIX_BUG","target":"critical"}',
+        "marketing": '{"action_type":"LAUNCH_CAMPAIGN","target":"sync"}',
+        "sales": '{"action_type":"RUN_DEMO","target":"Acme","message":"dev: need sync"}',
+        "content": '{"action_type":"WRITE_BLOG","target":"sync"}',
+        "hr": '{"action_type":"TEAM_SYNC","target":""}',
+        "customer": '{"action_type":"GIVE_FEEDBACK","target":""}',
+    }
+)
 
 
 def system_text(role: str, profile: str) -> str:
     """The constant part: who you are, what you may do, how to answer."""
-    spec = ROLES[Role(role)]
-    text = f"You are {spec.person}, {role} of a startup: {spec.duty}.\nActions: {_TARGETS[role]}.\nReply with JSON only: {_EXAMPLES[role]}"
+    text = f"{persona(role)}\nActions: {_TARGETS[role]}.\nReply with JSON only: {_EXAMPLES[role]}"
     if profile == "compact":
         return text
     return (
         f"{text}\nThe goal of all seven roles is the company's value: cash plus twelve months of retained contracts. Pains: "
-        f"{', '.join(PAINS)}. Each customer has one pain; a shipped feature or content that serves it helps to win and keep the customer. "
-        'Sales may offer tiers with "parameters":{"tier":"monthly"|"six_month"|"annual"}; large deals need the CEO\'s approval. Add '
-        '"reasoning" (one sentence) before "message". "message" is optional, at most 240 characters, addressed as "role: text"; '
-        '"need PAIN" and "approve NAME" are understood by everyone.'
+        f"{', '.join(PAINS)}. Each customer has one pain; a shipped feature or content that serves it helps to win and keep the "
+        'customer. Sales may offer tiers with "parameters":{"tier":"monthly"|"six_month"|"annual"}; large deals need the CEO\'s '
+        'approval. Add "reasoning" (one sentence) before "message". "message" is optional, at most 240 characters, addressed as '
+        '"role: text"; "need PAIN" and "approve NAME" are understood by everyone.'
     )
+
+
+def persona(role: str) -> str:
+    """Who you are, for requests that are not about an action."""
+    spec = ROLES[Role(role)]
+    return f"You are {spec.person}, {role} of a startup: {spec.duty}."
 
 
 def sections(view: View, extra: Mapping[str, Sequence[str]] | None = None) -> list[Section]:
@@ -63,7 +72,7 @@ def sections(view: View, extra: Mapping[str, Sequence[str]] | None = None) -> li
 
     Args:
         view: from `views.view`.
-        extra: for the full profile: `team`, `board`, `memories`, `insights` as lines.
+        extra: for the full profile: `team`, `copies`, `board`, `memories`, `insights` as lines, what matters most first.
     """
     extra = extra or {}
     head = f"Day {view['day']}/{view['days']} {view['phase']}. Focus {view['focus']}."
@@ -80,7 +89,7 @@ def sections(view: View, extra: Mapping[str, Sequence[str]] | None = None) -> li
         blocks.append(Section("inbox", 2, "\n".join(line[:60] for line in view["inbox"]), keep_lines=1))
     if view["events"]:
         blocks.append(Section("events", 3, "Events: " + " ".join(view["events"])))
-    for key, title, priority in (("team", "Team", 4), ("board", "Board", 5), ("memories", "Memories", 6), ("insights", "Insights", 7)):
+    for key, title, priority in _EXTRA:
         if extra.get(key):
             blocks.append(Section(key, priority, f"{title}:\n" + "\n".join(extra[key]), keep_lines=2))
     blocks.append(Section("call", 8, "JSON:", pinned=True))
@@ -88,12 +97,33 @@ def sections(view: View, extra: Mapping[str, Sequence[str]] | None = None) -> li
 
 
 def messages(
-    view: View, *, profile: str = "compact", extra: Mapping[str, Sequence[str]] | None = None, budget: int | None = None, count: Count | None = None
+    view: View,
+    *,
+    profile: str = "compact",
+    extra: Mapping[str, Sequence[str]] | None = None,
+    budget: int | None = None,
+    count: Count | None = None,
 ) -> tuple[Message, ...]:
-    """(system, user). With `budget` (tokens of the user message) and `count` (the policy's tokenizer) lower priorities are dropped."""
+    """(system, user).
+
+    With `budget` (tokens of the user message) and `count` (the policy's tokenizer) sections of lower priority are dropped.
+    """
     blocks = sections(view, extra if profile == "full" else None)
-    text = prune(blocks, budget, count).text if budget is not None and count is not None else "\n".join(b.text for b in blocks if b.text)
+    text = (
+        prune(blocks, budget, count).text
+        if budget is not None and count is not None
+        else "\n".join(b.text for b in blocks if b.text)
+    )
     return (Message("system", system_text(view["role"], profile)), Message("user", text))
+
+
+_EXTRA = (
+    ("team", "Team", 4),
+    ("copies", "Copies", 5),
+    ("board", "Board", 5),
+    ("memories", "Memories", 6),
+    ("insights", "Insights", 7),
+)
 
 
 def _names(title: str, items: Sequence[str]) -> list[str]:
@@ -103,10 +133,15 @@ def _names(title: str, items: Sequence[str]) -> list[str]:
 def _ceo(v: View) -> tuple[str, list[str]]:
     money = " ".join(f"{name} {100 * hundreds}" for name, hundreds in v["envelopes"].items())
     kpis = (
-        f"Cash {v['cash']}k MRR {v['mrr'] / 10:.1f}k customers {v['customers']} leads {v['leads']} pipeline {v['pipeline'] / 10:.1f}k traffic {v['traffic']:.0f}\n"
-        f"Stability {v['stability']} satisfaction {v['satisfaction']} alignment {v['aligned']}. OKR days left {v['okr_left']} reached {v['okr']}%"
+        f"Cash {v['cash']}k MRR {v['mrr'] / 10:.1f}k customers {v['customers']} leads {v['leads']} "
+        f"pipeline {v['pipeline'] / 10:.1f}k traffic {v['traffic']:.0f}\n"
+        f"Stability {v['stability']} satisfaction {v['satisfaction']} alignment {v['aligned']}. "
+        f"OKR days left {v['okr_left']} reached {v['okr']}%"
     )
-    acts = [f"Released {v['pool']}k{'' if v['funded'] else ' (too little)'}. Envelopes: {money}", f"Directive: {v['directed'] or 'none'}"]
+    acts = [
+        f"Released {v['pool']}k{'' if v['funded'] else ' (too little)'}. Envelopes: {money}",
+        f"Directive: {v['directed'] or 'none'}",
+    ]
     return kpis, acts + _names("APPROVE_INITIATIVE", v["approve"])
 
 
@@ -122,7 +157,8 @@ def _dev(v: View) -> tuple[str, list[str]]:
 
 def _marketing(v: View) -> tuple[str, list[str]]:
     kpis = (
-        f"Envelope {100 * v['envelope']} conversion {v['conversion'] / 10:.1f}% brand {v['brand']} leads {v['leads']} customers {v['customers']} "
+        f"Envelope {100 * v['envelope']} conversion {v['conversion'] / 10:.1f}% brand {v['brand']} leads {v['leads']} "
+        f"customers {v['customers']} "
         f"stability {v['stability']}\nTraffic: " + " ".join(f"{name} {n:.0f}" for name, n in v["traffic"].items())
     )
     acts = [f"Competitor {v['competitor']}, analysis {v['intel']}d. Ad {'running' if v['ad'] else 'off'}"]
@@ -149,18 +185,26 @@ def _sales(v: View) -> tuple[str, list[str]]:
         by_step[STEP[lead["stage"]]].append(text)
     acts = [f"{step}: {', '.join(items)}" for step, items in by_step.items() if items]
     if v["customers"]:
-        acts.append("COLLECT_FEEDBACK (days silent, mood): " + ", ".join(f"{c['name']} {c['silent']}d {c['mood']}" for c in v["customers"]))
+        acts.append(
+            "COLLECT_FEEDBACK (days silent, mood): "
+            + ", ".join(f"{c['name']} {c['silent']}d {c['mood']}" for c in v["customers"])
+        )
     return kpis, acts
 
 
 STEP: MappingProxyType[str, str] = MappingProxyType({
-    "lead": "QUALIFY_LEAD", "qualified": "RUN_DEMO", "demo": "SEND_PROPOSAL", "proposal": "CLOSE_DEAL", "negotiation": "CLOSE_DEAL",
+    "lead": "QUALIFY_LEAD", "qualified": "RUN_DEMO", "demo": "SEND_PROPOSAL", "proposal": "CLOSE_DEAL",
+    "negotiation": "CLOSE_DEAL",
 })  # fmt: skip
-_VERB = dict(zip(KINDS, ("WRITE_BLOG", "WRITE_SOCIAL_POST", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS"), strict=True))
+_VERB = dict(
+    zip(KINDS, ("WRITE_BLOG", "WRITE_SOCIAL_POST", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS"), strict=True)
+)
 
 
 def _content(v: View) -> tuple[str, list[str]]:
-    kpis = f"Satisfaction {v['satisfaction']} visits {v['visits']}. Evidence: " + " ".join(f"{pain} {x}" for pain, x in v["evidence"].items())
+    kpis = f"Satisfaction {v['satisfaction']} visits {v['visits']}. Evidence: " + " ".join(
+        f"{pain} {x}" for pain, x in v["evidence"].items()
+    )
     acts = [f"Draft: {_VERB[d['kind']]} {d['topic']}, {d['left']} turns left" for d in v["drafts"][-2:]]
     acts += [f"REVISE_CONTENT: {', '.join(v['revise'])}"] if v["revise"] else []
     return kpis, acts + _names("Customers need", v["served"])
@@ -168,7 +212,8 @@ def _content(v: View) -> tuple[str, list[str]]:
 
 def _hr(v: View) -> tuple[str, list[str]]:
     kpis = (
-        f"Velocity {v['velocity']} morale {v['morale']} alignment {v['aligned']}. Envelope {100 * v['envelope']}. Sprint plans today {v['planned']}. "
+        f"Velocity {v['velocity']} morale {v['morale']} alignment {v['aligned']}. Envelope {100 * v['envelope']}. "
+        f"Sprint plans today {v['planned']}. "
         f"OKR days left {v['okr_left']}, tracked {v['tracked']}d ago"
     )
     acts = [f"RESOLVE_BLOCKER: {' '.join(v['blockers']) or 'none'}"]

@@ -2,9 +2,10 @@
 
     reward[role] = stage + kpi + action + collaboration + penalty + base
 
-`stage` pays pipeline transitions by the seed's asymmetric table, `kpi` is the change of the role's potential (so that cycles pay
-nothing), `action` pays effects that handlers report (never the attempt), `collaboration` pays when another role's artefact or message
-was used, `penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying over identical repeats.
+`stage` pays pipeline transitions by the seed's asymmetric table, `kpi` is the change of the role's potential (so that cycles
+pay nothing), `action` pays effects that handlers report (never the attempt), `collaboration` pays when another role's
+artefact or message was used, `penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying
+over identical repeats.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 from onthejob.envs.office.state import FOCI, State
 
-PARTS = ("stage", "kpi", "action", "collaboration", "penalty", "base")
+PARTS: tuple[str, ...] = ("stage", "kpi", "action", "collaboration", "penalty", "base")
 ORDER = tuple(str(role) for role in Role)
 _STAGE, _KPI, _ACTION, _COLLAB, _PENALTY, _BASE = range(6)
 
@@ -28,8 +29,8 @@ STAGE_TABLE: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "closed_lost": (-2.0, 0.0, -1.0, -3.0, -0.5, -0.5,  0.0),
     "churned":     (-3.0, -5.0, -1.0, -3.0, -2.0, -1.0, -5.0),
 })  # fmt: skip
-"""Transition -> reward per role, in `Role` order. closed_won is multiplied by the tier's 1 / 2 / 3, a third at signing, the rest over
-ten days while the customer lives; what has vested is taken back when it churns."""
+"""Transition -> reward per role, in `Role` order. closed_won is multiplied by the tier's 1 / 2 / 3, a third at signing, the
+rest over ten days while the customer lives; what has vested is taken back when it churns."""
 
 KPI_NAMES = ("stability", "reach", "conversion", "pipeline", "velocity", "okr", "satisfaction", "expansion", "efficiency")
 #                        ceo  dev  mkt  sales content hr  customer
@@ -45,23 +46,26 @@ KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "efficiency":   (4.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0),
 })  # fmt: skip
 """Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits / 7;
-conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; efficiency is what the CEO's budget
-has become: company value in 10,000 dollars."""
+conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; efficiency is what the CEO's
+budget has become: company value in 10,000 dollars."""
 
 CRISIS_SATISFACTION = 0.4
-CRISIS_TABLE: MappingProxyType[tuple[str, str], float] = MappingProxyType({
-    ("ceo", "SET_OKRS"): 0.5,
-    ("ceo", "SEND_DIRECTIVE"): 0.3,
-    ("dev", "FIX_BUG"): 1.0,
-    ("dev", "WRITE_DOCS"): 0.5,
-    ("sales", "COLLECT_FEEDBACK"): 1.0,
-    ("content", "WRITE_DOCS"): 0.8,
-    ("hr", "RESOLVE_BLOCKER"): 0.3,
-    ("hr", "PERFORMANCE_REVIEW"): 0.3,
-    ("marketing", "RESEARCH_MARKET"): 0.2,
-    ("customer", "EVALUATE_PRODUCT"): 0.2,
-})
-"""Churn prevention: extra for an effective action of these kinds while the mean satisfaction is below 0.4, scaled by how far below."""
+CRISIS_TABLE: MappingProxyType[tuple[str, str], float] = MappingProxyType(
+    {
+        ("ceo", "SET_OKRS"): 0.5,
+        ("ceo", "SEND_DIRECTIVE"): 0.3,
+        ("dev", "FIX_BUG"): 1.0,
+        ("dev", "WRITE_DOCS"): 0.5,
+        ("sales", "COLLECT_FEEDBACK"): 1.0,
+        ("content", "WRITE_DOCS"): 0.8,
+        ("hr", "RESOLVE_BLOCKER"): 0.3,
+        ("hr", "PERFORMANCE_REVIEW"): 0.3,
+        ("marketing", "RESEARCH_MARKET"): 0.2,
+        ("customer", "EVALUATE_PRODUCT"): 0.2,
+    }
+)
+"""Churn prevention: extra for an effective action of these kinds while the mean satisfaction is below 0.4, scaled by how far it
+is below."""
 
 BASE = (0.1, 0.05, 0.0)
 """First, second and later identical effective action of a day."""
@@ -75,15 +79,16 @@ VAPORWARE = 5.0
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("changed", "effect", "invalid", "lines", "notes", "state")
+    __slots__ = ("changed", "lines", "notes", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.lines = [[0.0] * 6 for _ in ORDER]
+        """Role, in `ORDER` -> the six parts, in the order of `PARTS`."""
         self.notes: list[str] = []
-        self.effect = 0.0
+        """Public facts of the turn, for the record and the memories."""
         self.changed = False
-        self.invalid = False
+        """The action achieved something."""
 
     def note(self, text: str) -> None:
         """Remember a line for the record."""
@@ -102,7 +107,6 @@ class TurnLog:
     def action(self, role: str, value: float) -> None:
         """Pay an effect."""
         self.lines[ORDER.index(role)][_ACTION] += value
-        self.effect += value
 
     def penalty(self, role: str, value: float) -> None:
         """Charge `value` > 0."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.founding import found
 from onthejob.envs.office.handlers import Handler, Now, all_handlers
 from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
-from onthejob.envs.office.market import company_value, efficacy, found, night, okr_progress
+from onthejob.envs.office.market import company_value, efficacy, okr_progress
+from onthejob.envs.office.night import night
 from onthejob.envs.office.reward import INVALID, OVERRUN, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
@@ -21,16 +24,19 @@ PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
 IDLE = Action("IDLE")
 """Doing nothing on purpose: for scripted players and ablations only; no reply parses to it."""
 STANDUP_TURNS = PHASES.count("standup")
-FEATURE_ALIASES = {
-    "SSO": ("single sign-on", "single sign on", "saml"),
-    "API": ("rest api", "public api", "programming interface"),
-    "Dashboard": ("reporting dashboard", "analytics board"),
-    "App": ("mobile app", "ios app", "android app", "phone app"),
-    "Cache": ("caching layer", "query cache"),
-    "Invoices": ("invoicing", "automatic invoices"),
-    "Audit": ("audit log", "audit trail"),
-    "Webhooks": ("web hook", "event callback"),
-}
+FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "SSO": ("single sign-on", "single sign on", "saml"),
+        "API": ("rest api", "public api", "programming interface"),
+        "Dashboard": ("reporting dashboard", "analytics board"),
+        "App": ("mobile app", "ios app", "android app", "phone app"),
+        "Cache": ("caching layer", "query cache"),
+        "Invoices": ("invoicing", "automatic invoices"),
+        "Audit": ("audit log", "audit trail"),
+        "Webhooks": ("web hook", "event callback"),
+    }
+)
+"""Feature -> other words for it that a promise may use."""
 
 
 def actor_of(turn: int) -> str:
@@ -83,10 +89,12 @@ class Simulator:
         return f"{action.action_type} cannot have the target {action.target!r} now; it may have: {', '.join(targets[:8])}"
 
     def step(self, s: State, action: Action | None) -> TurnLog:
-        """Execute the acting role's turn. None is an invalid reply: a no-op that costs 1. The action must be legal.
+        """Execute the acting role's turn, and the night after a day's last one; returns what happened and what it pays.
 
-        Advances the clock, runs the night after a day's last turn, and lets the scripted customer act on its own turns only when the
-        caller passes its action like everybody else's (see `customer_action`).
+        Args:
+            s: changed in place; must not be over.
+            action: must be legal (`why_illegal`); None is an unusable reply, a no-op that costs 1. On the customer's turns pass
+                what `customer_action` says.
         """
         role = actor_of(s.turn)
         log = TurnLog(s)
@@ -96,7 +104,6 @@ class Simulator:
             pass
         elif action is None:
             s.invalid += 1
-            log.invalid = True
             log.penalty(role, INVALID)
         else:
             self._execute(s, role, action, key, log)
@@ -125,7 +132,9 @@ class Simulator:
             log.crisis(role, action.action_type, satisfaction)
         if action.message_to:
             self._talk(s, role, action)
-        if (action.message or action.parameters) and (role == "content" or action.action_type == "WRITE_DOCS" or action.message_to == "customer"):
+        if (action.message or action.parameters) and (
+            role == "content" or action.action_type == "WRITE_DOCS" or action.message_to == "customer"
+        ):
             self._check_promises(s, role, action, log)
 
     def _talk(self, s: State, role: str, action: Action) -> None:

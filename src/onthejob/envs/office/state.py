@@ -7,9 +7,10 @@ shallow rebuild. Money is integer cents, rates are in [0, 1], times are turn or 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 TURNS_PER_DAY = 14
 SEGMENTS = ("fintech", "retail", "health")
@@ -69,18 +70,29 @@ class _Record:
 
     __slots__ = ()
 
-    def __init__(self, *values: Any) -> None:
-        for slot, value in zip(self.__slots__, values, strict=True):
+    def __init__(self, **values: Any) -> None:
+        if len(values) != len(self.__slots__):
+            raise TypeError(f"{type(self).__name__} needs exactly the fields {', '.join(self.__slots__)}")
+        for slot, value in values.items():
             setattr(self, slot, value)
+
+    @classmethod
+    def unpack(cls, row: Sequence[Any]) -> Self:
+        """The record whose values, in the order of `__slots__`, are `row`; ValueError when it has not as many."""
+        new = cls.__new__(cls)
+        for slot, value in zip(cls.__slots__, row, strict=True):
+            setattr(new, slot, value)
+        return new
 
 
 class Account(_Record):
     """A lead, a deal or a paying customer."""
 
     __slots__ = (
-        "approved", "born", "contact", "deadline", "demo", "expanded", "failed", "id", "known", "name", "objections", "paid_until", "pain",
-        "price", "quality", "rewarded", "sat", "segment", "size", "stage", "tier", "touches", "vest_left", "warmth", "won_day",
-    )
+        "approved", "born", "contact", "deadline", "demo", "expanded", "failed", "id", "known", "name", "objections",
+        "paid_until", "pain", "price", "quality", "rewarded", "sat", "segment", "size", "stage", "tier", "touches",
+        "vest_left", "warmth", "won_day",
+    )  # fmt: skip
     id: int
     """`day * 16 + slot` of arrival: the same lead has the same id in every branch."""
     name: str
@@ -108,6 +120,7 @@ class Account(_Record):
     demo: float
     """How well the demo went, [-1, 1]."""
     tier: int
+    """Index into TIERS: the contract that was offered."""
     approved: bool
     """The CEO approved special terms for this large deal."""
     price: int
@@ -146,15 +159,16 @@ class State:
     """The whole simulated world."""
 
     __slots__ = (
-        "ab_wins", "accounts", "ad_days", "ad_segment", "adstock", "alignment", "base_sat", "blockers", "board_pool", "board_rate",
-        "brand", "bug_critical", "bug_major", "bug_minor", "campaigns", "cash", "churned", "churned_mrr", "collab_day", "collab_seen",
-        "competitor", "content_stock", "contractor_days", "conversion", "daily", "days", "debt", "demand", "directive_left",
-        "directive_role", "docs_level", "done", "envelopes", "events", "expansion", "feature_left", "feature_reviewed",
-        "feature_shipped", "focus", "focus_day", "focus_left", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost", "luck",
-        "morale", "names_used", "novelty", "okr_base", "okr_met", "payroll", "pieces", "pivot_days", "pivot_segment", "referral_day",
-        "researched", "reward_total", "scenario", "schedule", "seed", "segment_base", "shared", "spent", "start_mrr", "tracked",
-        "traffic", "turn", "updated_day", "velocity", "won", "world",
-    )
+        "ab_wins", "accounts", "ad_days", "ad_segment", "adstock", "alignment", "base_sat", "blockers", "board_pool",
+        "board_rate", "brand", "bug_critical", "bug_major", "bug_minor", "campaigns", "cash", "churned",
+        "churned_mrr", "collab_day", "collab_seen", "competitor", "content_stock", "contractor_days", "conversion",
+        "daily", "days", "debt", "demand", "directive_left", "directive_role", "docs_level", "done", "envelopes",
+        "events", "expansion", "feature_left", "feature_reviewed", "feature_shipped", "focus", "focus_day",
+        "focus_left", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost", "luck", "morale",
+        "names_used", "novelty", "okr_base", "okr_met", "payroll", "pieces", "pivot_days", "pivot_segment",
+        "referral_day", "researched", "reward_total", "scenario", "schedule", "seed", "segment_base", "shared",
+        "spent", "start_mrr", "tracked", "traffic", "turn", "updated_day", "velocity", "won", "world",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.scenario: str = ""
@@ -276,8 +290,9 @@ class State:
         self.daily: dict[str, int] = {}
         """(role action target) key of today -> repeats, for the decay of the base reward."""
         self.luck = 0.0
-        """Cents by which chance has helped so far: the sum of (what happened - its expectation) x what it was worth, over closes, churn and
-        arrivals. Its own expectation is 0, so subtracting it from an outcome removes noise and no signal (control variate)."""
+        """Cents by which chance has helped so far: the sum of (what happened - its expectation) x what it was worth, over closes,
+        churn and arrivals. Its own expectation is 0, so subtracting it from an outcome removes noise and no signal (control
+        variate)."""
         self.base_sat = 0.5
         self.invalid = 0
         self.reward_total: dict[str, float] = {}
@@ -333,6 +348,7 @@ class State:
 
         Raises:
             ValueError: `data` is not a snapshot of this version.
+            TypeError: a field of it has another type.
         """
         return cls._unpack(json.loads(data))
 
@@ -347,8 +363,8 @@ class State:
             elif kind is dict:
                 value = {k: ([list(m) for m in v] if type(v) is list else v) for k, v in value.items()}
             setattr(new, slot, value)
-        new.accounts = [Account(*_account(a)) for a in self.accounts]
-        new.pieces = [Piece(*_piece(p)) for p in self.pieces]
+        new.accounts = [Account.unpack(_account(a)) for a in self.accounts]
+        new.pieces = [Piece.unpack(_piece(p)) for p in self.pieces]
         return new
 
     def _pack(self) -> list[Any]:
@@ -362,11 +378,16 @@ class State:
         if not isinstance(values, list) or not values or values[0] != SNAPSHOT_VERSION or len(values) != 1 + len(cls.__slots__):
             found = values[0] if isinstance(values, list) and values else type(values).__name__
             raise ValueError(f"not an office snapshot of version {SNAPSHOT_VERSION}: found {found!r}")
-        new = cls.__new__(cls)
+        new, like = cls.__new__(cls), cls()
         for slot, value in zip(cls.__slots__, values[1:], strict=True):
+            kind = type(getattr(like, slot))
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise TypeError(f"{slot} of a snapshot must be {kind.__name__}, got {type(value).__name__}")
             setattr(new, slot, value)
-        new.accounts = [Account(*row) for row in new.accounts]
-        new.pieces = [Piece(*row) for row in new.pieces]
+        new.accounts = [Account.unpack(row) for row in values[1 + cls.__slots__.index("accounts")]]
+        new.pieces = [Piece.unpack(row) for row in values[1 + cls.__slots__.index("pieces")]]
+        if not 0 <= new.turn <= new.horizon:
+            raise ValueError(f"turn {new.turn} is outside an episode of {new.days} days")
         return new
 
 

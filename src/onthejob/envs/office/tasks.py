@@ -6,12 +6,13 @@ Training refuses dev and test tasks (`TaskPool`); evaluation refuses training ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 
-FIRST_SEED = {Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000}
+FIRST_SEED: MappingProxyType[Split, int] = MappingProxyType({Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000})
 """Seeds of a split begin here; dev has 49,000, test 50,000."""
 
 
@@ -28,8 +29,8 @@ def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED
     Raises:
         ConfigError: no scenario, or the split has no such many seeds.
     """
-    if seeds < 1 or not scenarios:
-        raise ConfigError(f"office tasks need seeds >= 1 and a scenario, got {seeds} and {list(scenarios)}.")
+    if seeds < 1 or first < 0 or not scenarios:
+        raise ConfigError(f"office tasks need seeds >= 1, first >= 0 and a scenario, got {seeds}, {first} and {list(scenarios)}.")
     limit = {Split.TRAIN: 10**9, Split.DEV: 49_000, Split.TEST: 50_000}[split]
     if (first + seeds) * len(scenarios) > limit:
         raise ConfigError(f"split {split} has {limit} seeds, asked for {(first + seeds) * len(scenarios)}. Use fewer.")

@@ -12,11 +12,11 @@ from typing import Any
 
 from onthejob.envs.office.handlers.ceo import CHUNK, approvable
 from onthejob.envs.office.handlers.content import revisable
-from onthejob.envs.office.handlers.dev import pace, reviewable
+from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
 from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
 from onthejob.envs.office.market import okr_progress, touchpoints
 from onthejob.envs.office.reward import focus_name
-from onthejob.envs.office.simulator import actor_of, phase_of
+from onthejob.envs.office.simulator import phase_of
 from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, TURNS_PER_DAY, Stage, State
 
 View = dict[str, Any]
@@ -62,17 +62,21 @@ def _ceo(s: State, v: View) -> None:
     v["directed"] = s.directive_role if s.directive_left > 0 else ""
     v["aligned"] = round(100 * s.alignment)
     v["inbox"] = [text for text in v["inbox"] if ": to " not in text]
-    v["copies"] = [f"{sender} {text}" for turn, sender, text in s.inbox.get("ceo", ()) if s.turn - turn <= 42 and text.startswith("to ")]
+    v["copies"] = [
+        f"{sender} {text}" for turn, sender, text in s.inbox.get("ceo", ()) if s.turn - turn <= 42 and text.startswith("to ")
+    ]
 
 
 def _dev(s: State, v: View) -> None:
-    pace_now = max(0.05, s.velocity + (0.5 if "dev" in s.contractor_days else 0.0))
+    pace_now = max(0.05, s.velocity + (CONTRACTOR_BOOST if "dev" in s.contractor_days else 0.0))
     v["build"] = {
         spec.name: max(1, -(-int(s.feature_left[i] / pace_now * 100) // 100))
         for i, spec in enumerate(CATALOGUE)
         if s.feature_shipped[i] < 0 and s.feature_left[i] > 0
     }
-    v["started"] = [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and 0 < s.feature_left[i] < spec.effort]
+    v["started"] = [
+        spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and 0 < s.feature_left[i] < spec.effort
+    ]
     v["ready"] = [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
     v["unreviewed"] = reviewable(s)
     v["bugs"] = {"critical": s.bug_critical, "major": s.bug_major, "minor": s.bug_minor}
@@ -147,18 +151,35 @@ def _customer(s: State, v: View) -> None:
     v["satisfaction"] = round(100 * s.satisfaction())
 
 
-_VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType({
-    "ceo": _ceo,
-    "dev": _dev,
-    "marketing": _marketing,
-    "sales": _sales,
-    "content": _content,
-    "hr": _hr,
-    "customer": _customer,
-})
+_VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType(
+    {
+        "ceo": _ceo,
+        "dev": _dev,
+        "marketing": _marketing,
+        "sales": _sales,
+        "content": _content,
+        "hr": _hr,
+        "customer": _customer,
+    }
+)
 
 
 def team_status(s: State, role: str) -> dict[str, str]:
-    """What every other team is doing, as coarse words: the larger profile's P5 section. Holds nothing that a message should carry."""
-    nxt = actor_of(s.turn)
-    return {other: ("blocked" if other in s.blockers else "next" if other == nxt else "busy") for other in _VIEWS if other != role}
+    """What every other team is doing, in one coarse word each, for the full profile.
+
+    Holds no name, number or need: detail travels in messages only.
+    """
+    doing = {
+        "ceo": "steering",
+        "dev": "shipping" if _finished(s) else "building",
+        "marketing": "campaigning" if s.ad_days > 0 or s.campaigns else "preparing",
+        "sales": "selling" if any(a.stage < Stage.WON for a in s.accounts) else "waiting for leads",
+        "content": "writing" if any(piece.left > 0 for piece in s.pieces) else "between pieces",
+        "hr": "supporting",
+        "customer": "using the product" if s.customers() else "looking at the product",
+    }
+    return {other: "blocked" if other in s.blockers else word for other, word in doing.items() if other != role}
+
+
+def _finished(s: State) -> bool:
+    return any(left <= 0 and day < 0 for left, day in zip(s.feature_left, s.feature_shipped, strict=True))

@@ -1,8 +1,8 @@
 """What each action does: one function per (role, action type), with the targets it may have in a state.
 
-`run` changes the state and returns whether it achieved anything (False: tried in vain; None: refused for lack of money). `targets`
-lists the legal targets; an action without a target has the single target "". A test pins that every action of `ROLES` has exactly one
-handler.
+`run` changes the state and returns whether it achieved anything (False: tried in vain; None: refused for lack of money).
+`targets` lists the legal targets; an action without a target has the single target "". A test pins that every action of `ROLES`
+has exactly one handler.
 """
 
 from __future__ import annotations
@@ -60,8 +60,14 @@ def all_handlers() -> dict[tuple[str, str], Handler]:
 
     return {
         (role, name): handler
-        for role, module in (
-            ("ceo", ceo), ("dev", dev), ("marketing", marketing), ("sales", sales), ("content", content), ("hr", hr), ("customer", customer),
+        for role, handlers in (
+            ("ceo", ceo.HANDLERS),
+            ("dev", dev.HANDLERS),
+            ("marketing", marketing.HANDLERS),
+            ("sales", sales.HANDLERS),
+            ("content", content.HANDLERS),
+            ("hr", hr.HANDLERS),
+            ("customer", customer.HANDLERS),
         )
-        for name, handler in module.HANDLERS.items()
-    }  # fmt: skip
+        for name, handler in handlers.items()
+    }

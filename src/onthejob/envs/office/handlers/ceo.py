@@ -38,8 +38,10 @@ def review_strategy(s: State, a: Action, now: Now) -> bool:
 
 
 def pivot(s: State, a: Action, now: Now) -> bool:
-    """Turn the company's marketing to one segment: costs 1,000 dollars and morale, works after three days, and can be
-    done once a week."""
+    """Turn the company's marketing to one segment.
+
+    Costs 1,000 dollars and morale, works after three days, and can be done once a week.
+    """
     pay(s, "pivot", -PIVOT_COST)
     s.pivot_segment, s.pivot_days = SEGMENT_INDEX[a.target], 7
     s.morale = max(0.0, s.morale - 0.06)
@@ -47,7 +49,7 @@ def pivot(s: State, a: Action, now: Now) -> bool:
 
 
 def send_directive(s: State, a: Action, now: Now) -> bool:
-    """Raise one role's priority: its next three actions achieve a quarter more."""
+    """Raise one role's priority: its next three turns achieve 30 % more."""
     again = s.directive_left > 0 and s.directive_role == a.target
     s.directive_role, s.directive_left = a.target, 3
     return not again
@@ -71,7 +73,9 @@ HANDLERS = {
     "SET_OKRS": Handler(lambda s: list(FOCI), set_okrs, NEUTRAL),
     "ALLOCATE_BUDGET": Handler(lambda s: list(DEPARTMENTS) if s.board_pool >= CHUNK else [], allocate_budget, NEUTRAL),
     "REVIEW_STRATEGY": Handler(untargeted, review_strategy, NEUTRAL),
-    "PIVOT": Handler(lambda s: [x for i, x in enumerate(SEGMENTS) if i != s.pivot_segment] if s.pivot_days == 0 else [], pivot, NEUTRAL),
+    "PIVOT": Handler(
+        lambda s: [x for i, x in enumerate(SEGMENTS) if i != s.pivot_segment] if s.pivot_days == 0 else [], pivot, NEUTRAL
+    ),
     "SEND_DIRECTIVE": Handler(lambda s: list(DIRECTED), send_directive, NEUTRAL),
     "APPROVE_INITIATIVE": Handler(approvable, approve_initiative, NEUTRAL),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers import GROWTH, PRODUCT, RETENTION, Handler, Now
-from onthejob.envs.office.market import touchpoints
 from onthejob.envs.office.state import CATALOGUE, PAIN_INDEX, PAINS, Piece, Stage, State
 
 WORK = (3, 1, 4, 2, 2)
@@ -25,7 +24,7 @@ def _write(s: State, a: Action, now: Now, kind: int) -> bool:
     topic = PAIN_INDEX[a.target]
     piece = next((p for p in s.pieces if p.kind == kind and p.topic == topic and p.left > 0), None)
     if piece is None:
-        piece = Piece(s.day, s.turn, kind, WORK[kind], 0.0, topic, False)
+        piece = Piece(day=s.day, id=s.turn, kind=kind, left=WORK[kind], quality=0.0, topic=topic, vapor=False)
         s.pieces.append(piece)
         del s.pieces[:-KEPT]
     piece.left = max(0, piece.left - (2 if "content" in s.contractor_days else 1))
@@ -64,7 +63,7 @@ def write_social_post(s: State, a: Action, now: Now) -> bool:
     if "content" in s.blockers:
         return False
     recent = sum(1 for p in s.pieces if p.kind == 1 and s.day - p.day < 7)
-    s.pieces.append(Piece(s.day, s.turn, 1, 0, 0.0, PAIN_INDEX[a.target], False))
+    s.pieces.append(Piece(day=s.day, id=s.turn, kind=1, left=0, quality=0.0, topic=PAIN_INDEX[a.target], vapor=False))
     del s.pieces[:-KEPT]
     total = sum(s.segment_base)
     visits = 90.0 * now.e / (1.0 + recent)
@@ -104,11 +103,6 @@ def revise_content(s: State, a: Action, now: Now) -> bool:
 
 def _served(s: State) -> list[str]:
     return [pain for i, pain in enumerate(PAINS) if any(c.pain == i for c in s.customers())]
-
-
-def evidence(s: State, topic: int) -> float:
-    """Strength of what is published on a topic, rounded for display."""
-    return round(touchpoints(s, topic), 1)
 
 
 HANDLERS = {

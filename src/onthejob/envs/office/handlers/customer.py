@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.founding import arrive
 from onthejob.envs.office.handlers import NEUTRAL, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
-from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, State
 
 REFERRAL_COOLDOWN = 5
+"""Days."""
+REFERRAL_SLOT = 13
+"""Arrivals of the night have the slots below 12, an announced large company has 12."""
 EXPANSION = 0.2
 """Share by which an expansion raises a customer's price."""
 
@@ -40,13 +44,11 @@ def give_feedback(s: State, a: Action, now: Now) -> bool:
 
 def refer_lead(s: State, a: Action, now: Now) -> bool:
     """A happy customer brings a lead, at most every five days."""
-    from onthejob.envs.office.market import _arrive
-
     happy = [c for c in s.customers() if c.sat > 0.7]
     if not happy or s.day - s.referral_day < REFERRAL_COOLDOWN:
         return False
     s.referral_day = s.day
-    _arrive(s, now.key, 13, referred=True)
+    arrive(s, now.key, REFERRAL_SLOT, referred=True)
     now.log.stage("lead")
     return True
 
@@ -96,8 +98,6 @@ def decide(s: State, key: int) -> str:
             return "REFER_LEAD"
     return "EVALUATE_PRODUCT"
 
-
-__all__ = ["HANDLERS", "Stage", "decide", "deliver"]
 
 HANDLERS = {
     "EVALUATE_PRODUCT": Handler(untargeted, evaluate_product, NEUTRAL),

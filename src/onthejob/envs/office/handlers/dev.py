@@ -19,6 +19,7 @@ def pace(s: State) -> float:
 
 
 def buildable(s: State) -> list[str]:
+    """Features on which work is left."""
     return [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and s.feature_left[i] > 0]
 
 
@@ -34,6 +35,7 @@ def build_feature(s: State, a: Action, now: Now) -> bool:
 
 
 def shippable(s: State) -> list[str]:
+    """Finished features that customers do not have yet."""
     return [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
 
 
@@ -87,6 +89,7 @@ def write_docs(s: State, a: Action, now: Now) -> bool:
 
 
 def reviewable(s: State) -> list[str]:
+    """Features that are begun or finished, not shipped and not reviewed."""
     return [
         spec.name
         for i, spec in enumerate(CATALOGUE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers import GROWTH, NEUTRAL, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
@@ -15,15 +17,25 @@ FATIGUE_DAYS = 7
 
 
 def launch_campaign(s: State, a: Action, now: Now) -> bool | None:
-    """A campaign on one pain: visits arrive after 2 to 4 days in the segments that feel it. A recent matching ship doubles it; a theme
-    repeated within a week tires; published content on the theme carries it further."""
+    """A campaign on one pain: visits arrive after 2 to 4 days in the segments that feel it.
+
+    A recent matching ship doubles it; a theme repeated within a week tires; published content on the theme carries it further.
+    """
     if not spend(s, "marketing", CAMPAIGN):
         return None
     theme = PAIN_INDEX[a.target]
     since = s.day - s.novelty[theme]
     fresh = min(1.0, 0.3 + 0.1 * since) if since < FATIGUE_DAYS else 1.0
     others = sum(1 for day in s.novelty if 0 <= s.day - day < 3)
-    launch = 2.0 if any(spec.pain == theme and 0 <= s.day - day <= 3 for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0) else 1.0
+    launch = (
+        2.0
+        if any(
+            spec.pain == theme and 0 <= s.day - day <= 3
+            for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True)
+            if day >= 0
+        )
+        else 1.0
+    )
     carried = 1.0
     for piece in s.pieces:
         if piece.topic == theme and piece.left == 0 and not piece.vapor and s.day - piece.day <= 7:
@@ -33,7 +45,16 @@ def launch_campaign(s: State, a: Action, now: Now) -> bool | None:
     lag = 2 + int(3 * draw(now.key, Sub.CAMPAIGN_LAG, theme, s.turn))
     for i, wants in enumerate(s.demand):
         share = wants[theme] / sum(wants)
-        visits = CAMPAIGN_VISITS * fresh * launch * carried * now.e * (s.segment_base[i] / sum(s.segment_base)) * (0.25 + 3.0 * share) / (1.0 + 0.5 * others)
+        visits = (
+            CAMPAIGN_VISITS
+            * fresh
+            * launch
+            * carried
+            * now.e
+            * (s.segment_base[i] / sum(s.segment_base))
+            * (0.25 + 3.0 * share)
+            / (1.0 + 0.5 * others)
+        )
         s.campaigns.append([s.day + lag, i, visits, theme])
     s.novelty[theme] = s.day
     s.brand = min(100.0, s.brand + 1.2 * fresh * now.e)
@@ -85,7 +106,7 @@ def a_b_test(s: State, a: Action, now: Now) -> bool | None:
     return False
 
 
-def _affordable(dollars: int, names: tuple[str, ...]):  # noqa: ANN202
+def _affordable(dollars: int, names: tuple[str, ...]) -> Callable[[State], list[str]]:
     return lambda s: list(names) if s.envelopes["marketing"] >= dollars * 100 else []
 
 

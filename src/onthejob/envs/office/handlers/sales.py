@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers import GROWTH, NEUTRAL, RETENTION, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
-from onthejob.envs.office.market import TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER, close_probability, deal_worth, pay, touchpoints
+from onthejob.envs.office.market import (
+    TIER_DISCOUNT,
+    TIER_MONTHS,
+    TIER_MULTIPLIER,
+    close_probability,
+    deal_worth,
+    pay,
+    touchpoints,
+)
 from onthejob.envs.office.state import TIERS, Account, Stage, State
 
 OPEN_SHOWN = 6
@@ -54,7 +64,17 @@ def run_demo(s: State, a: Action, now: Now) -> bool:
     """Show the product: as good as what it has for this lead, and as stable as it is. Content on its pain helps."""
     lead = _account(s, a.target)
     _touch(s, lead, 0.1)
-    lead.demo = max(-1.0, min(1.0, 1.1 * s.fit(lead.pain) - 0.45 + 0.8 * (s.stability - 0.7) + 0.5 * (now.e - 1.0) + 0.2 * min(touchpoints(s, lead.pain), 1.5)))
+    lead.demo = max(
+        -1.0,
+        min(
+            1.0,
+            1.1 * s.fit(lead.pain)
+            - 0.45
+            + 0.8 * (s.stability - 0.7)
+            + 0.5 * (now.e - 1.0)
+            + 0.2 * min(touchpoints(s, lead.pain), 1.5),
+        ),
+    )
     lead.stage = int(Stage.DEMO)
     now.log.stage("demo")
     for piece in s.pieces:
@@ -111,7 +131,9 @@ def follow_up(s: State, a: Action, now: Now) -> bool:
     lead = _account(s, a.target)
     rested = s.turn - lead.contact >= 7
     _touch(s, lead, 0.25 if rested else 0.05)
-    if lead.objections and draw(now.key, Sub.FOLLOW_UP, lead.id, lead.touches) < min(0.95, (0.45 + 0.2 * min(touchpoints(s, lead.pain), 1.5)) * now.e):
+    if lead.objections and draw(now.key, Sub.FOLLOW_UP, lead.id, lead.touches) < min(
+        0.95, (0.45 + 0.2 * min(touchpoints(s, lead.pain), 1.5)) * now.e
+    ):
         lead.objections -= 1
         return True
     return rested
@@ -134,7 +156,7 @@ def update_pipeline(s: State, a: Action, now: Now) -> bool:
     return fresh
 
 
-def _at(*stages: Stage):  # noqa: ANN202
+def _at(*stages: Stage) -> Callable[[State], list[str]]:
     wanted = frozenset(int(stage) for stage in stages)
     return lambda s: [x.name for x in shown_leads(s) if x.stage in wanted]
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.policies import Legal, View
-from onthejob.envs.office.policies.heuristic import NEXT_STEP, PAIN_OF, needs
+from onthejob.envs.office.policies.heuristic import NEXT_STEP, PAIN_OF, WRITE, needs
 from onthejob.envs.office.state import PAINS
-
-_WRITE = {"blog": "WRITE_BLOG", "case_study": "WRITE_CASE_STUDY", "email": "WRITE_EMAIL_SEQUENCE", "docs": "WRITE_DOCS"}
 
 
 def expert(view: View, legal: Legal, luck: float) -> Action | None:
@@ -19,7 +17,7 @@ def _ceo(v: View) -> Action:
     if v["approve"]:
         return Action("APPROVE_INITIATIVE", v["approve"][0])
     if v["focus"] == "none" or v["okr_left"] <= 1:
-        if v["customers"] >= 3 and v["satisfaction"] < 42 or v["stability"] < 45:
+        if (v["customers"] >= 3 and v["satisfaction"] < 42) or v["stability"] < 45:
             focus = "retention"
         elif len(v["shipped"]) < 2 and v["day"] <= 15:
             focus = "product"
@@ -97,7 +95,7 @@ def _sales(v: View) -> Action:
     shipped = {PAIN_OF[name] for name in v["shipped"]}
     leads = sorted(v["leads"], key=lambda lead: -_lead_value(lead, shipped))
     unhappy = [c for c in v["customers"] if c["mood"] <= 5 and c["silent"] >= 3]
-    if unhappy and (not leads or len(v["customers"]) >= 2 and v["day"] % 2 == 0):
+    if unhappy and (not leads or (len(v["customers"]) >= 2 and v["day"] % 2 == 0)):
         return Action("COLLECT_FEEDBACK", unhappy[0]["name"])
     for lead in leads:
         name, step = lead["name"], NEXT_STEP[lead["stage"]]
@@ -122,7 +120,7 @@ def _sales(v: View) -> Action:
 
 def _content(v: View) -> Action:
     if v["drafts"]:
-        return Action(_WRITE[v["drafts"][0]["kind"]], v["drafts"][0]["topic"])
+        return Action(WRITE[v["drafts"][0]["kind"]], v["drafts"][0]["topic"])
     if v["revise"]:
         return Action("REVISE_CONTENT", v["revise"][0].split(" ")[0])
     wanted = needs(v)

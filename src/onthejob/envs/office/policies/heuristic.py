@@ -1,5 +1,8 @@
-"""The heuristic: what a decent but unobservant team would do. It continues branches in all seats, so it also reads and sends the few
-messages of the fixed vocabulary (`need PAIN`, `approve NAME`); otherwise a message could never be worth anything in a branch."""
+"""The heuristic: what a decent but unobservant team would do.
+
+It continues branches in all seats, so it also reads and sends the few messages of the fixed vocabulary (`need PAIN`,
+`approve NAME`); otherwise a message could never be worth anything in a branch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,15 @@ from onthejob.envs.office.policies import Legal, View
 from onthejob.envs.office.state import CATALOGUE, PAINS
 
 PAIN_OF = {spec.name: PAINS[spec.pain] for spec in CATALOGUE}
-NEXT_STEP = {"lead": "QUALIFY_LEAD", "qualified": "RUN_DEMO", "demo": "SEND_PROPOSAL", "proposal": "CLOSE_DEAL", "negotiation": "CLOSE_DEAL"}
+NEXT_STEP = {
+    "lead": "QUALIFY_LEAD",
+    "qualified": "RUN_DEMO",
+    "demo": "SEND_PROPOSAL",
+    "proposal": "CLOSE_DEAL",
+    "negotiation": "CLOSE_DEAL",
+}
+WRITE = {"blog": "WRITE_BLOG", "case_study": "WRITE_CASE_STUDY", "email": "WRITE_EMAIL_SEQUENCE", "docs": "WRITE_DOCS"}
+"""Kind of a draft -> the action that goes on with it."""
 
 
 def needs(view: View) -> list[str]:
@@ -73,7 +84,7 @@ def _sales(v: View) -> Action:
 def _content(v: View) -> Action:
     if v["drafts"]:
         draft = v["drafts"][0]
-        return Action({"blog": "WRITE_BLOG", "case_study": "WRITE_CASE_STUDY", "email": "WRITE_EMAIL_SEQUENCE", "docs": "WRITE_DOCS"}[draft["kind"]], draft["topic"])
+        return Action(WRITE[draft["kind"]], draft["topic"])
     wanted = needs(v)
     topic = wanted[0] if wanted else PAINS[v["day"] % len(PAINS)]
     return Action("WRITE_BLOG", topic)

@@ -1,23 +1,31 @@
 """Scenarios are files: five ship with the package, users add their own. This module loads, checks and lists them.
 
-A scenario moves starting stocks and the calendar of events; it holds no code. Days are counted from 1 as in the seed; an event may
-also give `day90` for the 90-day preset.
+A scenario moves starting stocks and the calendar of events; it holds no code. Days are counted from 1 as in the seed; an event
+may also give `day90` for the 90-day preset.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from onthejob.envs.office.events import EVENTS
-from onthejob.envs.office.state import SEGMENTS
+from onthejob.envs.office.state import SEGMENTS, SEVERITIES
 from onthejob.errors import ConfigError
 
 SHIPPED = ("baseline", "competitor", "series_a", "churn", "viral")
 PRESSURES = ("low", "high", "critical", "chaotic")
+LONGEST = 90
+"""Days of the longest episode."""
+FOUNDED = 12
+"""Most accounts on the first morning: their ids must not meet those of arrivals."""
 _HERE = Path(__file__).parent
+_SHARES = ("competitor", "hazard", "event_rate", "satisfaction", "debt", "mrr_goal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +36,7 @@ class Scheduled:
     """Day of a 30-day episode, counted from 1."""
     kind: str
     day90: int | None = None
-    """Day of a 90-day episode; the same as `day` when absent."""
+    """Day of a 90-day episode; `day` scaled to the horizon, as for every other length, when absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +72,8 @@ class Scenario:
     payroll: int = 1000
     """Dollars a day of wages and rent."""
     mrr_goal: float = 0.0
-    """Factor on the first MRR that the board asks for; 0 means no such goal."""
+    """Factor on the first MRR that the board asks for; 0 means no such goal. For whoever reads the scenario: the rules do not use
+    it, the events `board_checkin` and `final_stretch` look at the way there."""
 
 
 def load(name_or_path: str | Path) -> Scenario:
@@ -82,63 +91,119 @@ def load(name_or_path: str | Path) -> Scenario:
             )
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"scenario file {path} does not exist. Give the path of a .toml file or one of {', '.join(SHIPPED)}.") from error
+    except OSError as error:
+        raise ConfigError(
+            f"scenario file {path} cannot be read: {error.strerror}. "
+            f"Give the path of a .toml file or one of {', '.join(SHIPPED)}."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"scenario file {path} is not valid TOML: {error}.") from error
+    return from_data(data, where=f"scenario file {path}")
+
+
+def from_data(data: Mapping[str, Any], *, where: str = "scenario") -> Scenario:
+    """The scenario that `data` describes, the keys of which are the fields of `Scenario`.
+
+    Raises:
+        ConfigError: `data` does not pass `lint`.
+    """
     problems = lint(data)
     if problems:
-        raise ConfigError(f"scenario file {path}: " + "; ".join(problems) + ".")
-    return Scenario(**{
-        **data,
-        "segment_mix": tuple(float(share) for share in data["segment_mix"]),
-        "schedule": tuple(Scheduled(**event) for event in data["schedule"]),
-    })
+        raise ConfigError(f"{where}: " + "; ".join(problems) + ".")
+    return Scenario(
+        **{
+            **data,
+            **{key: float(data[key]) for key in _SHARES if key in data},
+            "segment_mix": tuple(float(share) for share in data["segment_mix"]),
+            "schedule": tuple(Scheduled(**event) for event in data["schedule"]),
+        }
+    )
 
 
-def lint(data: dict[str, Any], *, days: int = 30) -> list[str]:
+def as_data(scenario: Scenario) -> dict[str, Any]:
+    """JSON-serialisable: what `from_data` turns into an equal scenario."""
+    data = asdict(scenario)
+    data["segment_mix"] = list(scenario.segment_mix)
+    data["schedule"] = [{key: value for key, value in asdict(event).items() if value is not None} for event in scenario.schedule]
+    return data
+
+
+def lint(data: Mapping[str, Any], *, days: int = 30) -> list[str]:
     """What is wrong with a scenario's data, in plain sentences; empty when nothing is."""
-    problems: list[str] = []
     known = {field.name: field for field in fields(Scenario)}
-    problems += [f"unknown key {key!r}, allowed are {', '.join(known)}" for key in data if key not in known]
-    required = ("board_rate", "payroll", "mrr_goal")
-    missing = [key for key in known if key not in data and key not in required]
+    problems = [f"unknown key {key!r}, allowed are {', '.join(known)}" for key in data if key not in known]
+    missing = [key for key, field in known.items() if key not in data and field.default is MISSING]
     if missing:
         return [*problems, f"missing keys: {', '.join(missing)}"]
+    return [*problems, *_numbers(data), *_texts(data), *_stocks(data), *_calendar(data["schedule"], days)]
 
-    def check(key: str, low: float, high: float) -> None:
-        value = data.get(key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high):
-            problems.append(f"{key} must be a number in [{low:g}, {high:g}], got {value!r}")
 
-    check("cash", 1_000, 10_000_000)
-    check("traffic", 1, 100_000)
-    check("competitor", 0, 1)
-    check("hazard", 0, 10)
-    check("event_rate", 0, 1)
-    check("satisfaction", 0, 1)
-    check("debt", 0, 1)
-    check("leads", 0, 15)
-    check("customers", 0, 15)
-    check("board_rate", 0, 100_000)
-    check("payroll", 0, 100_000)
-    check("mrr_goal", 0, 100)
+_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "cash": (1_000, 10_000_000),
+        "traffic": (1, 100_000),
+        "leads": (0, FOUNDED),
+        "customers": (0, FOUNDED),
+        "board_rate": (0, 100_000),
+        "payroll": (0, 100_000),
+        "competitor": (0, 1),
+        "hazard": (0, 10),
+        "event_rate": (0, 1),
+        "satisfaction": (0, 1),
+        "debt": (0, 1),
+        "mrr_goal": (0, 100),
+    }
+)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return _whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _numbers(data: Mapping[str, Any]) -> Iterator[str]:
+    for key, (low, high) in _RANGES.items():
+        if key in data:
+            value, fits = data[key], _number if key in _SHARES else _whole
+            if not fits(value) or not low <= value <= high:
+                kind = "a number" if key in _SHARES else "a whole number"
+                yield f"{key} must be {kind} in [{low:g}, {high:g}], got {value!r}"
+
+
+def _texts(data: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("name", "title"):
+        if not isinstance(data[key], str) or not data[key].strip():
+            yield f"{key} must be a text, got {data[key]!r}"
     if data["pressure"] not in PRESSURES:
-        problems.append(f"pressure must be one of {', '.join(PRESSURES)}, got {data['pressure']!r}")
-    mix = data["segment_mix"]
-    if not isinstance(mix, list) or len(mix) != len(SEGMENTS) or any(not isinstance(x, int | float) or x < 0 for x in mix):
-        problems.append(f"segment_mix must hold {len(SEGMENTS)} shares >= 0 for {', '.join(SEGMENTS)}, got {mix!r}")
+        yield f"pressure must be one of {', '.join(PRESSURES)}, got {data['pressure']!r}"
+
+
+def _stocks(data: Mapping[str, Any]) -> Iterator[str]:
+    mix, bugs = data["segment_mix"], data["bugs"]
+    if not isinstance(mix, list) or len(mix) != len(SEGMENTS) or not all(_number(x) and x >= 0 for x in mix):
+        yield f"segment_mix must hold {len(SEGMENTS)} shares >= 0 for {', '.join(SEGMENTS)}, got {mix!r}"
     elif abs(sum(mix) - 1) > 1e-6:
-        problems.append(f"segment_mix must sum to 1, got {sum(mix):g}")
-    bugs = data["bugs"]
-    if not isinstance(bugs, dict) or set(bugs) != {"critical", "major", "minor"} or any(not isinstance(n, int) or n < 0 for n in bugs.values()):
-        problems.append(f"bugs must give counts >= 0 for critical, major and minor, got {bugs!r}")
-    for event in data["schedule"]:
+        yield f"segment_mix must sum to 1, got {sum(mix):g}"
+    if not isinstance(bugs, dict) or set(bugs) != set(SEVERITIES) or not all(_whole(n) and 0 <= n <= 100 for n in bugs.values()):
+        yield f"bugs must give counts in [0, 100] for {', '.join(SEVERITIES)}, got {bugs!r}"
+    if _whole(data["leads"]) and _whole(data["customers"]) and data["leads"] + data["customers"] > FOUNDED:
+        yield f"leads and customers together must be at most {FOUNDED}, got {data['leads'] + data['customers']}"
+
+
+def _calendar(schedule: Any, days: int) -> Iterator[str]:
+    if not isinstance(schedule, list):
+        yield f"schedule must be a list of events, got {schedule!r}"
+        return
+    for event in schedule:
         if not isinstance(event, dict) or not {"day", "kind"} <= set(event) <= {"day", "kind", "day90"}:
-            problems.append(f"an event needs day and kind (and may give day90), got {event!r}")
+            yield f"an event needs day and kind (and may give day90), got {event!r}"
             continue
-        if event["kind"] not in EVENTS:
-            problems.append(f"unknown event kind {event['kind']!r}, allowed are {', '.join(EVENTS)}")
-        if not isinstance(event["day"], int) or not 1 <= event["day"] <= days:
-            problems.append(f"event {event['kind']!r} is on day {event['day']!r}, which is outside 1..{days}")
-    return problems
+        kind = event["kind"]
+        if not isinstance(kind, str) or kind not in EVENTS:
+            yield f"unknown event kind {kind!r}, allowed are {', '.join(EVENTS)}"
+        for key, last in (("day", days), ("day90", LONGEST)):
+            if key in event and not (_whole(event[key]) and 1 <= event[key] <= last):
+                yield f"event {kind!r} has {key} {event[key]!r}, which is outside 1..{last}"

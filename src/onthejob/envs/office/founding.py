@@ -1,0 +1,135 @@
+"""How a company starts, and how accounts come to it."""
+
+from __future__ import annotations
+
+import math
+
+from onthejob.envs.office.luck import Sub, choose, draw, mix
+from onthejob.envs.office.market import BASE_CONVERSION, PRICES, pay
+from onthejob.envs.office.scenarios import Scenario
+from onthejob.envs.office.state import CATALOGUE, PAINS, SEGMENTS, Account, Stage, State
+
+NAMES = (
+    "Acme", "Bolt", "Coda", "Dune", "Echo", "Flux", "Gale", "Hive", "Iris", "Juno", "Kite", "Luma", "Mesa", "Nova",
+    "Opal", "Pine", "Quill", "Reef", "Sage", "Tide", "Unit", "Vega", "Wave", "Yard", "Zest", "Apex", "Brio", "Cove",
+    "Dawn", "Elm", "Fern", "Glow", "Hub", "Ivy", "Jade", "Knot", "Lark", "Mint", "Node", "Oak", "Peak", "Rune", "Star",
+    "Tern", "Vale", "Wren", "Zinc", "Arch",
+)  # fmt: skip
+"""Of companies, in the order in which they are given, from a place that the seed decides."""
+SIZE_WEIGHTS = (0.5, 0.34, 0.16)
+"""Shares of the sizes S, M, L."""
+MEAN_PRICE = sum(price * weight for price, weight in zip(PRICES, SIZE_WEIGHTS, strict=True))
+
+
+def found(scenario: Scenario, seed: int, days: int = 30) -> State:
+    """The company on its first morning."""
+    s = State()
+    key = mix(seed, 0)
+    s.scenario, s.seed, s.days = scenario.name, seed, days
+    s.payroll = scenario.payroll * 100
+    s.board_rate = scenario.board_rate * 100
+    s.board_pool = 3 * s.board_rate
+    s.envelopes = {"marketing": 100_000, "hr": 0, "dev": 50_000}
+    pay(s, "capital", scenario.cash * 100)
+    s.segment_base = [scenario.traffic * share for share in scenario.segment_mix]
+    s.traffic = list(s.segment_base)
+    s.demand = [
+        [math.exp(1.3 * (2.0 * draw(key, Sub.DEMAND, segment * 8 + pain, 0) - 1.0) * 1.7) for pain in range(len(PAINS))]
+        for segment in range(len(SEGMENTS))
+    ]
+    s.adstock = [0.0] * len(SEGMENTS)
+    s.novelty = [-99] * len(PAINS)
+    s.brand = 10.0
+    s.conversion = BASE_CONVERSION
+    s.competitor = scenario.competitor
+    s.researched = [-1] * len(SEGMENTS)
+    s.hazard = scenario.hazard
+    s.feature_left = [spec.effort for spec in CATALOGUE]
+    s.feature_reviewed = [False] * len(CATALOGUE)
+    s.feature_shipped = [-1] * len(CATALOGUE)
+    s.bug_critical, s.bug_major, s.bug_minor = (scenario.bugs[k] for k in ("critical", "major", "minor"))
+    s.debt = scenario.debt
+    s.base_sat = scenario.satisfaction
+    s.schedule = [
+        [event.day90 if days == 90 and event.day90 is not None else max(1, math.ceil(event.day * days / 30)), event.kind]
+        for event in scenario.schedule
+    ]
+    s.schedule.sort(key=lambda entry: entry[0])
+    for slot in range(scenario.customers):
+        account = arrive(s, key, slot)
+        account.stage, account.known, account.sat = (
+            int(Stage.WON),
+            True,
+            min(1.0, max(0.05, scenario.satisfaction + 0.2 * (account.quality - 0.5))),
+        )
+        account.size = min(account.size, 1)
+        account.price = PRICES[account.size]
+        account.won_day, account.paid_until, account.vest_left, account.rewarded = -30, int(30 * account.quality), 0.0, True
+    for slot in range(scenario.customers, scenario.customers + scenario.leads):
+        arrive(s, key, slot)
+    s.start_mrr = s.mrr()
+    return s
+
+
+def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool = False, theme: int = -1) -> Account:
+    """A new lead. Its traits are keyed by (day, slot): the same in every branch of the same luck.
+
+    Args:
+        s: the company.
+        key: luck of the current world.
+        slot: unique within the day, 0..15.
+        large: of size L and of high quality.
+        referred: warm and of high quality.
+        theme: pain of the campaign that drew it, -1 without one.
+    """
+    identity = s.day * 16 + slot
+    quality, ready = draw(key, Sub.QUALITY, identity, 0), 0.0
+    weights = [base + stock for base, stock in zip(s.segment_base, s.adstock, strict=True)]
+    segment = choose(draw(key, Sub.SEGMENT, identity, 0), [max(w, 1.0) for w in weights])
+    wants = s.demand[segment]
+    if theme >= 0:  # a campaign draws those who feel its theme, and those who feel it most when the theme was researched
+        # or the product already serves it
+        if theme == s.researched[segment] or s.fit(theme) >= 1.0:
+            quality = 0.3 + 0.7 * quality
+            ready = 0.2
+        wants = [w * (3.0 if pain == theme else 1.0) for pain, w in enumerate(wants)]
+    pain = choose(draw(key, Sub.PAIN, identity, 0), wants)
+    size = 2 if large else choose(draw(key, Sub.SIZE, identity, 0), SIZE_WEIGHTS)
+    if large or referred:
+        quality = 0.5 + 0.5 * quality
+    taken = {a.name for a in s.accounts}
+    start = mix(s.seed, Sub.NAME) + s.names_used
+    name = next(
+        (NAMES[(start + i) % len(NAMES)] for i in range(len(NAMES)) if NAMES[(start + i) % len(NAMES)] not in taken),
+        f"Co{identity}",
+    )
+    s.names_used += 1
+    account = Account(
+        approved=False,
+        born=s.day,
+        contact=s.turn,
+        deadline=s.day + 9 + int(9 * draw(key, Sub.URGENCY, identity, 0)),
+        demo=0.0,
+        expanded=0,
+        failed=0,
+        id=identity,
+        known=False,
+        name=name,
+        objections=0,
+        paid_until=0,
+        pain=pain,
+        price=PRICES[size],
+        quality=quality,
+        rewarded=False,
+        sat=0.5,
+        segment=segment,
+        size=size,
+        stage=int(Stage.LEAD),
+        tier=0,
+        touches=0,
+        vest_left=1.0,
+        warmth=0.25 if referred else ready,
+        won_day=-1,
+    )
+    s.accounts.append(account)
+    return account
