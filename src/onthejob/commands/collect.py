@@ -20,13 +20,18 @@ class Collect:
     """Let a scripted player run the office and write what every role saw and replied: one JSONL file per role.
 
     With --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model that
-    imitates it still varies. A random action that was punished is kept and marked `negative`; `sft` does not imitate it.
+    imitates it still varies. A random action that was punished is kept and marked `negative`; `sft` does not imitate it. With
+    --alternatives every decision is written several times, with the teacher's probabilities as weights: the player's reply and so
+    many random legal ones. They share one prompt, so imitating them costs little more than imitating one, and the model sees which
+    replies are possible.
     """
 
     policy: str = "expert"
     """A scripted player (see `play`)."""
     random_share: float = 0.3
     """Share of turns that are a random legal action, in [0, 1]."""
+    alternatives: int = 0
+    """Random legal replies written beside the player's for every decision; 0 writes only what was executed."""
     out: Path = Path("demonstrations")
     """Folder of the files."""
     scenarios: tuple[str, ...] = ("all",)
@@ -44,10 +49,14 @@ class Collect:
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.models.players import scripted
+        from onthejob.players import scripted
 
         if not 0.0 <= self.random_share <= 1.0:
             raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
+        if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
+            raise ConfigError(
+                f"alternatives must be >= 0 and need a random share between 0 and 1, got {self.alternatives} and {self.random_share}."
+            )
         scripted(self.policy)
         tasks = office_tasks(
             Split.TRAIN, scenarios=scenarios_named(self.scenarios), seeds=self.seeds, days=self.days, first=self.first
@@ -58,7 +67,7 @@ class Collect:
         files = {role: path.open("w", encoding="utf-8") for role, path in partial.items()}
         try:
             for number, task in enumerate(tasks, start=1):
-                for row in demonstrations(task, self.policy, self.random_share):
+                for row in demonstrations(task, self.policy, self.random_share, self.alternatives):
                     counts[row["role"]][row["marked"]] += 1
                     files[row["role"]].write(json.dumps(row, ensure_ascii=False) + "\n")
                 terminal.progress(f"{number}/{len(tasks)} {task.id}")
@@ -72,10 +81,13 @@ class Collect:
         return 0
 
 
-def demonstrations(task: Task, policy: str, random_share: float) -> Iterator[dict[str, Any]]:
-    """Every decision of one episode: what the role saw, what was replied, and what that was worth to it."""
+def demonstrations(task: Task, policy: str, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:
+    """Every decision of one episode: what the role saw, what was replied, and what that was worth to it.
+
+    With `alternatives`, also what the teacher might have replied, each with its share of the teacher's probability as `weight`.
+    """
     from onthejob.commands.office import make_office
-    from onthejob.models.players import scripted
+    from onthejob.players import scripted
     from onthejob.rollout.keys import keyed_seed, keyed_uniform
     from onthejob.types import Context, Sampling
 
@@ -87,16 +99,26 @@ def demonstrations(task: Task, policy: str, random_share: float) -> Iterator[dic
         context = Context(observation=observation, seed=keyed_seed(task.seed, "reply", task.id, turn))
         (completion,) = (random if drawn else player).act([context], Sampling())
         messages = [message._asdict() for message in observation.messages]
+        role, weights = observation.actor, {}
+        if alternatives:
+            (best,) = player.act([context], Sampling())
+            weights[best.text] = 1.0 - random_share
+            for number in range(alternatives):
+                draw = Context(observation=observation, seed=keyed_seed(task.seed, "alternative", task.id, turn, number))
+                (other,) = random.act([draw], Sampling())
+                weights[other.text] = weights.get(other.text, 0.0) + random_share / alternatives
         step = env.step(completion.text)
         reward = step.rewards.get(observation.actor, 0.0)
         marked = ("negative" if reward < 0 else "random") if drawn else "expert"
-        yield {
-            "role": observation.actor,
-            "messages": messages,
-            "reply": completion.text,
-            "marked": marked if step.valid else "negative",
-            "reward": reward,
-            "task": task.id,
-            "turn": turn,
-        }
+        common = {"role": role, "messages": messages, "task": task.id, "turn": turn}
+        executed = {"reply": completion.text, "marked": marked if step.valid else "negative", "reward": reward}
+        if not alternatives:
+            yield {**common, **executed}
+        else:
+            best_text = next(iter(weights))
+            for text, weight in weights.items():
+                row = {"reply": text, "marked": "expert" if text == best_text else "random", "weight": weight}
+                yield {**common, **row, **(executed | {"weight": weight} if text == completion.text else {})}
+            if completion.text not in weights:
+                yield {**common, **executed, "weight": random_share / alternatives}
         observation, turn = step.observation, turn + 1

@@ -62,7 +62,6 @@ class Eval:
         from onthejob.commands.office import make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.models.players import scripted
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
         from onthejob.evaluate.collect import collect_states
         from onthejob.evaluate.quality import decision_quality
@@ -70,6 +69,7 @@ class Eval:
         from onthejob.evaluate.states import load_states, save_states
         from onthejob.evaluate.tables import quality_differences_table, quality_table
         from onthejob.evaluate.teams import scripted_team
+        from onthejob.players import scripted
 
         roles = self.roles or SEATS
         if unknown := [role for role in roles if role not in SEATS]:
@@ -168,13 +168,13 @@ class Compare:
         from onthejob.commands.office import make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.models.players import scripted
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
         from onthejob.evaluate.compare import compare
         from onthejob.evaluate.report import write_report
         from onthejob.evaluate.report_data import Report
         from onthejob.evaluate.tables import comparison_table, differences_table
         from onthejob.evaluate.teams import one_seat, scripted_team
+        from onthejob.players import scripted
 
         if unknown := [role for role in self.alone if role not in SEATS]:
             raise ConfigError(f"--alone takes some of {', '.join(SEATS)}, got {', '.join(unknown)}.")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from onthejob.commands.runs import RUNS
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
-from onthejob.models.players import scripted
 from onthejob.errors import ConfigError
 from onthejob.evaluate.teams import Team, scripted_team
+from onthejob.players import scripted
 
 if TYPE_CHECKING:
     from onthejob.stack import Stack

@@ -30,7 +30,7 @@ class Sft:
     roles: tuple[str, ...] = ()
     """Which roles; none means every role that has a file."""
     limit: int = 0
-    """At most this many demonstrations per role, taken evenly from the file; 0 takes all."""
+    """At most this many decisions per role, taken evenly from the file; 0 takes all."""
     init: str = ""
     """Start from these adapters (a run or a folder) instead of from the bare model."""
     max_tokens: int = 2048
@@ -62,8 +62,10 @@ class Sft:
         rows = []
         for role, file in files.items():
             examples = [
-                Example(prompt_ids=stack.chat.encode(messages), completion_ids=stack.reply_ids(reply), marked=marked)
-                for messages, reply, marked in read_demonstrations(file, self.limit)
+                Example(
+                    prompt_ids=stack.chat.encode(messages), completion_ids=stack.reply_ids(reply), marked=marked, weight=weight
+                )
+                for messages, reply, marked, weight in read_demonstrations(file, self.limit)
             ]
 
             def on_progress(step: SftMetrics, role: str = role) -> None:
@@ -96,24 +98,25 @@ def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
     return {role: path for role, path in found.items() if not roles or role in roles}
 
 
-def read_demonstrations(file: Path, limit: int) -> list[tuple[tuple[Message, ...], str, str]]:
-    """(messages, reply, mark) of every line, or of `limit` lines spread over the file.
+def read_demonstrations(file: Path, limit: int) -> list[tuple[tuple[Message, ...], str, str, float]]:
+    """(messages, reply, mark, weight) of every line, or of the lines of `limit` decisions spread over the file.
 
     Raises:
         ConfigError: a line is not a demonstration.
     """
-    lines = file.read_text(encoding="utf-8").splitlines()
-    if 0 < limit < len(lines):
-        lines = [lines[index * len(lines) // limit] for index in range(limit)]
-    rows = []
-    for number, line in enumerate(lines, start=1):
+    decisions: dict[object, list[tuple[tuple[Message, ...], str, str, float]]] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
             messages = tuple(Message(str(message["role"]), str(message["content"])) for message in row["messages"])
-            marked = row.get("marked", "expert")
-            if not messages or marked not in ("expert", "random", "negative") or not isinstance(row["reply"], str):
-                raise ValueError("empty messages, an unknown mark, or a reply that is no text")
+            marked, weight = row.get("marked", "expert"), float(row.get("weight", 1.0))
+            if not messages or marked not in ("expert", "random", "negative") or not isinstance(row["reply"], str) or not weight > 0:
+                raise ValueError("empty messages, an unknown mark, a weight that is not positive, or a reply that is no text")
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"line {number} of {file} is not a demonstration: {error!r}. Collect the file again.") from error
-        rows.append((messages, row["reply"], marked))
-    return rows
+        decision = (row["task"], row["turn"]) if "task" in row and "turn" in row else number
+        decisions.setdefault(decision, []).append((messages, row["reply"], marked, weight))
+    chosen = list(decisions.values())
+    if 0 < limit < len(chosen):
+        chosen = [chosen[index * len(chosen) // limit] for index in range(limit)]
+    return [row for rows in chosen for row in rows]

@@ -17,10 +17,10 @@ from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.tasks import office_tasks
-from onthejob.models.players import team
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
+from onthejob.players import team
 from onthejob.train import IterationReport, TrainConfig
 from onthejob.types import Adapter, Split
 
@@ -195,7 +195,7 @@ class Train:
 def line(report: IterationReport) -> str:
     """One iteration as people read it."""
     roles = "  ".join(
-        f"{role.role} {role.mean_return:+.3f} ({role.alive_share:.0%} alive, {role.valid_rate:.0%} valid)"
+        f"{role.role} {role.summary.mean_return:+.3f} ({role.summary.alive_share:.0%} alive, {role.summary.valid_rate:.0%} valid)"
         for role in report.roles
     )
     pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"

@@ -44,7 +44,8 @@ class SftConfig:
     epochs: int = 1
     """Passes over the examples."""
     batch_tokens: int = 4096
-    """Prompt and completion tokens per optimizer step, before sharing; the last step of an epoch may be smaller."""
+    """Prompt and completion tokens per optimizer step, a prompt counted once for all its completions; the last step of an epoch may
+    be smaller."""
     max_steps: int | None = None
     """Stop after this many optimizer steps."""
     warmup: int = 10
@@ -87,7 +88,7 @@ class SftMetrics:
     negatives: int
     """Examples marked negative in the whole data set, left out of the loss."""
     tokens: int
-    """Prompt and completion tokens of this step, before sharing."""
+    """Prompt and completion tokens of this step, a prompt counted once for all its completions."""
     nodes: int
     """Tokens forwarded in this step."""
     tokens_per_s: float
@@ -139,7 +140,7 @@ def sft(
         lr = config.lr * _rate(index, len(plan), config)
         step(optimizer, totals, lr=lr, max_grad_norm=config.max_grad_norm)
         optimizer.zero_grad(set_to_none=True)
-        tokens = sum(_size(wanted[i]) for i in chosen)
+        tokens = _size([wanted[i] for i in chosen])
         seen += tokens
         elapsed = time.perf_counter() - started
         metrics = SftMetrics(
@@ -183,16 +184,24 @@ def _accumulate(learner: Learner, examples: Sequence[Example]) -> tuple[Totals, 
 
 
 def _plan(examples: Sequence[Example], config: SftConfig, rng: np.random.Generator) -> Iterator[list[int]]:
-    """Indices of each optimizer step's examples: shuffled every epoch, cut at batch_tokens."""
+    """Indices of each optimizer step's examples: prompts shuffled every epoch, cut at batch_tokens.
+
+    All replies to one prompt stay in one step, where the packed row computes the prompt once.
+    """
+    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    for index, example in enumerate(examples):
+        by_prompt.setdefault(example.prompt_ids, []).append(index)
+    together = list(by_prompt.values())
     for _ in range(config.epochs):
         chosen: list[int] = []
         filled = 0
-        for index in rng.permutation(len(examples)).tolist():
-            if chosen and filled + _size(examples[index]) > config.batch_tokens:
+        for place in rng.permutation(len(together)).tolist():
+            size = _size([examples[index] for index in together[place]])
+            if chosen and filled + size > config.batch_tokens:
                 yield chosen
                 chosen, filled = [], 0
-            chosen.append(index)
-            filled += _size(examples[index])
+            chosen += together[place]
+            filled += size
         yield chosen
 
 
@@ -206,5 +215,7 @@ def _rate(index: int, steps: int, config: SftConfig) -> float:
     return 1.0 if config.schedule == "constant" else (steps - index) / max(1, steps - config.warmup)
 
 
-def _size(example: Example) -> int:
-    return len(example.prompt_ids) + len(example.completion_ids)
+def _size(examples: Sequence[Example]) -> int:
+    """Tokens of these examples, equal prompts counted once."""
+    prompts = {example.prompt_ids for example in examples}
+    return sum(map(len, prompts)) + sum(len(example.completion_ids) for example in examples)
