@@ -111,8 +111,17 @@ def test_every_example_is_seen_once_an_epoch():
     assert all(m.tokens <= 50 for m in metrics)
 
 
+def test_replies_to_one_prompt_share_a_step_and_its_prompt():
+    prompts = [(5, 6, 7, 10 + i) for i in range(8)]
+    data = [Example(prompt_ids=prompt, completion_ids=(20 + k, 3), weight=0.5) for k in range(3) for prompt in prompts]
+    metrics = sft(learner_for(), "sales", data, SftConfig(lr=1e-3, batch_tokens=2 * (4 + 3 * 2)))
+    assert [m.examples for m in metrics] == [6] * 4
+    assert all(m.tokens == 2 * (4 + 3 * 2) for m in metrics)
+    assert all(m.nodes == 3 + 2 * (1 + 3 * 2) for m in metrics), "the common beginning and each prompt are computed once"
+
+
 def test_schedules():
-    config = SftConfig(lr=1.0, epochs=1, batch_tokens=100, warmup=2, max_steps=6)
+    config = SftConfig(lr=1.0, epochs=3, batch_tokens=100, warmup=2, max_steps=6)
     data = examples(100)
     linear = [m.lr for m in sft(learner_for(), "sales", data, dataclasses.replace(config, lr=1e-3))]
     assert linear == pytest.approx([1e-3 * x for x in (1 / 3, 2 / 3, 1, 3 / 4, 1 / 2, 1 / 4)])
