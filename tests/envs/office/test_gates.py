@@ -186,7 +186,7 @@ def test_a_match_is_the_same_in_another_process():
 
 def test_look_ahead_improves_a_bad_player_and_not_itself_without_choice():
     window = LookAhead(
-        scenario="churn", role="hr", seed=11, start=70, decisions=3, turns=56, screening=1, worlds=3, finals=3, player=blind_hr
+        scenario="churn", role="sales", seed=11, start=84, decisions=3, turns=14, screening=2, worlds=4, finals=3, player=shy
     )  # fmt: skip
     bad = look_ahead(window)
     assert bad.changed >= 1
@@ -197,9 +197,10 @@ def test_look_ahead_improves_a_bad_player_and_not_itself_without_choice():
         look_ahead(replace(window, worlds=1))
 
 
-def blind_hr(view, legal, luck):
-    """The heuristic, but HR never sees a blocker."""
-    return Action("TEAM_SYNC") if view["role"] == "hr" else heuristic(view, legal, luck)
+def shy(view, legal, luck):
+    """The heuristic, but Sales never asks for a signature."""
+    action = heuristic(view, legal, luck)
+    return Action("UPDATE_PIPELINE") if action is not None and action.action_type == "CLOSE_DEAL" else action
 
 
 def test_sampled_actions_have_values_and_a_dead_continuation_has_none():
@@ -295,7 +296,7 @@ def test_the_command_fails_when_a_gate_fails(capsys: pytest.CaptureFixture[str],
     assert text.startswith(f"before\n{BEGIN}\nMeasured with 2 seeds")
     assert text.endswith(f"{END}\nafter\n")
     assert "| determinism |" in text
-    assert "old" not in text
+    assert "\nold\n" not in text
 
 
 def test_a_page_without_markers_is_refused(tmp_path: Path):

@@ -1,0 +1,288 @@
+"""Speed of the office on one core: turns/s with and without prompts, snapshots, branches; PettingZoo and Gymnasium beside it.
+
+All times are CPU seconds of this process (other load does not count), the best of --repeat. A turn is one decision of one role
+with all seven rewards; the scripted customer's turns count as turns.
+
+    python benchmarks/office_sim.py [--repeat 3] [--profile 25] [--json]
+
+Ends with 1 when a number misses its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import importlib.util
+import json
+import pstats
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onthejob.envs.office import scenarios
+from onthejob.envs.office.actions import render
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.episode import run
+from onthejob.envs.office.policies import players
+from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.policies.heuristic import heuristic
+from onthejob.envs.office.sections import cached
+from onthejob.envs.office.simulator import Simulator
+from onthejob.types import Split, Task
+
+TURNS = 420
+BUDGET = 300
+"""Tokens of the user message in the pruned run."""
+
+
+class Row(NamedTuple):
+    """One measured number."""
+
+    what: str
+    value: float | None
+    """None: not measured; `unit` says why."""
+    unit: str
+    target: float | None = None
+    at_most: bool = False
+    """The target is an upper limit."""
+
+    @property
+    def passed(self) -> bool | None:
+        if self.value is None or self.target is None:
+            return None
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
+
+def best(function: Callable[[], int], repeat: int) -> float:
+    """CPU seconds per unit of work; `function` returns how many units it did."""
+    times = []
+    for _ in range(repeat):
+        start = time.process_time()
+        units = function()
+        times.append((time.process_time() - start) / units)
+    return min(times)
+
+
+def fast_path(name: str) -> Callable[[], int]:
+    simulator, player = Simulator(scenarios.load("baseline")), players()[name]
+
+    def episode() -> int:
+        s = simulator.found(1_000)
+        run(simulator, s, dict.fromkeys(SEATS, player), turns=TURNS)
+        return s.turn
+
+    return episode
+
+
+def task(scenario: str = "baseline") -> Task:
+    return Task(id="benchmark", env="office", split=Split.DEV, seed=1_000, payload={"scenario": scenario})
+
+
+def through_environment(env: OfficeEnvironment, *, prompts: bool) -> Callable[[], int]:
+    """The expert's replies as text: parsed, executed, observed; with `prompts` every prompt is rendered."""
+
+    def episode() -> int:
+        observation = env.reset(task())
+        while observation is not None:
+            if prompts:
+                _ = observation.messages
+            action = expert(observation.view, list, 0.5)
+            observation = env.step(render(action) if action is not None else "").observation
+        return int(env.state()["turn"])
+
+    return episode
+
+
+def at_turn(turn: int) -> OfficeEnvironment:
+    """A viral episode that has reached `turn`: the scenario with the largest state."""
+    env = OfficeEnvironment()
+    observation = env.reset(task("viral"))
+    while observation is not None and int(env.state()["turn"]) < turn:
+        action = heuristic(observation.view, list, 0.5)
+        observation = env.step(render(action) if action is not None else "").observation
+    return env
+
+
+def branches(env: OfficeEnvironment, *, replies: int, turns: int, worlds: int) -> Callable[[], int]:
+    texts = (env.legal_replies() * replies)[:replies]
+
+    def group() -> int:
+        for text in texts:
+            for world in range(worlds):
+                env.branch(text, world=1 + world, turns=turns)
+        return 1
+
+    return group
+
+
+def repeated(count: int, function: Callable[[], object]) -> Callable[[], int]:
+    def loop() -> int:
+        for _ in range(count):
+            function()
+        return count
+
+    return loop
+
+
+def token_counter() -> Callable[[str], int] | None:
+    """Counts with the embedded model's tokenizer; None when it cannot be loaded."""
+    try:
+        from transformers import AutoTokenizer
+
+        from onthejob.models.fetch import fetch
+
+        tokenizer = AutoTokenizer.from_pretrained(fetch())
+    except Exception as error:
+        # Whatever is missing, the other numbers can be had; the row says what was skipped.
+        print(f"no token counts: {error}", file=sys.stderr)
+        return None
+    return cached(lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
+
+
+def measure(repeat: int) -> list[Row]:
+    rows = [
+        Row(
+            f"fast path, {name}",
+            1.0 / best(fast_path(name), repeat),
+            "turns/s",
+            12_000.0 if name in ("expert", "heuristic") else None,
+        )
+        for name in ("expert", "heuristic", "random")
+    ]
+    rows.append(
+        Row("environment, text replies", 1.0 / best(through_environment(OfficeEnvironment(), prompts=False), repeat), "turns/s")
+    )
+    rows.append(
+        Row(
+            "environment, prompts", 1.0 / best(through_environment(OfficeEnvironment(), prompts=True), repeat), "turns/s", 3_500.0
+        )
+    )
+    count = token_counter()
+    if count is None:
+        rows.append(Row("environment, prompts pruned by tokens", None, "no tokenizer"))
+    else:
+        env = OfficeEnvironment(OfficeConfig(budget=BUDGET), count_tokens=count)
+        rows.append(
+            Row(
+                "environment, prompts pruned by tokens",
+                1.0 / best(through_environment(env, prompts=True), repeat),
+                "turns/s",
+                3_500.0,
+            )
+        )
+    full = OfficeEnvironment(OfficeConfig(profile="full"))
+    rows.append(
+        Row("environment, full profile with memories", 1.0 / best(through_environment(full, prompts=True), repeat), "turns/s")
+    )
+    early, late = at_turn(60), at_turn(400)
+    snapshot = late.snapshot()
+    rows += [
+        Row("snapshot at turn 400", 1e6 * best(repeated(300, late.snapshot), repeat), "us", 150.0, True),
+        Row("restore at turn 400", 1e6 * best(repeated(300, lambda: late.restore(snapshot)), repeat), "us", 200.0, True),
+        Row("fork at turn 400", 1e6 * best(repeated(300, late.fork), repeat), "us"),
+        Row("snapshot size at turn 400", len(snapshot) / 1000.0, "kB", 32.0, True),
+        Row("size at turn 400 / at turn 60", len(snapshot) / len(early.snapshot()), "ratio", 1.5, True),
+        Row(
+            "branches K=8 H=42 m=2 at turn 60",
+            1e3 * best(branches(early, replies=8, turns=42, worlds=2), repeat),
+            "ms",
+            60.0,
+            True,
+        ),
+        Row("one branch H=140 at turn 60", 1e3 * best(branches(early, replies=1, turns=140, worlds=1), 3 * repeat), "ms"),
+    ]
+    return rows + others(repeat)
+
+
+def others(repeat: int) -> list[Row]:
+    """Random play in well-known environments, where they are installed."""
+    rows = []
+    if importlib.util.find_spec("gymnasium"):
+        import gymnasium
+
+        def cartpole() -> int:
+            env = gymnasium.make("CartPole-v1")
+            env.reset(seed=0)
+            for _ in range(5_000):
+                *_, ended, cut, _ = env.step(env.action_space.sample())
+                if ended or cut:
+                    env.reset()
+            return 5_000
+
+        rows.append(Row("Gymnasium CartPole-v1", 1.0 / best(cartpole, repeat), "steps/s"))
+    else:
+        rows.append(Row("Gymnasium CartPole-v1", None, "gymnasium is not installed"))
+    for name in ("rps_v2", "tictactoe_v3", "connect_four_v3"):
+        module = f"pettingzoo.classic.{name}"
+        try:
+            found = importlib.import_module(module)
+        except ImportError as error:
+            rows.append(Row(f"PettingZoo {name}", None, f"not installed ({error.name or error})"))
+            continue
+        rows.append(Row(f"PettingZoo {name}", 1.0 / best(pettingzoo_turns(found), repeat), "turns/s"))
+    return rows
+
+
+def pettingzoo_turns(module) -> Callable[[], int]:
+    def play() -> int:
+        env, turns = module.env(), 0
+        while turns < 3_000:
+            env.reset(seed=turns)
+            for agent in env.agent_iter():
+                observation, _, ended, cut, _ = env.last()
+                mask = observation.get("action_mask") if isinstance(observation, dict) else None
+                env.step(None if ended or cut else env.action_space(agent).sample(mask))
+                turns += 1
+        return turns
+
+    return play
+
+
+def profile(lines: int) -> str:
+    """Where the fast path spends its time, by own time."""
+    import io
+
+    episode, profiler = fast_path("expert"), cProfile.Profile()
+    profiler.enable()
+    for _ in range(5):
+        episode()
+    profiler.disable()
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).strip_dirs().sort_stats("tottime").print_stats(lines)
+    return text.getvalue()
+
+
+def table(rows: list[Row]) -> str:
+    lines = ["| what | value | unit | target | met |", "|---|---:|---|---:|---|"]
+    for row in rows:
+        value = "-" if row.value is None else f"{row.value:,.0f}" if row.value >= 100 else f"{row.value:.3g}"
+        target = "" if row.target is None else f"{'<=' if row.at_most else '>='} {row.target:,g}"
+        lines.append(
+            f"| {row.what} | {value} | {row.unit} | {target} | {'' if row.passed is None else 'yes' if row.passed else 'NO'} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=3, help="the best of so many runs counts")
+    parser.add_argument(
+        "--profile", type=int, default=0, metavar="LINES", help="also print the costliest functions of the fast path"
+    )
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows = measure(arguments.repeat)
+    if arguments.json:
+        print(json.dumps([{**row._asdict(), "passed": row.passed} for row in rows], indent=2))
+    else:
+        print(table(rows))
+    if arguments.profile:
+        print(profile(arguments.profile), file=sys.stderr)
+    return 0 if all(row.passed is not False for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
