@@ -1,0 +1,150 @@
+"""The commands that train and evaluate, one after another on the real office with a tiny real model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onthejob.cli import main
+from onthejob.commands.collect import demonstrations
+from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.tasks import office_tasks
+from onthejob.record import Run
+from onthejob.testing import teach, tiny_model
+from onthejob.types import Message, Split
+
+SMALL = (
+    "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--scenarios", "baseline", "--days", "3",
+    "--collect.episodes", "2", "--collect.segment-turns", "7", "--collect.partner-share", "0", "--lora.rank", "2",
+    "--branch.group-size", "6", "--branch.turns", "14", "--branch.worlds", "1",
+    "--sampling.max-new-tokens", "40", "--sampling.temperature", "0.7",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model whose tokenizer knows the words of the office's prompts."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tasks = office_tasks(Split.TRAIN, seeds=8, scenarios=["baseline"], days=3)
+    # Random legal replies of one role teach the format and leave every decision open, so that groups differ. HR has few targets,
+    # so that a model this small is often legal whatever the scenario's numbers are.
+    shown = [row for task in tasks for row in demonstrations(task, "random", 0.0) if row["role"] == "hr"]
+    examples = [(tuple(Message(**message) for message in row["messages"]), row["reply"]) for row in shown]
+    texts = " ".join(message.content for messages, _ in examples for message in messages)
+    # Words of the prompts and the fixed parts of a reply become single tokens, which keeps the sequences short.
+    words = {word for word in re.findall(r"[A-Za-z_]+", texts) if len(word) > 2}
+    tiny = tiny_model(words=[*sorted(words), '{"action_type":"', '","target":"', '"}'])
+    teach(tiny, examples, steps=90, batch=8)
+    tiny.model.save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run a command in an empty folder; returns its JSON. `code` is the exit code that is expected."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
+
+    def run(*words: str | Path, code: int = 0) -> Any:
+        capsys.readouterr()
+        got = main([*(str(word) for word in words), "--json", "--quiet"])
+        captured = capsys.readouterr()
+        assert got == code, captured
+        return json.loads(captured.out) if captured.out else captured.err
+
+    return run
+
+
+def model(path: Path) -> tuple[str, ...]:
+    return ("--model.name", str(path), "--model.dtype", "float32")
+
+
+def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
+    collected = call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2", "--random-share", "0.5")
+    for role in SEATS:
+        lines = Path(f"demonstrations/{role}.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        assert len(rows) == sum(collected["counts"][role].values()) > 0
+        assert {row["role"] for row in rows} == {role}
+        assert all(row["messages"][0]["role"] == "system" and row["task"].startswith("office-baseline-1") for row in rows)
+        assert all(row["reward"] < 0 for row in rows if row["marked"] == "negative")
+    again = call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2", "--random-share", "0.5", "--out", "b")
+    assert again["counts"] == collected["counts"]
+    assert Path("b/sales.jsonl").read_bytes() == Path("demonstrations/sales.jsonl").read_bytes()
+
+    (trained,) = call("sft", "--roles", "sales", "--epochs", "3", "--lr", "0.01", "--lora.rank", "2", *model(tiny_path))
+    assert trained["last loss"] < trained["first loss"]
+    assert "boss" in call("sft", "--roles", "boss", *model(tiny_path), code=2)
+    Path("demonstrations/sales.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
+    assert "line 1" in call("sft", "--roles", "sales", *model(tiny_path), code=2)
+
+
+def test_train_resume_replay_and_play(call, tiny_path: Path):
+    first = call("train", "--roles", "hr", "--iterations", "2", "--name", "a", *SMALL, *model(tiny_path))
+    assert first["stop"] == "iterations"
+    with Run.open(Path("runs/a"), readonly=True) as run:
+        assert run.last_iteration() == 2
+        assert run.config["lora"]["rank"] == 2
+        assert "output" not in run.config
+
+    straight = call("train", "--roles", "hr", "--iterations", "3", "--name", "b", *SMALL, *model(tiny_path))
+    resumed = call("train", "--resume", "runs/a", "--extend", "3")
+    assert resumed["adapters"]["hr"]["digest"] == straight["adapters"]["hr"]["digest"], "resumed = uninterrupted"
+    assert "--extend must be >= 2" in call("train", "--resume", "runs/a", "--extend", "1", code=2)
+    assert "leave out seeds" in call("train", "--resume", "runs/a", "--seeds", "1", code=2)
+    assert "exists" in call("train", "--roles", "hr", "--name", "a", *SMALL, *model(tiny_path), code=1)
+
+    with Run.open(Path("runs/b"), readonly=True) as run:
+        recorded = {m.iteration: m.value for m in run.read_metrics("train/hr", name="delta_l2")}
+    assert recorded, "no update was made: the test would show nothing"
+    assert min(recorded.values()) > 0
+    options = ("--roles", "hr", "--lora.rank", "2", *model(tiny_path))
+    # Kept are the last two checkpoints and every tenth: 0, 2 and 3. An update is repeated from the one before it.
+    for iteration in (1, 3):
+        replayed = call("train", "--from-groups", f"runs/b:{iteration}", *options)
+        assert replayed["hr"]["delta_l2"] == pytest.approx(recorded[iteration], rel=1e-6)
+    assert "checkpoint" in call("train", "--from-groups", "runs/b:2", *options, code=1)
+
+    played = call("play", "--team", "a", "--seat", "sales=expert", "--days", "1", "--transcript", "t.jsonl", *model(tiny_path))
+    assert played["error"] is None
+    rows = [json.loads(line) for line in Path("t.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == played["turns"]
+    assert {row["policy"] for row in rows if row["actor"] == "sales"} == {"expert"}
+    newest = f"hr@{resumed['adapters']['hr']['version']:04d}"
+    assert {row["policy"] for row in rows if row["actor"] == "hr"} == {newest}
+
+
+def test_lr_zero_and_dry_run_change_no_weight(call, tiny_path: Path):
+    still = ("--roles", "hr", "--iterations", "1", *SMALL, *model(tiny_path))
+    call("train", "--learner.lr", "0", "--name", "zero", *still)
+    call("train", "--dry-run", "--name", "dry", *still)
+    with Run.open(Path("runs/zero"), readonly=True) as run:
+        deltas = [metric.value for metric in run.read_metrics("train/hr", name="delta_l2")]
+    assert deltas, "no update was made: the test would show nothing"
+    assert set(deltas) == {0.0}
+    with Run.open(Path("runs/dry"), readonly=True) as run:
+        assert [adapter.version for adapter in run.adapters("hr")] == [0]
+        assert list(run.read_groups(1)), "a dry run collects and scores"
+
+
+def test_eval_and_compare(call, tiny_path: Path):
+    small = ("--per-role", "2", "--episodes", "1", "--days", "1", "--worlds", "2", "--turns", "4", "--candidates", "4")
+    judged = call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path))
+    assert {cell["team"] for cell in judged["cells"]} == {"base", "expert"}
+    assert set(judged["states"]) == set(SEATS)
+    assert call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path)) == judged, "from the cache"
+
+    tiny = ("--seeds", "1", "--scenarios", "baseline", "churn", "--days", "1", "--max-new-tokens", "4")
+    compared = call("compare", "model=base", "heuristic", *tiny, "--alone", "sales", "--report", "r.html", *model(tiny_path))
+    values = {row["team"]: row for row in compared["means"] if row["metric"] == "valid_rate" and row["stratum"] == "all"}
+    assert set(values) == {"model", "heuristic", "model:sales"}
+    assert not compared["failed"]
+    assert "<html" in Path("r.html").read_text(encoding="utf-8")
+    assert "boss" in call("compare", "heuristic", "--alone", "boss", code=2)
+    assert "nobody" in call("compare", "nobody", code=2)
