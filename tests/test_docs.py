@@ -53,6 +53,14 @@ def test_commands_in_the_documents_parse(document: Path):
         parse(options(path), rest, prog=f"onthejob {path}")
 
 
+def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]):
+    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    exec(compile(example, "README.md", "exec"), {})
+    values = [float(line.split()[0].replace(",", "")) for line in capsys.readouterr().out.splitlines()]
+    assert len(values) >= 2
+    assert len(set(values)) > 1, "replies that differ must be worth different amounts"
+
+
 def test_make_targets_in_the_documents_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     named = {
@@ -109,9 +117,9 @@ def test_the_readme_tree_matches_the_repository():
     assert not missing, missing
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     if listed.returncode == 0:
-        top = {name.split("/")[0] for name in listed.stdout.split()} - {".gitignore", ".ci"}
-        top |= {".ci/run"}
-        assert top <= {name for name in named if name.count("/") == 0 or name == ".ci/run"}
+        top = {".ci/run" if name.startswith(".ci/") else name.split("/")[0] for name in listed.stdout.split()} - {".gitignore"}
+        shown = {name if name.startswith(".ci/") else name.split("/")[0] for name in named}
+        assert top <= shown, top - shown
     rooms = {f"src/onthejob/{path.name}" for path in (ROOT / "src/onthejob").iterdir()} - {
         "src/onthejob/__init__.py",
         "src/onthejob/__pycache__",

@@ -37,6 +37,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "demo": Entry("demo", "Demo", "The closed loop in minutes: warm start, GRPO, comparison, report."),
     "play": Entry("play", "Play", "Play one episode and show every turn."),
     "collect": Entry("collect", "Collect", "Write a scripted player's demonstrations, one file per role."),
     "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),

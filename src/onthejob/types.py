@@ -209,6 +209,7 @@ class Sampling:
     temperature: float = 1.0
     """0 decodes greedily. Log-probabilities are those of the tempered distribution (of temperature 1 when greedy)."""
     max_new_tokens: int = 32
+    """Limit of a reply in tokens; a longer one is cut and rarely a usable action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

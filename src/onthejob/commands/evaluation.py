@@ -103,7 +103,7 @@ class Eval:
                 seed=self.seed,
                 max_turns=14 * self.days,
                 encoder=encoder,
-                on_progress=_steps(terminal, "episodes for states"),
+                on_progress=steps(terminal, "episodes for states"),
             )
             self.states.parent.mkdir(parents=True, exist_ok=True)
             save_states(self.states, collected)
@@ -117,7 +117,7 @@ class Eval:
                 cache=cache,
                 config=config,
                 encoder=encoder,
-                on_progress=lambda what, done, total: _steps(terminal, what)(done, total),
+                on_progress=lambda what, done, total: steps(terminal, what)(done, total),
             )
         tables = [quality_table(quality, decoding=decoding) for decoding in quality.decodings]
         if len(made) > 1:
@@ -200,7 +200,7 @@ class Compare:
                 max_turns=14 * self.days,
                 encoder=stack.chat if stack else None,
                 batch=self.batch,
-                on_progress=lambda team, done, total: _steps(terminal, team)(done, total),
+                on_progress=lambda team, done, total: steps(terminal, team)(done, total),
             )
         shown = (
             "company_value",
@@ -231,7 +231,7 @@ def _check_teams(specs: tuple[str, ...]) -> None:
         raise ConfigError("name at least one team, e.g. `base heuristic expert`, got none.")
 
 
-def _steps(terminal: Terminal, what: str) -> Callable[[int, int], None]:
+def steps(terminal: Terminal, what: str) -> Callable[[int, int], None]:
     """Progress of `what` in about twenty lines, however many steps there are."""
 
     def say(done: int, total: int) -> None:

@@ -1,0 +1,277 @@
+"""`onthejob demo`: the closed loop in minutes on a laptop: warm start, GRPO, comparison on held-out seeds, report.
+
+Everything is what the other commands do, at small counts. The figures are real and, at these counts, noisy: the intervals say so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from onthejob.commands.collect import demonstrations
+from onthejob.commands.evaluation import steps
+from onthejob.commands.office import make_office, scenario_of
+from onthejob.commands.runs import RUNS
+from onthejob.commands.seats import ModelOptions, load_model
+from onthejob.commands.terminal import Output, Terminal, jsonable
+from onthejob.commands.train import line
+from onthejob.envs.office.env import SEATS, OfficeEnvironment
+from onthejob.envs.office.tasks import office_tasks
+from onthejob.errors import ConfigError
+from onthejob.evaluate.teams import Team, scripted_team
+from onthejob.learn.learner import LearnerConfig
+from onthejob.learn.lora import LoraSpec
+from onthejob.learn.sft import Example, SftConfig
+from onthejob.players import scripted, team
+from onthejob.rollout.branch import BranchConfig
+from onthejob.rollout.collect import CollectConfig
+from onthejob.train import TrainConfig
+from onthejob.types import Adapter, Message, Sampling, Split
+
+if TYPE_CHECKING:
+    from onthejob.evaluate.compare import Comparison
+    from onthejob.evaluate.scores import QualityResult
+    from onthejob.learn.learner import Learner
+    from onthejob.record import Run
+    from onthejob.stack import Stack
+
+TEACHER, RANDOM_SHARE = "expert", 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """Train two roles of the office by SFT and GRPO, and show on held-out seeds what each of the two changed."""
+
+    roles: tuple[str, ...] = ("sales", "hr")
+    """Roles that are trained; heuristics sit in the other seats."""
+    decisions: int = 48
+    """Demonstrated decisions per role in the warm start."""
+    alternatives: int = 4
+    """Random legal replies imitated beside the expert's for each decision, with the teacher's probabilities as weights."""
+    iterations: int = 8
+    """GRPO updates per role."""
+    states: int = 16
+    """Held-out states per role on which single decisions are judged."""
+    seeds: int = 1
+    """Held-out episodes per scenario."""
+    days: int = 5
+    """Length of those episodes in days."""
+    workers: int = 0
+    """Processes that play branches; 0 plays them in this one."""
+    seed: int = 0
+    """Of training."""
+    runs: Path = RUNS
+    """Folder of all runs."""
+    report: Path = Path("report.html")
+    """Where the report goes."""
+    lora: LoraSpec = field(default_factory=LoraSpec)
+    """Shape of the adapters."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The base model."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Run the five steps; each says on stderr when it begins and what it took."""
+        from onthejob.record import Run
+        from onthejob.stack import attach_learner
+
+        unknown = [role for role in self.roles if role not in SEATS]
+        if unknown or not self.roles:
+            raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown) or 'none'}.")
+        if self.decisions < 1 or self.states < 2 or self.alternatives < 0:
+            got = f"{self.decisions}, {self.states} and {self.alternatives}"
+            raise ConfigError(f"decisions must be >= 1, states >= 2 and alternatives >= 0, got {got}.")
+        started = time.monotonic()
+
+        def step(number: int, what: str) -> None:
+            terminal.progress(f"[{number}/5] {what}  ({time.monotonic() - started:.0f} s so far)")
+
+        step(1, f"model {self.model.name}")
+        stack, learner = attach_learner(
+            load_model(self.model, terminal.progress), self.roles, lora=self.lora, config=self._learner(), seed=self.seed
+        )
+        step(2, f"warm start of {', '.join(self.roles)} from the stochastic {TEACHER}")
+        self._warm_start(stack, learner, terminal)
+        step(3, f"GRPO, {self.iterations} updates per role, on what each reply does to the company")
+        config = self._loop()
+        with Run.create(self.runs, config={"demo": jsonable(self)}) as run:
+            path = run.path
+            self._grpo(stack, learner, run, config, terminal)
+            first, last = ({role: run.adapters(role)[index] for role in self.roles} for index in (0, -1))
+            step(4, "comparison on held-out seeds")
+            # Version 0 of the run is what the warm start made.
+            rows = [self._team(stack, name, adapters) for name, adapters in (("base", {}), ("sft", first), ("grpo", last))]
+            quality, comparison = self._judge(stack, run, rows, terminal)
+            step(5, f"report {self.report}")
+            self._report(stack, run, quality, comparison)
+        return self._finish(terminal, path, quality, comparison, time.monotonic() - started)
+
+    def _learner(self) -> LearnerConfig:
+        return LearnerConfig(lr=2e-4)
+
+    def _loop(self) -> TrainConfig:
+        return TrainConfig(
+            seed=self.seed,
+            iterations=self.iterations,
+            collect=CollectConfig(episodes=4, segment_turns=7, partner_share=0.0),
+            branch=BranchConfig(group_size=8, turns=70, worlds=2),
+            workers=self.workers,
+            library_tasks=5,
+            library_share=0.3,
+            scale_states=60,
+        )
+
+    def _warm_start(self, stack: Stack, learner: Learner, terminal: Terminal) -> None:
+        from onthejob.learn.sft import sft
+
+        examples: dict[str, dict[tuple[str, int], list[Example]]] = {role: {} for role in self.roles}
+        for task in office_tasks(Split.TRAIN, seeds=-(-self.decisions // 250), days=30):
+            for row in demonstrations(task, TEACHER, RANDOM_SHARE, self.alternatives):
+                if row["role"] not in examples:
+                    continue
+                decision = examples[row["role"]].setdefault((row["task"], row["turn"]), [])
+                decision.append(
+                    Example(
+                        prompt_ids=stack.chat.encode([Message(**message) for message in row["messages"]]),
+                        completion_ids=stack.reply_ids(row["reply"]),
+                        marked=row["marked"],
+                        weight=row.get("weight", 1.0),
+                    )
+                )
+        for role, decided in examples.items():
+            every = list(decided.values())
+            # Spread over the episodes, so that all days and scenarios are seen.
+            chosen = [every[index * len(every) // self.decisions] for index in range(min(self.decisions, len(every)))]
+            history = sft(learner, role, [example for same in chosen for example in same], SftConfig(seed=self.seed))
+            terminal.progress(f"  {role}: {len(chosen)} decisions, loss {history[0].loss:.2f} -> {history[-1].loss:.2f}")
+
+    def _grpo(self, stack: Stack, learner: Learner, run: Run, config: TrainConfig, terminal: Terminal) -> None:
+        from onthejob.rollout.pool import TaskPool
+        from onthejob.train import train
+
+        train(
+            config,
+            make_env=make_office(),
+            pool=TaskPool(office_tasks(Split.TRAIN, seeds=40), seed=self.seed, family=scenario_of),
+            learner=learner,
+            sampler=stack.sampler(),
+            encoder=stack.chat,
+            run=run,
+            partners=team("heuristic"),
+            trained_roles=self.roles,
+            base_digest=stack.digest,
+            on_progress=lambda report: terminal.progress("  " + line(report)),
+        )
+
+    def _team(self, stack: Stack, name: str, adapters: dict[str, Adapter]) -> Team:
+        """The trained seats by the model, the others by the heuristic."""
+        model = stack.team(name, adapters, self.roles)
+        partners = scripted_team("heuristic", scripted("heuristic"), SEATS)
+        return Team(
+            name=name,
+            policies={**partners.policies, **model.policies},
+            fingerprints={**partners.fingerprints, **model.fingerprints},
+            learned=frozenset(self.roles),
+        )
+
+    def _judge(self, stack: Stack, run: Run, rows: list[Team], terminal: Terminal) -> tuple[QualityResult, Comparison]:
+        from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
+        from onthejob.evaluate.collect import collect_states
+        from onthejob.evaluate.compare import compare
+        from onthejob.evaluate.quality import decision_quality
+        from onthejob.evaluate.recorded import recorded_scales
+        from onthejob.evaluate.scores import QualityConfig
+
+        make_env: Callable[[], OfficeEnvironment] = make_office()
+        yardsticks = [scripted_team(name, scripted(name), SEATS) for name in ("heuristic", "expert", "random")]
+        # Dev seeds beyond those of the episodes, so that the two instruments do not share luck.
+        tasks = office_tasks(Split.DEV, seeds=2, days=10, first=self.seeds)
+        states = collect_states(
+            tasks,
+            yardsticks[:1],
+            actors=self.roles,
+            per_role=self.states,
+            env_factory=make_env,
+            sampling=Sampling(),
+            seed=self.seed,
+            max_turns=140,
+        )
+        with EvaluationCache(None, env=source_fingerprint(OfficeEnvironment)) as cache:
+            quality = decision_quality(
+                states,
+                rows,
+                random=scripted("random"),
+                env_factory=make_env,
+                cache=cache,
+                config=QualityConfig(
+                    worlds=tuple(range(10_000, 10_004)),
+                    turns=70,
+                    candidates=8,
+                    decodings=(Sampling(temperature=0.0),),
+                    workers=self.workers,
+                ),
+                scales=recorded_scales(run),
+                encoder=stack.chat,
+                on_progress=lambda what, done, total: steps(terminal, f"  {what}")(done, total),
+            )
+            comparison = compare(
+                [*yardsticks, *rows],
+                office_tasks(Split.DEV, seeds=self.seeds, days=self.days),
+                env_factory=make_env,
+                cache=cache,
+                sampling=Sampling(temperature=0.0),
+                seed=self.seed,
+                max_turns=14 * self.days,
+                encoder=stack.chat,
+                on_progress=lambda name, done, total: steps(terminal, f"  episodes of {name}")(done, total),
+            )
+        return quality, comparison
+
+    def _report(self, stack: Stack, run: Run, quality: QualityResult, comparison: Comparison) -> None:
+        from onthejob.evaluate.behaviours import shifts
+        from onthejob.evaluate.recorded import annotated_turns, training_curves
+        from onthejob.evaluate.report import write_report
+        from onthejob.evaluate.report_data import Report
+
+        write_report(
+            self.report,
+            Report(
+                title="onthejob demo",
+                lead=f"{', '.join(self.roles)} trained by SFT and {self.iterations} GRPO updates; heuristics in the other seats.",
+                config=run.config,
+                curves=training_curves(run),
+                quality=quality,
+                comparison=comparison,
+                shifts=shifts(comparison.actions("sft"), comparison.actions("grpo"), seed=self.seed),
+                shift_names=("sft", "grpo"),
+                turns=annotated_turns(run, decode=stack.chat.decode),
+                featured="grpo",
+                notes=("A demonstration at small counts: judge a difference by its interval, not by its mean.",),
+            ),
+        )
+
+    def _finish(self, terminal: Terminal, run: Path, quality: QualityResult, comparison: Comparison, seconds: float) -> int:
+        from onthejob.evaluate.tables import comparison_table, quality_differences_table, quality_table
+
+        data: dict[str, Any] = {
+            "run": run,
+            "report": self.report.resolve(),
+            "seconds": seconds,
+            "quality": quality.as_dict(),
+            "comparison": comparison.as_dict(),
+        }
+        terminal.result(
+            data,
+            quality_table(quality),
+            quality_differences_table(quality, featured="grpo"),
+            comparison_table(comparison, metrics=("company_value", "team_reward", "mrr", "valid_rate")),
+            "",
+            f"Took {seconds / 60:.1f} minutes. The record: onthejob runs show {run}",
+            f"Open the report in a browser: {self.report.resolve().as_uri()}",
+        )
+        return 1 if comparison.failed else 0
