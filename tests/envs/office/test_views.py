@@ -1,0 +1,369 @@
+"""Who may know what: a field that a role may not see never alters a byte of its prompt, in either profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.handlers.customer import deliver
+from onthejob.envs.office.prompt import messages
+from onthejob.envs.office.roles import ROLES
+from onthejob.envs.office.simulator import actor_of
+from onthejob.envs.office.state import FOCI, Account, Piece, Stage, State
+from onthejob.envs.office.views import team_status, view
+from onthejob.players import as_policy, noisy, players
+from onthejob.types import Context, Kind, Sampling
+
+# The allow-list, from the texts: CEO and Marketing may see all KPIs (traffic, revenue, conversion, brand, pipeline value, budget,
+# NPS, MRR, stability, features, bugs, velocity, satisfaction); Dev what is technical; Sales revenue and the pipeline in detail, a
+# pain only after QUALIFY_LEAD; Content its pieces and how they do; HR morale, blockers and speed; totals and the calendar are the
+# CEO's; one's own messages, envelope and blocker; the clock, the focus, events and what has shipped are everybody's.
+ALL = set(SEATS)
+KPI = {"ceo", "marketing"}
+MAY: dict[str, set[str]] = {
+    "days": ALL,
+    "turn": ALL,
+    "events": ALL,
+    "feature_shipped": ALL,
+    "focus": ALL,
+    "focus_left": ALL,
+    "cash": KPI,
+    "payroll": {"ceo"},
+    "board_pool": {"ceo"},
+    "board_rate": {"ceo"},
+    "spent": {"ceo"},
+    "schedule": {"ceo"},
+    "envelopes.marketing": {"ceo", "marketing"},
+    "envelopes.hr": {"ceo", "hr"},
+    "envelopes.dev": {"ceo", "dev"},
+    "traffic": KPI,
+    "brand": KPI,
+    "conversion": KPI,
+    "adstock": {"marketing"},
+    "campaigns": {"marketing"},
+    "novelty": {"marketing"},
+    "ad_segment": {"marketing"},
+    "ad_days": {"marketing"},
+    "ab_wins": {"marketing"},
+    "competitor": {"marketing"},
+    "intel": {"marketing"},
+    "researched": {"marketing"},
+    "pivot_segment": {"ceo", "marketing"},
+    "pivot_days": {"ceo", "marketing"},
+    "content_stock": {"content"},
+    "feature_left": {"dev"},
+    "feature_reviewed": {"dev"},
+    "bug_critical": {"dev", *KPI},
+    "bug_major": {"dev", *KPI},
+    "bug_minor": {"dev", *KPI},
+    "debt": {"dev", *KPI},
+    "load": {"dev", *KPI},
+    "docs_level": {"dev"},
+    "velocity": {"dev", "hr", *KPI},
+    "morale": {"hr"},
+    "alignment": {"hr", "ceo"},  # the CEO's REVIEW_STRATEGY works on it
+    "tracked": {"hr"},
+    "daily": {"hr"},  # how often the sprint was planned today
+    "contractor_days": {"hr", "dev"},
+    "okr_base": {"ceo"},
+    "okr_met": {"ceo"},
+    "won": KPI,
+    "lost": KPI,
+    "churned": KPI,
+    "base_sat": {"content", *KPI},
+    "updated_day": {"sales"},
+    **{f"directive.{role}": {"ceo", role} for role in SEATS},
+    **{f"blockers.{role}": {"hr", role} for role in SEATS},
+    **{f"inbox.{role}": {role} for role in (*SEATS, "customer")},
+    # Accounts, by attribute. Totals and means reach who may see the KPI.
+    "account.stage": {"sales", "content", *KPI},
+    "account.price": {"sales", *KPI},
+    "account.sat": {"sales", "content", *KPI},
+    "account.contact": {"sales"},
+    "account.name": {"sales", "ceo"},  # the CEO: of deals that Sales asked it to approve
+    "account.known": {"sales", "ceo"},
+    "account.size": {"sales", "ceo"},
+    "account.approved": {"sales", "ceo"},
+    "account.objections": {"sales"},
+    "account.segment": {"sales"},
+    "account.id": {"sales"},  # the order of the desk
+    "account.tier": {"sales"},
+    "account.demo": {"sales"},
+    "account.touches": {"sales"},
+    "account.warmth": {"sales"},
+    "account.failed": {"sales"},
+    "account.pain of a lead nobody qualified": set(),
+    "account.pain of a known lead": {"sales"},
+    "account.pain of a customer": {"sales", "content"},  # a case study is written with a customer
+    "account.size of a lead nobody qualified": set(),
+    **{f"piece.{slot}": {"content"} for slot in Piece.__slots__},
+}
+# What the full profile adds for everybody: the board, and one coarse word on every team.
+COARSE = {"shared", "feature_left", "ad_days", "campaigns", "account.stage", "piece.left"} | {f"blockers.{role}" for role in SEATS}
+# What has to be visible, so that the test is known to see.
+CORE = {
+    ("cash", "ceo"), ("traffic", "ceo"), ("board_pool", "ceo"), ("alignment", "ceo"), ("account.price", "ceo"), ("inbox.ceo", "ceo"),
+    ("debt", "dev"), ("feature_left", "dev"), ("bug_minor", "dev"), ("velocity", "dev"), ("inbox.dev", "dev"), ("blockers.dev", "dev"),
+    ("conversion", "marketing"), ("novelty", "marketing"), ("researched", "marketing"), ("envelopes.marketing", "marketing"),
+    ("account.contact", "sales"), ("account.objections", "sales"), ("account.pain of a known lead", "sales"), ("updated_day", "sales"),
+    ("account.sat", "sales"), ("account.name", "sales"), ("inbox.sales", "sales"), ("directive.sales", "sales"),
+    ("content_stock", "content"), ("piece.quality", "content"), ("piece.left", "content"), ("base_sat", "content"),
+    ("morale", "hr"), ("blockers.sales", "hr"), ("contractor_days", "hr"), ("envelopes.hr", "hr"), ("tracked", "hr"),
+    *((name, role) for name in ("focus", "events", "feature_shipped", "days") for role in SEATS),
+}  # fmt: skip
+
+Change = Callable[[State], None]
+OUTSIDE = {"turn", "done"}
+"""Changing the clock asks another role, and nobody is asked after the end."""
+
+
+def other_values(value: Any, far: int = 7_654_321) -> list[Any]:
+    """Values of the same type that any rounding shows; `far` is large in the unit of the field."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, value + far, 0]
+    if isinstance(value, float):
+        return [value + 0.29, value * 3 + 400.0, 0.0]
+    if isinstance(value, str):
+        return [value + "x", "hidden"]
+    if isinstance(value, list):
+        changed = [[*value[:i], new, *value[i + 1 :]] for i, item in enumerate(value) for new in other_values(item)[:2][-1:]]
+        return changed or [[7]]
+    raise AssertionError(f"no other value for {value!r}")
+
+
+def setter(slot: str, value: Any) -> Change:
+    return lambda s: setattr(s, slot, value)
+
+
+def in_dict(slot: str, key: str, value: Any) -> Change:
+    return lambda s: getattr(s, slot).__setitem__(key, value)
+
+
+def on_row(slot: str, index: int, name: str, value: Any) -> Change:
+    return lambda s: setattr(getattr(s, slot)[index], name, value)
+
+
+LIMITS = {"stage": Stage.NEGOTIATION + 2, "pain": 6, "size": 3, "segment": 3, "tier": 3, "topic": 6, "kind": 5}
+
+
+def rows(s: State, slot: str, kind: type[Account] | type[Piece]) -> Iterator[tuple[str, Change]]:
+    for index, row in enumerate(getattr(s, slot)):
+        for name in kind.__slots__:
+            value = getattr(row, name)
+            label = f"{kind.__name__.lower()}.{name}"
+            if kind is Account and name == "pain":
+                where = "a customer" if row.stage == Stage.WON else "a known lead" if row.known else "a lead nobody qualified"
+                label += f" of {where}"
+            if kind is Account and name == "size" and not row.known:
+                label += " of a lead nobody qualified"
+            values = [(value + 1) % LIMITS[name], (value + 2) % LIMITS[name]] if name in LIMITS else other_values(value, 700_000 if name == "price" else 40)
+            for new in values:
+                if not (kind is Piece and name == "kind"):
+                    yield label, on_row(slot, index, name, new)
+
+
+def changes(s: State) -> Iterator[tuple[str, Change]]:
+    """(what is changed, how) for every field of the state."""
+    for slot in State.__slots__:
+        value = getattr(s, slot)
+        if slot in OUTSIDE:
+            continue
+        if slot == "accounts":
+            yield from rows(s, slot, Account)
+        elif slot == "pieces":
+            yield from rows(s, slot, Piece)
+        elif slot == "inbox":
+            for role in (*SEATS, "customer"):
+                told = [*value.get(role, []), [s.turn - 1, "hr", "psst"]]
+                yield f"inbox.{role}", in_dict(slot, role, told)
+        elif slot == "blockers":
+            for role in SEATS:
+                yield f"blockers.{role}", lambda s, role=role: None if s.blockers.pop(role, None) is not None else s.blockers.update({role: 0})
+        elif slot in ("directive_role", "directive_left"):
+            for role in SEATS:
+                if s.directive_left == 0:
+                    yield f"directive.{role}", lambda s, role=role: (setattr(s, "directive_role", role), setattr(s, "directive_left", 2))
+        elif slot == "envelopes":
+            for name, cents in value.items():
+                yield f"envelopes.{name}", in_dict(slot, name, cents + 1_234_500)
+        elif slot == "focus":
+            for focus in range(len(FOCI)):
+                yield slot, setter(slot, focus)
+        elif slot == "demand":
+            yield slot, setter(slot, [list(reversed(wants)) for wants in value])
+        elif slot == "researched":
+            yield slot, setter(slot, [(pain + 2) % 6 for pain in value])
+        elif slot == "feature_shipped":
+            yield slot, setter(slot, [0 if day < 0 else -1 for day in value])
+        elif slot == "events":
+            yield slot, setter(slot, [*value, [s.turn, "poaching"]])
+        elif slot == "schedule":
+            yield slot, setter(slot, [[29, "poaching"]])
+        elif slot == "shared":
+            yield slot, setter(slot, [*value, [s.turn - 1, "dev", "hello"]])
+        elif slot == "campaigns":
+            yield slot, setter(slot, [] if value else [[s.day + 1, 0, 500.0, 2]])
+        elif slot == "contractor_days":
+            yield slot, setter(slot, {} if value else {"dev": 3, "content": 4})
+        elif slot == "okr_base":
+            yield slot, setter(slot, [x - 1.0 for x in value] or [1.0, 2.0, 0.1])
+        elif isinstance(value, dict):
+            yield slot, in_dict(slot, "hr PLAN_SPRINT ", 7)
+            for key, held in list(value.items())[:3]:
+                yield slot, in_dict(slot, key, other_values(held)[0])
+        elif slot == "days":
+            yield slot, setter(slot, 77)
+        else:
+            for new in other_values(value):
+                yield slot, setter(slot, new)
+
+
+def states(task, profile: str) -> Iterator[tuple[OfficeEnvironment, str, bytes, State]]:
+    """(environment, role, head of the snapshot, state) at requests to every role, of a team that does a bit of everything."""
+    env = OfficeEnvironment(OfficeConfig(profile=profile))
+    policy = as_policy(noisy(players()["expert"], 0.3), version="noisy")
+    for scenario, turns in (("viral", range(60, 67)), ("churn", range(171, 178)), ("baseline", range(7, 14))):
+        observation = env.reset(task(scenario, 1_003))
+        while observation is not None and env.state()["turn"] < turns.stop:
+            turn = env.state()["turn"]
+            if turn in turns:
+                snapshot = env.snapshot()
+                size = 4 + int.from_bytes(snapshot[:4], "big")
+                yield env, observation.actor, snapshot[:size], State.loads(snapshot[size:])
+                env.restore(snapshot)
+            reply = policy.act([Context(observation=observation, seed=turn)], Sampling())[0].text
+            observation = env.step(reply).observation
+
+
+def seen_changes(task, profile: str) -> set[tuple[str, str]]:
+    """(field, role) wherever a change of the field altered the role's prompt."""
+    found = set()
+    asked = set()
+    for env, role, head, s in states(task, profile):
+        if s.directive_left:
+            s.directive_left = 0
+        deliver(s, "sales", "ceo", f"approve {s.accounts[-1].name}")
+        usual = env.restore(head + s.dumps())
+        assert usual is not None
+        assert (usual.actor, usual.kind) == (role, Kind.ACT)
+        before = tuple(usual.messages)
+        for name, change in changes(s):
+            if (name, role) in found:
+                continue
+            twin = s.copy()
+            change(twin)
+            altered = env.restore(head + twin.dumps())
+            assert altered is not None
+            if tuple(altered.messages) != before:
+                found.add((name, role))
+        asked.add(role)
+    assert asked == ALL
+    return found
+
+
+@pytest.mark.parametrize("profile", ["compact", "full"])
+def test_what_a_role_may_not_see_alters_no_byte_of_its_prompt(task, profile: str) -> None:
+    seen = seen_changes(task, profile)
+    allowed = {(name, role) for name, roles in MAY.items() for role in roles}
+    if profile == "full":
+        allowed |= {(name, role) for name in COARSE for role in SEATS}
+    assert seen - allowed == set()
+    assert CORE - seen == set()
+    hidden = {"demand", "hazard", "luck", "seed", "world", "account.quality", "account.deadline", "ledger", "reward_total"}
+    assert not hidden & {name for name, _ in seen}
+
+
+def test_the_changes_cover_every_field(playing) -> None:
+    covered: set[str] = set()
+    for _, s, *_ in playing("random", "churn", 3, days=8):
+        if s.turn % 50 == 0:
+            covered |= {name.partition(" of ")[0] for name, _ in changes(s)}
+    expected = {slot for slot in State.__slots__ if slot not in (*OUTSIDE, "accounts", "pieces", "directive_left", "directive_role")}
+    expected |= {f"account.{slot}" for slot in Account.__slots__} | {f"piece.{slot}" for slot in Piece.__slots__ if slot != "kind"}
+    assert {name for name in expected if name not in covered and not any(c.startswith(f"{name}.") for c in covered)} == set()
+
+
+def test_the_customer_sees_its_side_only(office) -> None:
+    company = office("churn")
+    before = messages(view(company.state, "customer"))
+    s = company.state
+    for slot in ("cash", "morale", "velocity", "brand", "debt", "competitor", "board_pool"):
+        setattr(s, slot, getattr(s, slot) * 2)
+    assert messages(view(s, "customer")) == before
+
+
+def test_views_are_plain_data(playing) -> None:
+    for _, s, *_ in playing("random", "viral", 2, days=10):
+        for role in ROLES:
+            seen = view(s, str(role))
+            assert json.loads(json.dumps(seen, allow_nan=False)) == seen
+            assert seen["role"] == role
+
+
+def test_looking_changes_nothing(playing) -> None:
+    for _, s, *_ in playing("expert", "churn", 2, days=4):
+        before = s.dumps()
+        for role in ROLES:
+            view(s, str(role))
+            team_status(s, str(role))
+        assert s.dumps() == before
+
+
+def test_team_status_is_one_coarse_word_without_names_or_numbers(playing) -> None:
+    words: set[str] = set()
+    for _, s, *_ in playing("random", "viral", 2):
+        for role in ROLES:
+            status = team_status(s, str(role))
+            assert set(status) == {str(other) for other in ROLES} - {str(role)}
+            words |= set(status.values())
+    assert len(words) > 8
+    assert all(word.replace(" ", "").isalpha() and word.islower() for word in words)
+
+
+def test_private_messages_reach_their_addressee_and_the_ceo_as_a_copy(office) -> None:
+    company = office()
+    company.sleep()
+    company.state.turn += 7
+    company.act("sales", "UPDATE_PIPELINE", message="need sync", to="dev")
+    told = {str(role): view(company.state, str(role)) for role in ROLES}
+    assert [role for role, seen in told.items() if seen["inbox"]] == ["dev"]
+    assert told["dev"]["inbox"] == ["sales: need sync"]
+    assert told["ceo"]["copies"] == ["sales to dev: need sync"]
+
+
+def test_messages_fade_after_three_days(office) -> None:
+    company = office()
+    company.act("sales", "UPDATE_PIPELINE", message="need sync", to="dev")
+    company.sleep(2)
+    assert view(company.state, "dev")["inbox"]
+    company.sleep(2)
+    assert not view(company.state, "dev")["inbox"]
+
+
+def test_a_lead_shows_pain_and_size_once_it_is_qualified(office) -> None:
+    company = office(leads=0)
+    lead = company.account(Stage.LEAD, pain="billing", size=1)
+    (shown,) = view(company.state, "sales")["leads"]
+    assert (shown["pain"], shown["size"]) == ("?", "?")
+    company.act("sales", "QUALIFY_LEAD", lead.name)
+    (shown,) = view(company.state, "sales")["leads"]
+    assert (shown["pain"], shown["size"], shown["stage"]) == ("billing", "M", "qualified")
+
+
+def test_build_times_are_turns_at_todays_pace(office) -> None:
+    company = office()
+    company.state.velocity = 1.0
+    assert view(company.state, "dev")["build"] == {
+        "SSO": 3, "API": 3, "Dashboard": 2, "App": 6, "Cache": 2, "Invoices": 3, "Audit": 2, "Webhooks": 2,
+    }  # fmt: skip
+    company.state.velocity = 2.0
+    assert view(company.state, "dev")["build"]["SSO"] == 2
+    company.state.contractor_days["dev"] = 3
+    assert view(company.state, "dev")["build"]["App"] == 3
+    assert actor_of(company.state.turn) == "ceo"
