@@ -77,7 +77,7 @@ def test_written_options_come_back_equal(options: Outer):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("nmae = 'x'", ["nmae", "Did you mean name?"]),
+        ("names = 'x'", ["names", "Did you mean name?"]),
         ("[inner]\nraet = 1", ["[inner]", "raet", "rate"]),
         ("name = 3", ["name", "3"]),
         ("inner = 3", ["inner", "table"]),

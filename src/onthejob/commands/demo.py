@@ -147,7 +147,13 @@ class Demo:
             every = list(decided.values())
             # Spread over the episodes, so that all days and scenarios are seen.
             chosen = [every[index * len(every) // self.decisions] for index in range(min(self.decisions, len(every)))]
-            history = sft(learner, role, [example for same in chosen for example in same], SftConfig(seed=self.seed))
+            history = sft(
+                learner,
+                role,
+                [example for same in chosen for example in same],
+                SftConfig(seed=self.seed),
+                on_progress=lambda at, role=role: steps(terminal, f"  {role} step")(at.step, at.steps),
+            )
             terminal.progress(f"  {role}: {len(chosen)} decisions, loss {history[0].loss:.2f} -> {history[-1].loss:.2f}")
 
     def _grpo(self, stack: Stack, learner: Learner, run: Run, config: TrainConfig, terminal: Terminal) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -17,6 +17,8 @@ from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
 from onthejob.types import Message
+
+Mark = Literal["expert", "random", "negative"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +100,25 @@ def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
     return {role: path for role, path in found.items() if not roles or role in roles}
 
 
-def read_demonstrations(file: Path, limit: int) -> list[tuple[tuple[Message, ...], str, str, float]]:
+def read_demonstrations(file: Path, limit: int) -> list[tuple[tuple[Message, ...], str, Mark, float]]:
     """(messages, reply, mark, weight) of every line, or of the lines of `limit` decisions spread over the file.
 
     Raises:
         ConfigError: a line is not a demonstration.
     """
-    decisions: dict[object, list[tuple[tuple[Message, ...], str, str, float]]] = {}
+    decisions: dict[object, list[tuple[tuple[Message, ...], str, Mark, float]]] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
             messages = tuple(Message(str(message["role"]), str(message["content"])) for message in row["messages"])
-            marked, weight = row.get("marked", "expert"), float(row.get("weight", 1.0))
-            if not messages or marked not in ("expert", "random", "negative") or not isinstance(row["reply"], str) or not weight > 0:
+            marked: Mark = row.get("marked", "expert")
+            weight = float(row.get("weight", 1.0))
+            if (
+                not messages
+                or marked not in ("expert", "random", "negative")
+                or not isinstance(row["reply"], str)
+                or not weight > 0
+            ):
                 raise ValueError("empty messages, an unknown mark, a weight that is not positive, or a reply that is no text")
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"line {number} of {file} is not a demonstration: {error!r}. Collect the file again.") from error
