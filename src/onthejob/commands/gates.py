@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +20,8 @@ from onthejob.errors import ConfigError
 if TYPE_CHECKING:
     from onthejob.envs.office.gates.judge import Finding
 
-BEGIN, END = "<!-- gates:begin -->", "<!-- gates:end -->"
+SECTION = "gates"
+"""Markers of the table in a page: `<!-- gates:begin -->` and `<!-- gates:end -->`."""
 COLUMNS = ("gate", "what", "value", "unit", "95 % interval", "needed", "holds")
 
 
@@ -58,6 +58,7 @@ class Gates:
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.gates.judge import Statistics
         from onthejob.envs.office.gates.measure import QUICK, Counts, measure
+        from onthejob.envs.office.handbook import replace_section
         from onthejob.evaluate.statistics import paired_difference, spearman
 
         base = QUICK if self.quick else Counts()
@@ -72,7 +73,8 @@ class Gates:
         if self.workers is not None and self.workers < 0:
             raise ConfigError(f"workers must be >= 0, got {self.workers}. Use 0 to measure in this process.")
         if self.doc is not None:
-            _check_markers(self.doc)
+            # Before minutes of measuring: the page must have a place for the table.
+            replace_section(self.doc.read_text(encoding="utf-8"), SECTION, "")
         workers = (os.cpu_count() or 1) if self.workers is None else self.workers
         start = time.monotonic()
         statistics = Statistics(partial(paired_difference, seed=0), spearman)
@@ -139,19 +141,12 @@ def markdown(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _check_markers(path: Path) -> str:
-    text = path.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ConfigError(f"{path} needs one {BEGIN} and one {END} after it: the table is written between them. Add them.")
-    return text
-
-
 def write_section(path: Path, section: str) -> None:
     """Replace what is between the gate markers of `path`.
 
     Raises:
         ConfigError: the markers are missing.
     """
-    text = _check_markers(path)
-    pattern = re.escape(BEGIN) + r".*" + re.escape(END)
-    path.write_text(re.sub(pattern, lambda _: f"{BEGIN}\n{section}\n{END}", text, flags=re.DOTALL), encoding="utf-8")
+    from onthejob.envs.office.handbook import replace_section
+
+    path.write_text(replace_section(path.read_text(encoding="utf-8"), SECTION, section), encoding="utf-8")

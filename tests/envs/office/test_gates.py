@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.cli import main
-from onthejob.commands.gates import BEGIN, END, Workers, write_section
+from onthejob.commands.gates import Workers, write_section
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.gates import judge
@@ -30,6 +30,7 @@ from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.statistics import paired_difference, spearman
 from onthejob.types import Task
 
+BEGIN, END = "<!-- gates:begin -->", "<!-- gates:end -->"
 STATISTICS = Statistics(partial(paired_difference, seed=0, resamples=200), spearman)
 SEEDS = range(8)
 SCENARIOS = ("baseline", "churn", "viral", "series_a", "competitor")
@@ -253,9 +254,18 @@ def test_processes_with_different_hash_seeds():
 
 
 def test_counts_refuse_what_cannot_be_judged():
-    for change in ({"seeds": 1}, {"seeds": 9, "influence_seeds": 8}, {"windows": 0}, {"states": 0}, {"scenarios": ()}):
-        with pytest.raises(ConfigError, match="gates need"):
-            Counts(**change)
+    with pytest.raises(ConfigError, match="gates need"):
+        Counts(seeds=1)
+    with pytest.raises(ConfigError, match="gates need"):
+        Counts(seeds=9, influence_seeds=8)
+    with pytest.raises(ConfigError, match="gates need"):
+        Counts(windows=0)
+    with pytest.raises(ConfigError, match="gates need"):
+        Counts(states=0)
+    with pytest.raises(ConfigError, match="gates need"):
+        Counts(scenarios=())
+    with pytest.raises(ConfigError, match="days must be"):
+        Counts(days=2)
 
 
 def test_measure_reports_every_gate_once_asked():

@@ -1,8 +1,12 @@
-"""Headroom: how much a look-ahead of one step improves on the expert, played in worlds that the look-ahead has never seen.
+"""Headroom: how much a look-ahead of one step improves on the expert, valued in worlds that the look-ahead has never seen.
 
 A benchmark that rules solve teaches nothing. For one role and a few consecutive decisions of it, every legal action is compared
-by branches in training worlds (the expert goes on in all seats) and the best is taken; then the expert plays on. The same episode
-without the look-ahead is the yardstick. Chosen and played luck are apart, so what chance lent an action is not counted as gain.
+by branches in training worlds (the expert goes on in all seats) and the best is taken. What this gains is the sum, over the
+decisions it changes, of (company value at the end after its action - after the expert's), both played to the end of the episode
+by the expert in the same evaluation worlds: by the performance difference lemma that is the difference of the two policies, with
+far less noise than two whole episodes. Chosen and played luck are apart, so what chance lent an action is no gain.
+
+Source: Kakade and Langford, Approximately Optimal Approximate Reinforcement Learning (2002), lemma 6.1.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from statistics import fmean, stdev
 from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.gates.matches import SEATS
+from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.state import TURNS_PER_DAY
@@ -23,6 +28,8 @@ from onthejob.types import Split, Task
 EVALUATION_WORLD = 10_000
 """Evaluation worlds begin here; the look-ahead branches in worlds below."""
 SHORTLIST = 3
+CLEARLY = 1.5
+"""Standard errors by which an action must beat the player's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +45,14 @@ class LookAhead:
     """Decisions of the role in the window."""
     turns: int = 140
     """Horizon of the branches."""
+    candidates: int = 12
+    """Legal actions that are looked at, chosen by lot when there are more."""
     screening: int = 3
-    """Worlds in which all legal actions are compared; the best go on."""
+    """Worlds in which the candidates are compared with the player's own action; the best go on."""
     worlds: int = 9
-    """Further worlds in which the shortlist meets the expert's own action."""
-    finals: int = 8
-    """Evaluation worlds in which the rest of the episode is played, with and without the look-ahead."""
+    """Further worlds in which the shortlist meets the player's own action."""
+    finals: int = 16
+    """Evaluation worlds in which a changed decision is valued."""
     days: int = 30
     """Length of the episode."""
     player: Player = expert
@@ -58,7 +67,7 @@ class Gain:
     role: str
     seed: int
     gain: float
-    """Company value at the end with the look-ahead less that without, dollars, mean over evaluation worlds."""
+    """Company value at the end with the look-ahead less that without, dollars."""
     changed: int
     """Decisions on which the look-ahead disagreed with the player."""
 
@@ -78,20 +87,18 @@ def look_ahead(job: LookAhead) -> Gain:
     payload = {"scenario": job.scenario, "world": EVALUATION_WORLD, "days": job.days}
     env.reset(Task(id="headroom", env="office", split=Split.DEV, seed=job.seed, payload=payload))
     _play(env, job, until=job.start)
-    plain, improved = env, env.fork()
-    changed = 0
+    changed, gain = 0, 0.0
     for _ in range(job.decisions):
-        _play(improved, job, role=job.role)
-        if improved.observe() is None:
+        _play(env, job, role=job.role)
+        if env.observe() is None:
             break
-        own = _reply(improved, job)
-        chosen = _best(improved, own, job)
-        changed += chosen != own
-        improved.step(chosen)
-    reached = int(improved.state()["turn"])
-    _play(plain, job, until=reached)
-    differences = [_final(improved, job, world) - _final(plain, job, world) for world in range(job.finals)]
-    return Gain(scenario=job.scenario, role=job.role, seed=job.seed, gain=fmean(differences), changed=changed)
+        own = _reply(env, job)
+        chosen = _best(env, own, job)
+        if chosen != own:
+            changed += 1
+            gain += fmean(_final(env, chosen, job, world) - _final(env, own, job, world) for world in range(job.finals))
+        env.step(chosen)
+    return Gain(scenario=job.scenario, role=job.role, seed=job.seed, gain=gain, changed=changed)
 
 
 def _reply(env: OfficeEnvironment, job: LookAhead) -> str:
@@ -111,28 +118,29 @@ def _play(env: OfficeEnvironment, job: LookAhead, *, until: int | None = None, r
 
 
 def _best(env: OfficeEnvironment, own: str, job: LookAhead) -> str:
-    """The legal reply that beats the player's own by more than its error in the worlds after the screening; else the own one."""
-    candidates = dict.fromkeys([own, *env.legal_replies()])
+    """The legal reply that beats the player's own clearly in worlds after those of the screening; else the own one."""
 
     def values(reply: str, first: int, count: int) -> list[float]:
         return [env.branch(reply, world=first + w, turns=job.turns).outcome for w in range(count)]
 
-    screened = {reply: fmean(values(reply, 1, job.screening)) for reply in candidates if reply != own}
-    shortlist = sorted(screened, key=lambda reply: -screened[reply])[:SHORTLIST]
+    key = mix(job.seed, int(env.state()["turn"]))
+    by_lot = sorted(enumerate(env.legal_replies()), key=lambda pair: draw(key, Sub.POLICY, pair[0], 0))
+    candidates = dict.fromkeys([own, *(reply for _, reply in by_lot[: job.candidates])])
+    screened = {reply: fmean(values(reply, 1, job.screening)) for reply in candidates}
+    shortlist = sorted((reply for reply in screened if screened[reply] > screened[own]), key=lambda reply: -screened[reply])
+    if not shortlist:
+        return own
     base = values(own, 1 + job.screening, job.worlds)
     best, best_gain = own, 0.0
-    for reply in shortlist:
+    for reply in shortlist[:SHORTLIST]:
         gains = [x - y for x, y in zip(values(reply, 1 + job.screening, job.worlds), base, strict=True)]
         gain, error = fmean(gains), stdev(gains) / math.sqrt(len(gains))
-        if gain > max(error, best_gain):
+        if gain > max(CLEARLY * error, best_gain):
             best, best_gain = reply, gain
     return best
 
 
-def _final(env: OfficeEnvironment, job: LookAhead, world: int) -> float:
-    """Company value in dollars when the player goes on to the end in evaluation world `world`."""
-    if env.observe() is None:
-        return float(env.state()["metrics"]["company_value"])
-    rest = 90 * TURNS_PER_DAY
-    branch = env.branch(_reply(env, job), world=EVALUATION_WORLD + 1 + world, turns=rest)
+def _final(env: OfficeEnvironment, reply: str, job: LookAhead, world: int) -> float:
+    """Company value in dollars at the end, after `reply` and the player's further play in evaluation world `world`."""
+    branch = env.branch(reply, world=EVALUATION_WORLD + 1 + world, turns=job.days * TURNS_PER_DAY)
     return float(branch.facts["company_value"])

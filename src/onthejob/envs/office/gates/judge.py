@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import NamedTuple, Protocol
@@ -46,11 +46,20 @@ class Percent(NamedTuple):
     high: float
 
 
+class Paired(Protocol):
+    """Estimates the mean of first - second, position by position, with a 95 % interval."""
+
+    def __call__(
+        self, first: Sequence[float], second: Sequence[float], /, *, strata: Sequence[Hashable] | None = None
+    ) -> Interval:
+        """strata: one key per position; what differs between strata is a fixed fact and no source of error."""
+        ...
+
+
 class Statistics(NamedTuple):
     """How differences and rank agreement are estimated."""
 
-    paired: Callable[[Sequence[float], Sequence[float]], Interval]
-    """Mean of first - second, position by position, with a 95 % interval."""
+    paired: Paired
     spearman: Callable[[Sequence[float], Sequence[float]], float]
 
 
@@ -159,13 +168,15 @@ def judge_influence(table: Table, statistics: Statistics) -> list[Finding]:
     for team in [*table.of(Kind.ABLATION), *table.of(Kind.MUTED)]:
         costs: dict[str, Interval] = {}
         shares: list[float] = []
+        strata: list[str] = []
         for scenario in table.scenarios:
             worth, without = table.values(scenario, expert, team)
             scale = abs(fmean(worth)) or 1.0
             lost = [(x - y) / scale for x, y in zip(worth, without, strict=True)]
             costs[scenario] = statistics.paired(lost, [0.0] * len(lost))
             shares += lost
-        overall = statistics.paired(shares, [0.0] * len(shares))
+            strata += [scenario] * len(lost)
+        overall = statistics.paired(shares, [0.0] * len(shares), strata=strata)
         percent = Percent(100.0 * overall.mean, 100.0 * overall.low, 100.0 * overall.high)
         listed = ", ".join(f"{scenario} {100 * cost.mean:.0f}{'*' if cost.low > 0.0 else ''}" for scenario, cost in costs.items())
         if table.kinds[team] == Kind.MUTED:
@@ -190,7 +201,8 @@ def judge_headroom(gains: Sequence[Gain], statistics: Statistics) -> list[Findin
         chosen = [gain for gain in gains if name in ("all roles", gain.role)]
         if not chosen:
             continue
-        interval = statistics.paired([gain.gain for gain in chosen], [0.0] * len(chosen))
+        roles = [gain.role for gain in chosen]
+        interval = statistics.paired([gain.gain for gain in chosen], [0.0] * len(chosen), strata=roles)
         what = f"{name}: look-ahead - expert, {len(chosen)} windows, {fmean(g.changed for g in chosen):.1f} changes in each"
         if name == "all roles":
             findings.append(_above("headroom", what, interval))

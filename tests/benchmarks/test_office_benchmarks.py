@@ -1,0 +1,132 @@
+"""The linear policy's mathematics and the regret map's bookkeeping; the experiments themselves are run by hand."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from onthejob.envs.office.actions import Action, render
+from onthejob.envs.office.env import SEATS, OfficeEnvironment
+from onthejob.envs.office.gates.signal import legal_actions
+from onthejob.envs.office.policies.expert import expert
+from onthejob.types import Split, Task
+
+
+@pytest.fixture
+def linear(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    return importlib.import_module("linear_policy")
+
+
+@pytest.fixture
+def regret(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    return importlib.import_module("regret_map")
+
+
+def task(days: int = 3) -> Task:
+    return Task(id="t", env="office", split=Split.TRAIN, seed=100_001, payload={"scenario": "viral", "days": days})
+
+
+def test_gradient_equals_finite_differences(linear: ModuleType):
+    decisions = [linear.Decision([[0, 3], [1, 3], [2]], [0.7, 0.3, 0.0]), linear.Decision([[1], [0, 2]], [-0.4, 0.9])]
+    data, weights = linear.Flat(decisions), np.zeros(linear.DIMENSIONS)
+    weights[:4] = (0.3, -0.8, 0.5, 0.2)
+
+    def loss(w: np.ndarray) -> float:
+        return -sum(
+            target * math.log(chance)
+            for decision in decisions
+            for target, chance in zip(decision.targets, linear.probabilities(w, decision.rows), strict=True)
+        ) / len(decisions)
+
+    gradient = data.gradient(weights)
+    for index in range(4):
+        step = np.zeros(linear.DIMENSIONS)
+        step[index] = 1e-5
+        assert gradient[index] == pytest.approx((loss(weights + step) - loss(weights - step)) / 2e-5, abs=1e-8)
+
+
+def test_advantages_are_z_scores_and_dead_groups_are_dropped(linear: ModuleType):
+    scale = linear.Scale(outcome=100.0, ret=2.0)
+    group = linear.Sampled("dev", [[0], [1], [2]], [0, 0, 1, 1], [300.0, 300.0, 100.0, 100.0], [0.0] * 4)
+    # Values 3, 3, 1, 1: mean 2, sample deviation sqrt(4 / 3).
+    z = 1.0 / math.sqrt(4.0 / 3.0)
+    assert linear.advantages(group, scale).targets == pytest.approx([2 * z / 4, -2 * z / 4, 0.0])
+    assert linear.advantages(group._replace(outcomes=[5.0] * 4), scale) is None
+
+
+def test_the_clone_learns_the_teachers_probabilities(linear: ModuleType):
+    decisions = [linear.Decision([[0, 5], [1, 5], [2, 5]], [0.8, 0.1, 0.1]), linear.Decision([[0, 6], [1, 6]], [0.5, 0.5])]
+    weights = linear.fit_clone(decisions[:1] * 5, steps=400)
+    assert linear.probabilities(weights, decisions[0].rows) == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
+
+
+def test_teacher_and_random_chances_are_distributions_over_what_is_offered(linear: ModuleType, regret: ModuleType):
+    env = OfficeEnvironment()
+    observation = env.reset(task())
+    messages = 0
+    while observation is not None:
+        legal = legal_actions(env, observation.actor)
+        actions = linear.candidates(observation.view, legal)
+        messages += len(actions) - len(legal)
+        own = expert(observation.view, list, 0.5)
+        assert own is not None
+        chances = linear.teacher_chances(own, actions, legal)
+        assert sum(chances) == pytest.approx(1.0)
+        assert chances[[render(a) for a in actions].index(render(own))] >= 0.7
+        assert sum(regret.random_chances(legal).values()) == pytest.approx(1.0)
+        assert all(env.canonical(render(action)) != "invalid" for action in actions)
+        assert linear.features(observation.view, actions) == linear.features(observation.view, actions)
+        observation = env.step(render(own)).observation
+    assert messages > 0
+
+
+def test_one_iteration_of_training_is_reproducible_and_moves_only_towards_better_samples(linear: ModuleType):
+    weights = {role: np.zeros(linear.DIMENSIONS) for role in SEATS}
+    job = linear.Segment(task=task(2), weights=weights, states=1, samples=4, worlds=1, turns=3, key=5)
+    groups = linear.branch_segment(job)
+    assert groups == linear.branch_segment(job)
+    assert {group.role for group in groups} <= set(SEATS)
+    for group in groups:
+        decision = linear.advantages(group, linear.Scale(1.0, 1.0))
+        if decision is None:
+            continue
+        moved = -0.1 * linear.Flat([decision]).gradient(np.zeros(linear.DIMENSIONS))
+        chances = linear.probabilities(moved, group.rows)
+        best = max(range(len(group.rows)), key=lambda i: decision.targets[i])
+        worst = min(range(len(group.rows)), key=lambda i: decision.targets[i])
+        assert chances[best] > chances[worst]
+
+
+def test_standard_errors_are_clustered(regret: ModuleType):
+    def row(episode: str) -> object:
+        return regret.Regret(
+            role="dev", episode=episode, regret=0.0, over_expert=0.0, spread=0.0, noise=0.0, replies=1, best="A", own="A"
+        )
+
+    apart, together = [row(str(i)) for i in range(4)], [row(str(i // 2)) for i in range(4)]
+    values = [1.0, 1.0, 3.0, 3.0]
+    assert regret.clustered(apart, values) == (2.0, pytest.approx(math.sqrt(4 / 3 * 4) / 4))
+    assert regret.clustered(together, values) == (2.0, pytest.approx(math.sqrt(2 * 8) / 4))
+
+
+def test_a_state_is_valued_with_the_expert_among_the_replies(regret: ModuleType):
+    states = regret.states_of(task(2))
+    role, episode, snapshot = next(state for state in states if state[0] == "sales")
+    found = regret.value(regret.Job(role=role, episode=episode, snapshot=snapshot, worlds=2, turns=4))
+    assert found.replies >= 2
+    assert math.isfinite(found.regret)
+    assert found.own in {
+        Action("QUALIFY_LEAD").action_type,
+        "RUN_DEMO",
+        "SEND_PROPOSAL",
+        "CLOSE_DEAL",
+        "FOLLOW_UP",
+        "UPDATE_PIPELINE",
+    }

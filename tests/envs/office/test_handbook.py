@@ -1,0 +1,52 @@
+"""docs/office.md: its tables are those of the code, and it names every gate."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from onthejob.envs.office.handbook import TABLES, refresh, replace_section
+from onthejob.envs.office.roles import ROLES
+from onthejob.errors import ConfigError
+
+
+@pytest.fixture
+def page(repository: Path) -> str:
+    return (repository / "docs" / "office.md").read_text(encoding="utf-8")
+
+
+def test_the_tables_are_current(page: str):
+    assert refresh(page) == page, "run: python -m onthejob.envs.office.handbook docs/office.md"
+
+
+def test_a_changed_rule_makes_the_page_stale(page: str):
+    changed = dict(TABLES) | {"tiers": lambda: TABLES["tiers"]().replace("15 %", "16 %")}
+    assert refresh(page, changed) != page
+
+
+def test_every_action_and_gate_is_on_the_page(page: str):
+    for role, spec in ROLES.items():
+        for action in spec.actions:
+            assert f"| {role} | `{action}` |" in page
+    section = page.split("## Gates")[1].split("## Known limits")[0]
+    explained = set(re.findall(r"^\| ([a-z ]+) \|", section.split("<!-- gates:begin -->")[0], flags=re.MULTILINE)) - {"gate"}
+    measured = set(re.findall(r"^\| ([a-z ]+) \|", section.split("<!-- gates:begin -->")[1], flags=re.MULTILINE)) - {"gate"}
+    assert measured == explained
+
+
+def test_no_handler_is_without_words():
+    for name, make in TABLES.items():
+        assert "|  |  |" not in make(), name
+        assert "None" not in make(), name
+
+
+def test_markers_are_demanded():
+    assert (
+        replace_section("a <!-- x:begin --> old <!-- x:end --> b", "x", r"new \1")
+        == "a <!-- x:begin -->\nnew \\1\n<!-- x:end --> b"
+    )
+    for text in ("nothing", "<!-- x:end --> <!-- x:begin -->", "<!-- x:begin --> <!-- x:begin --> <!-- x:end -->"):
+        with pytest.raises(ConfigError, match="x:begin"):
+            replace_section(text, "x", "body")
