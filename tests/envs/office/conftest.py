@@ -112,7 +112,9 @@ def task() -> Callable[..., Task]:
     """`task(scenario, seed, **payload)` of the dev split."""
 
     def make(scenario: str = "baseline", seed: int = 1_001, **payload: Any) -> Task:
-        return Task(id=f"t-{scenario}-{seed}", env="office", split=Split.DEV, seed=seed, payload={"scenario": scenario, **payload})
+        return Task(
+            id=f"t-{scenario}-{seed}", env="office", split=Split.DEV, seed=seed, payload={"scenario": scenario, **payload}
+        )
 
     return make
 

@@ -1,4 +1,4 @@
-"""Every one of the 43 actions: one handler, legal targets, an effect that can be measured, and illegal where it makes no sense."""
+"""Every one of the 43 actions: one handler, legal targets, a measurable effect, and illegal where it makes no sense."""
 
 from __future__ import annotations
 
@@ -116,7 +116,11 @@ CASES: dict[tuple[str, str], Case] = {
     ),
     ("dev", "FIX_BUG"): Case(
         target="critical",
-        prepare=lambda o: (setattr(o.state, "bug_critical", 2), setattr(o.state, "morale", 1.0), setattr(o.state, "velocity", 2.0)),
+        prepare=lambda o: (
+            setattr(o.state, "bug_critical", 2),
+            setattr(o.state, "morale", 1.0),
+            setattr(o.state, "velocity", 2.0),
+        ),
         measure=lambda o: o.state.stability,
         spoil=lambda s: setattr(s, "bug_critical", 0),
     ),
@@ -157,8 +161,12 @@ CASES: dict[tuple[str, str], Case] = {
         measure=lambda o: (first(o).stage, o.state.won, first(o).failed),
         spoil=lambda s: setattr(s.accounts[0], "stage", int(Stage.DEMO)),
     ),
-    ("sales", "FOLLOW_UP"): Case(target="Target", prepare=deal(Stage.DEMO, contact=-60), measure=lambda o: first(o).warmth, spoil=gone),
-    ("sales", "COLLECT_FEEDBACK"): Case(target="Target", prepare=deal(Stage.WON, contact=-60), measure=lambda o: first(o).sat, spoil=gone),
+    ("sales", "FOLLOW_UP"): Case(
+        target="Target", prepare=deal(Stage.DEMO, contact=-60), measure=lambda o: first(o).warmth, spoil=gone
+    ),
+    ("sales", "COLLECT_FEEDBACK"): Case(
+        target="Target", prepare=deal(Stage.WON, contact=-60), measure=lambda o: first(o).sat, spoil=gone
+    ),
     ("sales", "UPDATE_PIPELINE"): Case(measure=lambda o: o.state.updated_day),
     ("content", "WRITE_BLOG"): Case(target="sync", prepare=draft(0), measure=lambda o: o.state.content_stock),
     ("content", "WRITE_SOCIAL_POST"): Case(target="sync", measure=lambda o: sum(o.state.adstock)),
@@ -464,7 +472,9 @@ def test_feedback_helps_most_after_three_days_of_silence(office) -> None:
 # Content
 
 
-@pytest.mark.parametrize(("name", "kind"), [("WRITE_BLOG", 0), ("WRITE_CASE_STUDY", 2), ("WRITE_EMAIL_SEQUENCE", 3), ("WRITE_DOCS", 4)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("WRITE_BLOG", 0), ("WRITE_CASE_STUDY", 2), ("WRITE_EMAIL_SEQUENCE", 3), ("WRITE_DOCS", 4)]
+)
 def test_pieces_take_their_turns_and_revision_doubles_them(office, name: str, kind: int) -> None:
     company = office()
     company.account(Stage.WON, pain="sync", sat=0.9)
@@ -525,13 +535,12 @@ def test_planning_twice_a_day_adds_little(office) -> None:
 
 
 def test_blockers_come_with_debt_and_misalignment_and_only_hr_clears_them(playing) -> None:
-    seen = 0
+    seen, before = 0, set[str]()
     for _, s, role, action, _ in playing("expert", "baseline", 2, days=15):
         cleared = action is not None and role == "hr" and action.action_type == "RESOLVE_BLOCKER"
         blocked = set(s.blockers)
-        if seen and not cleared and role != "customer":
-            assert last <= blocked
-        seen, last = seen + len(blocked), blocked
+        assert cleared or before <= blocked
+        seen, before = seen + len(blocked), blocked
     assert seen > 0
 
 

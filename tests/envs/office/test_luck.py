@@ -15,7 +15,7 @@ KEY = mix(7, 1)
 
 def test_draws_are_uniform() -> None:
     u = np.array([draw(KEY, Sub.CLOSE, entity, when) for entity in range(100) for when in range(100)])
-    assert 0.0 <= u.min()
+    assert u.min() >= 0.0
     assert u.max() < 1.0
     assert stats.kstest(u, "uniform").pvalue > 0.01
 

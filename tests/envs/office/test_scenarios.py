@@ -101,10 +101,10 @@ MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "event not a table": (lambda d: d.update(schedule=["poaching"]), "an event needs day and kind"),
     "unknown event": (lambda d: d.update(schedule=[{"day": 1, "kind": "picnic"}]), "unknown event kind 'picnic'"),
     "event kind not a text": (lambda d: d.update(schedule=[{"day": 1, "kind": ["x"]}]), "unknown event kind ['x']"),
-    "day beyond the horizon": (lambda d: d.update(schedule=[{"day": 31, "kind": "poaching"}]), "has day 31, which is outside 1..30"),
+    "day beyond the horizon": (lambda d: d.update(schedule=[{"day": 31, "kind": "poaching"}]), "day 31, which is outside 1..30"),
     "day zero": (lambda d: d.update(schedule=[{"day": 0, "kind": "poaching"}]), "outside 1..30"),
     "half a day": (lambda d: d.update(schedule=[{"day": 1.5, "kind": "poaching"}]), "has day 1.5"),
-    "preset day": (lambda d: d.update(schedule=[{"day": 1, "day90": 91, "kind": "poaching"}]), "has day90 91, which is outside 1..90"),
+    "preset day": (lambda d: d.update(schedule=[{"day": 1, "day90": 91, "kind": "poaching"}]), "has day90 91, which is outside"),
 }  # fmt: skip
 
 

@@ -201,15 +201,26 @@ EVENTS: MappingProxyType[str, Effect] = MappingProxyType({**RANDOM_EVENTS, **SCH
 
 def tick(state: State, key: int, rate: float) -> list[str]:
     """Fire what is due on the morning of `state.day`: scheduled kinds and at most one random kind; returns their names."""
-    fired: list[str] = []
-    today = state.day + 1
-    while state.schedule and state.schedule[0][0] <= today:
-        fired.append(state.schedule.pop(0)[1])
+    fired = fire_scheduled(state)
+    random: list[str] = []
     if draw(key, Sub.EVENT, 0, state.day) < rate:
         names = tuple(RANDOM_EVENTS)
-        fired.append(names[int(draw(key, Sub.EVENT_KIND, 0, state.day) * len(names))])
-    for name in fired:
+        random.append(names[int(draw(key, Sub.EVENT_KIND, 0, state.day) * len(names))])
+    _fire(state, random)
+    state.events = [event for event in state.events if event[0] > state.turn - TURNS_PER_DAY]
+    return fired + random
+
+
+def fire_scheduled(state: State) -> list[str]:
+    """Fire what the calendar holds up to the morning of `state.day`; returns the names."""
+    due: list[str] = []
+    while state.schedule and state.schedule[0][0] <= state.day + 1:
+        due.append(state.schedule.pop(0)[1])
+    _fire(state, due)
+    return due
+
+
+def _fire(state: State, names: list[str]) -> None:
+    for name in names:
         EVENTS[name](state)
         state.events.append([state.turn, name])
-    state.events = [event for event in state.events if event[0] > state.turn - TURNS_PER_DAY]
-    return fired

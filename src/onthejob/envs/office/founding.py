@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
 from onthejob.envs.office.market import BASE_CONVERSION, PRICES, pay
 from onthejob.envs.office.scenarios import Scenario
@@ -68,6 +69,7 @@ def found(scenario: Scenario, seed: int, days: int = 30) -> State:
     for slot in range(scenario.customers, scenario.customers + scenario.leads):
         arrive(s, key, slot)
     s.start_mrr = s.mrr()
+    fire_scheduled(s)
     return s
 
 

@@ -71,6 +71,17 @@ def poisson(u: float, mean: float, most: int = 12) -> int:
     return n
 
 
+def poisson_mean(mean: float, most: int) -> float:
+    """Expectation of a Poisson number of this mean that is cut at `most`."""
+    p = math.exp(-mean)
+    below = expected = 0.0
+    for n in range(most):
+        below += p
+        expected += 1.0 - below
+        p *= mean / (n + 1)
+    return expected
+
+
 def choose(u: float, weights: list[float] | tuple[float, ...]) -> int:
     """Index of the weighted category that `u` in [0, 1) falls into."""
     u *= sum(weights)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from onthejob.envs.office import events
 from onthejob.envs.office.founding import MEAN_PRICE, arrive
-from onthejob.envs.office.luck import Sub, draw, poisson
+from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.market import (
     BASE_CONVERSION,
     TIER_DISCOUNT,
@@ -27,6 +27,8 @@ SIGNUP_TO_LEAD = 0.009
 """Share of sign-ups that become leads somebody should call."""
 LEAD_WORTH = 250_000.0
 """Cents an average lead is worth, for the luck account only."""
+MOST_A_DAY = 8
+"""Leads that may arrive in one night."""
 MOST_OPEN = 16
 """Open accounts the company can hold; further arrivals turn away."""
 INQUIRY_SLOT = 12
@@ -89,13 +91,14 @@ def _arrivals(s: State, key: int, log: TurnLog) -> None:
     """Visitors who become leads tonight."""
     speed = 0.6 + 0.5 * s.stability
     mean = sum(s.traffic) * s.conversion * SIGNUP_TO_LEAD * speed
-    count = poisson(draw(key, Sub.ARRIVALS, 0, s.day), mean, 8)
+    count = poisson(draw(key, Sub.ARRIVALS, 0, s.day), mean, MOST_A_DAY)
     open_leads = sum(1 for a in s.accounts if a.stage < Stage.WON)
     theme = next((i for i, day in enumerate(s.novelty) if 0 <= s.day - day <= 5), -1)
-    s.luck -= mean * LEAD_WORTH
-    for slot in range(min(count, max(0, MOST_OPEN - open_leads))):
+    room = min(MOST_A_DAY, max(0, MOST_OPEN - open_leads))
+    s.luck -= poisson_mean(mean, room) * LEAD_WORTH
+    for slot in range(min(count, room)):
         lead = arrive(s, key, slot, theme=theme)
-        s.luck += LEAD_WORTH * lead.price / MEAN_PRICE * (0.5 + lead.quality)
+        s.luck += LEAD_WORTH * lead.price / MEAN_PRICE
         log.stage("lead")
     if s.inquiry:
         s.inquiry -= 1

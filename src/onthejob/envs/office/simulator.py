@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.founding import found
 from onthejob.envs.office.handlers import Handler, Now, all_handlers
+from onthejob.envs.office.handlers.content import worked_on
 from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import company_value, efficacy, okr_progress
@@ -120,8 +122,14 @@ class Simulator:
             s.reward_total[name] = s.reward_total.get(name, 0.0) + value
         return log
 
+    def plain(self, s: State, role: str, action: Action) -> Action:
+        """`action` without what its handler ignores: an action that has no target loses the words in its place."""
+        handler = self.handlers.get((role, action.action_type))
+        return replace(action, target="") if handler and action.target and handler.targets(s) == [""] else action
+
     def _execute(self, s: State, role: str, action: Action, key: int, log: TurnLog) -> None:
         handler = self.handlers[role, action.action_type]
+        action = self.plain(s, role, action)
         satisfaction = s.satisfaction()
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
         if result is None:
@@ -132,10 +140,13 @@ class Simulator:
             log.crisis(role, action.action_type, satisfaction)
         if action.message_to:
             self._talk(s, role, action)
-        if (action.message or action.parameters) and (
-            role == "content" or action.action_type == "WRITE_DOCS" or action.message_to == "customer"
-        ):
-            self._check_promises(s, role, action, log)
+        written = role == "content" or action.action_type == "WRITE_DOCS"
+        spoken = action.message_to in ("customer", "all") and (written or action.message_to == "customer")
+        texts = [str(value) for value in action.parameters.values()] if written else []
+        if spoken:
+            texts.append(action.message)
+        if texts:
+            self._check_promises(s, role, action, texts, log)
 
     def _talk(self, s: State, role: str, action: Action) -> None:
         """Deliver one message: to its addressee with a copy to the CEO, in the standup also to the shared board."""
@@ -151,13 +162,12 @@ class Simulator:
         if s.turn % TURNS_PER_DAY < STANDUP_TURNS:
             s.shared.append([s.turn, role, text])
 
-    def _check_promises(self, s: State, role: str, action: Action, log: TurnLog) -> None:
-        """Vaporware: a text that promises a feature that has not shipped costs 5, once per piece."""
+    def _check_promises(self, s: State, role: str, action: Action, texts: list[str], log: TurnLog) -> None:
+        """Vaporware: a published text that promises a feature that has not shipped costs 5, once per piece."""
         shipped = frozenset(spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0)
-        texts = [str(value) for value in action.parameters.values()] + [action.message]
         committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
         if self.registry.violations(texts, shipped, committed):
-            piece = s.pieces[-1] if role == "content" and s.pieces else None
+            piece = worked_on(s, action) if role == "content" else None
             if piece is None or not piece.vapor:
                 log.penalty(role, VAPORWARE)
             if piece is not None:

@@ -8,6 +8,8 @@ from onthejob.envs.office.state import CATALOGUE, PAIN_INDEX, PAINS, Piece, Stag
 
 WORK = (3, 1, 4, 2, 2)
 """Content turns per kind: blog, social, case study, email, docs."""
+VERBS = ("WRITE_BLOG", "WRITE_SOCIAL_POST", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS")
+"""Action per kind."""
 KEPT = 24
 """Pieces that still count; older ones are forgotten."""
 
@@ -85,6 +87,15 @@ def write_email_sequence(s: State, a: Action, now: Now) -> bool:
 def write_docs(s: State, a: Action, now: Now) -> bool:
     """Product docs (2 turns): satisfy customers, a small touchpoint."""
     return _write(s, a, now, 4)
+
+
+def worked_on(s: State, action: Action) -> Piece | None:
+    """The piece that a Content action just worked on."""
+    if action.action_type == "REVISE_CONTENT":
+        return next((p for p in s.pieces if f"p{p.id}" == action.target), None)
+    kind = VERBS.index(action.action_type)
+    same = [p for p in s.pieces if p.kind == kind and PAINS[p.topic] == action.target]
+    return same[-1] if same else None
 
 
 def revisable(s: State) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.policies import Legal, View
-from onthejob.envs.office.policies.heuristic import NEXT_STEP, PAIN_OF, WRITE, needs
+from onthejob.envs.office.policies.heuristic import NEXT_STEP, PAIN_OF, WRITE, going_on, needs
 from onthejob.envs.office.state import PAINS
 
 
@@ -119,8 +119,9 @@ def _sales(v: View) -> Action:
 
 
 def _content(v: View) -> Action:
-    if v["drafts"]:
-        return Action(WRITE[v["drafts"][0]["kind"]], v["drafts"][0]["topic"])
+    draft = going_on(v)
+    if draft:
+        return Action(WRITE[draft["kind"]], draft["topic"])
     if v["revise"]:
         return Action("REVISE_CONTENT", v["revise"][0].split(" ")[0])
     wanted = needs(v)

@@ -6,6 +6,8 @@ It continues branches in all seats, so it also reads and sends the few messages 
 
 from __future__ import annotations
 
+from typing import Any
+
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.policies import Legal, View
 from onthejob.envs.office.state import CATALOGUE, PAINS
@@ -81,9 +83,14 @@ def _sales(v: View) -> Action:
     return Action("UPDATE_PIPELINE")
 
 
+def going_on(v: View) -> dict[str, Any] | None:
+    """The draft to go on with, of those that the prompt shows: a case study only while a customer has its pain."""
+    return next((d for d in v["drafts"][:2] if d["kind"] != "case_study" or d["topic"] in v["served"]), None)
+
+
 def _content(v: View) -> Action:
-    if v["drafts"]:
-        draft = v["drafts"][0]
+    draft = going_on(v)
+    if draft:
         return Action(WRITE[draft["kind"]], draft["topic"])
     wanted = needs(v)
     topic = wanted[0] if wanted else PAINS[v["day"] % len(PAINS)]

@@ -1,0 +1,774 @@
+"""The environment behind its protocol: exact snapshots, forks and branches, retries, reflection, and replies of any kind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onthejob.envs.office.actions import parse
+from onthejob.envs.office.env import INVALID_KEY, REFLECTION_KEY, SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.episode import run
+from onthejob.envs.office.market import company_value
+from onthejob.envs.office.policies import do_nothing
+from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.policies.heuristic import heuristic
+from onthejob.envs.office.roles import ROLES, Role
+from onthejob.envs.office.scenarios import SHIPPED
+from onthejob.envs.office.state import State
+from onthejob.envs.office.tasks import office_tasks
+from onthejob.errors import ConfigError, ContractError
+from onthejob.players import team
+from onthejob.testing import ADVERSARIAL_REPLIES, check_environment
+from onthejob.types import Context, Forkable, Kind, Observation, Sampling, Split, Step, StopReason, Task
+
+COMPACT, FULL = OfficeConfig(), OfficeConfig(profile="full")
+ASKING = OfficeConfig(profile="full", retries=3, reflect=True)
+GOLDEN = Path(__file__).parents[2] / "data" / "office_golden.json"
+
+
+def answer(observation: Observation, turn: int, name: str = "random") -> str:
+    if observation.kind is Kind.REFLECT:
+        return f"Turn {turn} taught something [0, 1]\nPlan: go on"
+    return team(name)[observation.actor].act([Context(observation=observation, seed=turn)], Sampling())[0].text
+
+
+def turns(env: OfficeEnvironment, task: Task, name: str = "random") -> Iterator[tuple[Observation, str, Step]]:
+    """Play the whole task: (observation, reply, step)."""
+    observation: Observation | None = env.reset(task)
+    while observation is not None:
+        reply = answer(observation, int(env.state()["turn"]), name)
+        step = env.step(reply)
+        yield observation, reply, step
+        observation = step.observation
+
+
+def row(step: Step) -> Any:
+    seen = step.observation
+    asked = None if seen is None else (seen.actor, seen.kind, seen.fresh, [tuple(m) for m in seen.messages], dict(seen.view))
+    return json.dumps([step.rewards, step.parts, asked, step.stop, step.valid, step.facts])
+
+
+def advance(env: OfficeEnvironment, task: Task, until: Callable[[Observation], bool]) -> Observation:
+    """Play until a request fulfils `until`."""
+    observation: Observation | None = env.reset(task)
+    while observation is not None and not until(observation):
+        observation = env.step(answer(observation, int(env.state()["turn"]))).observation
+    assert observation is not None
+    return observation
+
+
+# The contract
+
+
+@pytest.mark.parametrize("config", [COMPACT, FULL, ASKING], ids=["compact", "full", "asking"])
+def test_it_keeps_what_every_environment_promises(config: OfficeConfig) -> None:
+    checked = check_environment(lambda: OfficeEnvironment(config), office_tasks(Split.DEV, seeds=1), max_turns=40)
+    assert (checked.tasks, checked.steps, checked.forks) == (5, 200, 15)
+    assert checked.adversarial > 100
+    assert checked.branches == 90
+
+
+def test_it_keeps_them_where_actors_are_asked_to_reflect() -> None:
+    def choose(observation: Observation, seed: int) -> str:
+        return answer(observation, seed)
+
+    checked = check_environment(
+        lambda: OfficeEnvironment(ASKING), office_tasks(Split.DEV, seeds=1, scenarios=["churn"]), choose=choose, max_turns=75
+    )
+    assert checked.steps == 75
+    assert isinstance(OfficeEnvironment(), Forkable)
+
+
+def test_recorded_episodes_play_as_they_were_recorded(task) -> None:
+    """Texts, rewards and values of the compact profile. A difference means that old runs and new ones do not compare."""
+    recorded = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert len(recorded) == 15
+    for expected in recorded:
+        env = OfficeEnvironment()
+        words, rewards = hashlib.sha256(), hashlib.sha256()
+        setup = task(expected["scenario"], expected["seed"], world=expected["world"])
+        for observation, reply, step in turns(env, setup, expected["policy"]):
+            for message in observation.messages:
+                words.update(message.content.encode() + b"\0")
+            words.update(reply.encode() + b"\0")
+            rewards.update(json.dumps([[round(v, 6) + 0.0 for v in parts.values()] for parts in step.parts.values()]).encode())
+        metrics = env.state()["metrics"]
+        got = {
+            **{key: expected[key] for key in ("scenario", "policy", "seed", "world")},
+            "texts": words.hexdigest(),
+            "rewards": rewards.hexdigest(),
+            "company_value": metrics["company_value"],
+            "team_reward": round(metrics["team_reward"], 6),
+        }
+        assert got == expected
+
+
+TRANSCRIPT = """
+import hashlib, json, sys
+from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
+from onthejob.players import noisy, as_policy, players
+from onthejob.types import Context, Sampling, Split, Task
+for profile in ("compact", "full"):
+    env = OfficeEnvironment(OfficeConfig(profile=profile))
+    asked = env.reset(Task(id="t", env="office", split=Split.DEV, seed=77, payload={"scenario": "viral"}))
+    policy, turns, digest = as_policy(noisy(players()["expert"], 0.3), version="noisy"), 0, hashlib.sha256()
+    while asked is not None:
+        reply = policy.act([Context(observation=asked, seed=turns)], Sampling())[0].text
+        step = env.step(reply)
+        rewards = {actor: reward.hex() for actor, reward in step.rewards.items()}
+        digest.update(json.dumps([asked.messages, dict(asked.view), reply, rewards, step.facts]).encode())
+        asked, turns = step.observation, turns + 1
+    digest.update(env.snapshot())
+    print(profile, turns, env.state()["turn"], digest.hexdigest())
+"""
+
+
+def test_processes_agree_to_the_byte() -> None:
+    printed = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run([sys.executable, "-c", TRANSCRIPT], capture_output=True, text=True, env=environment, check=True)
+        printed.append(done.stdout)
+    assert printed[0] == printed[1]
+    assert [line.split()[:3] for line in printed[0].splitlines()] == [["compact", "360", "420"], ["full", "360", "420"]]
+
+
+# Snapshots and forks
+
+
+@pytest.mark.parametrize("config", [COMPACT, FULL, ASKING], ids=["compact", "full", "asking"])
+def test_a_restored_and_a_forked_episode_have_the_same_future(task, config: OfficeConfig) -> None:
+    env, setup = OfficeEnvironment(config), task("churn", 1_004, days=12)
+    played = [(env.snapshot(), env.fork(), reply, row(step)) for _, reply, step in snapshots(env, setup)]
+    for mark in range(0, len(played), 13):
+        taken, fork, _, _ = played[mark]
+        other = OfficeEnvironment(config)
+        seen = other.restore(taken)
+        assert seen is not None
+        assert other.snapshot() == fork.snapshot() == taken
+        for _, _, reply, expected in played[mark : mark + 40]:
+            assert row(other.step(reply)) == expected
+            assert row(fork.step(reply)) == expected
+
+
+def snapshots(env: OfficeEnvironment, setup: Task) -> Iterator[tuple[Observation, str, Step]]:
+    """Like `turns`, but yields before the step is taken, and with every seventh reply spoilt."""
+    observation: Observation | None = env.reset(setup)
+    asked = 0
+    while observation is not None:
+        reply = answer(observation, int(env.state()["turn"])) if asked % 7 else "nonsense"
+        twin = env.fork()
+        yield observation, reply, twin.step(reply)
+        observation = env.step(reply).observation
+        asked += 1
+
+
+@pytest.mark.parametrize("config", [COMPACT, ASKING], ids=["compact", "asking"])
+def test_a_fork_leaves_its_parent_untouched(task, config: OfficeConfig) -> None:
+    env = OfficeEnvironment(config)
+    advance(env, task("viral"), lambda asked: int(env.state()["turn"]) >= 75)
+    before = env.snapshot()
+    children = [env.fork() for _ in range(3)]
+    for seed, child in enumerate(children):
+        observation: Observation | None = child.observe()
+        for _ in range(40):
+            assert observation is not None
+            observation = child.step(answer(observation, seed)).observation
+    assert env.snapshot() == before
+    assert len({child.snapshot() for child in children}) == 3
+    children[0].restore(before)
+    assert children[0].snapshot() == before
+
+
+def test_a_pending_retry_and_a_pending_reflection_survive(task) -> None:
+    env = OfficeEnvironment(ASKING)
+    advance(env, task("churn"), lambda asked: asked.kind is Kind.REFLECT)
+    waiting = [env.snapshot()]
+    env.step("It is quiet [0]")
+    env.step("{")
+    env.step('{"action_type":"RUN_DEMO","target":"Nobody"}')
+    waiting.append(env.snapshot())
+    for taken, kind in zip(waiting, (Kind.REFLECT, Kind.RETRY), strict=True):
+        env.restore(taken)
+        other = OfficeEnvironment(ASKING)
+        seen, same, forked = other.restore(taken), env.observe(), env.fork().observe()
+        assert seen is not None
+        assert same is not None
+        assert forked is not None
+        assert seen.kind is same.kind is forked.kind is kind
+        assert list(seen.messages) == list(same.messages) == list(forked.messages)
+        for reply in ("{", '{"action_type":"TEAM_SYNC"}', "{"):
+            assert row(other.step(reply)) == row(env.step(reply))
+
+
+def test_snapshots_stay_small(task) -> None:
+    sizes: dict[tuple[str, int], int] = {}
+    for profile in ("compact", "full"):
+        env = OfficeEnvironment(OfficeConfig(profile=profile, days=90))
+        for observation, _, _ in turns(env, task("viral", 5, days=90), "expert"):
+            turn = int(env.state()["turn"])
+            if observation and turn % 200 < 3:
+                sizes[profile, turn // 200 * 200] = len(env.snapshot())
+    assert all(size < 12_000 for (profile, _), size in sizes.items() if profile == "compact")
+    assert sizes["compact", 1200] < 1.6 * sizes["compact", 400]
+    # The memories fill up to their capacity and then stay.
+    assert all(size < 140_000 for size in sizes.values())
+    assert sizes["full", 1200] < 1.3 * sizes["full", 800]
+
+
+def garbage(taken: bytes) -> dict[str, bytes]:
+    size = int.from_bytes(taken[:4], "big")
+    head, body = json.loads(taken[4 : 4 + size]), taken[4 + size :]
+
+    def with_head(**changes: Any) -> bytes:
+        text = json.dumps({**head, **changes}).encode()
+        return len(text).to_bytes(4, "big") + text + body
+
+    values = json.loads(body)
+    late = [*values]
+    late[1 + State.__slots__.index("turn")] = 10_000
+    return {
+        "empty": b"",
+        "short": b"\0\0",
+        "noise": bytes(range(256)),
+        "cut": taken[:-20],
+        "cut head": taken[: size // 2],
+        "more": taken + b"]",
+        "pickle": b"\x80\x04K\x01.",
+        "deep": (3).to_bytes(4, "big") + b"{} " + b"[" * 100_000,
+        "no head": (2).to_bytes(4, "big") + b"[]" + body,
+        "unknown scenario": with_head(scenario="picnic"),
+        "bad scenario": with_head(scenario={"name": "x"}),
+        "memories of nobody": with_head(memories={"records": [], "streams": {}}),
+        "attempts without a problem": with_head(attempts=1),
+        "too many attempts": with_head(attempts=9, problem=["not_json", "x", "y"]),
+        "unknown reason": with_head(problem=["because", "x", "y"]),
+        "late": taken[: 4 + size] + json.dumps(late).encode(),
+    }
+
+
+@pytest.mark.parametrize("config", [COMPACT, FULL], ids=["compact", "full"])
+def test_garbage_is_refused_and_leaves_the_episode_as_it_was(task, config: OfficeConfig) -> None:
+    env = OfficeEnvironment(config)
+    advance(env, task("churn"), lambda asked: int(env.state()["turn"]) >= 30)
+    taken, asked = env.snapshot(), env.observe()
+    for name, wrong in garbage(taken).items():
+        with pytest.raises(ContractError, match="not an office snapshot"):
+            env.restore(wrong)
+        assert env.snapshot() == taken, name
+        assert env.observe() is asked, name
+    other = OfficeEnvironment(FULL if config is COMPACT else COMPACT)
+    with pytest.raises(ContractError, match="another profile"):
+        other.restore(taken)
+    assert other.observe() is None
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_damaged_snapshot_is_refused_or_plays(data) -> None:
+    """Damage that still reads as a state cannot be told from a state, but it never breaks anything but the restore."""
+    env = OfficeEnvironment()
+    env.reset(Task(id="t", env="office", split=Split.DEV, seed=3, payload={"scenario": "viral"}))
+    taken = bytearray(env.snapshot())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(taken) - 1))
+        taken[place] = data.draw(st.sampled_from(b'0123456789.,:[]{}"ntfe-\xff\x00'))
+    try:
+        seen = env.restore(bytes(taken))
+    except ContractError:
+        seen = env.observe()
+    if seen is not None:
+        assert seen.messages
+
+
+def test_an_older_snapshot_of_the_compact_profile_is_read(task) -> None:
+    """Runs of 0.1.0 hold snapshots whose head has other keys for what only retries use."""
+    env = OfficeEnvironment()
+    advance(env, task("churn"), lambda asked: int(env.state()["turn"]) >= 20)
+    taken = env.snapshot()
+    size = int.from_bytes(taken[:4], "big")
+    head = json.loads(taken[4 : 4 + size])
+    old = json.dumps(
+        {"task": head["task"], "scenario": "churn", "attempts": 0, "last_reply": "", "reflecting": False, "memories": {}}
+    )
+    env.restore(len(old).to_bytes(4, "big") + old.encode() + taken[4 + size :])
+    assert env.snapshot() == taken
+
+
+def test_a_users_scenario_travels_in_the_snapshot(task, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = (Path(sys.modules[OfficeEnvironment.__module__].__file__ or "").parent / "scenarios" / "viral.toml").read_text()
+    path.write_text(text.replace("event_rate = 0.15", "event_rate = 1.0"), encoding="utf-8")  # the name stays `viral`
+    env = OfficeEnvironment()
+    advance(env, task(str(path)), lambda asked: int(env.state()["turn"]) >= 20)
+    taken = env.snapshot()
+    path.unlink()
+    other = OfficeEnvironment()
+    other.reset(task("viral"))
+    for twin in (other, env.fork()):
+        twin.restore(taken)
+        observation: Observation | None = twin.observe()
+        events = 0
+        while observation is not None and int(twin.state()["turn"]) < 90:
+            step = twin.step(answer(observation, 0))
+            events += len(step.facts["notes"])
+            observation = step.observation
+        assert events >= 5  # one a day, as the file says
+        assert twin.snapshot() != taken
+
+
+# Branches
+
+
+def test_branches_are_determined_by_their_world_and_not_by_their_order(task) -> None:
+    env = OfficeEnvironment()
+    asked = advance(env, task("viral"), lambda asked: asked.actor == "sales" and int(env.state()["turn"]) > 50)
+    before = env.snapshot()
+    replies = [*env.legal_replies()[:3], *env.legal_replies()[-2:]]
+    asked_for = [(reply, world) for reply in replies for world in (1, 2, 3)]
+    first = {key: env.branch(key[0], world=key[1], turns=28) for key in asked_for}
+    again = {key: env.fork().branch(key[0], world=key[1], turns=28) for key in reversed(asked_for)}
+    assert first == again
+    assert env.snapshot() == before
+    for reply in replies:
+        assert len({first[reply, world].outcome for world in (1, 2, 3)}) == 3
+    assert len({json.dumps(first[reply, 1].returns) for reply in replies}) >= 3
+    assert asked.actor == "sales"
+
+
+@pytest.mark.parametrize("config", [COMPACT, FULL], ids=["compact", "full"])
+def test_a_branch_is_what_step_and_the_continuation_give(task, config: OfficeConfig) -> None:
+    env = OfficeEnvironment(config, continuation=dict.fromkeys(SEATS, expert))
+    advance(env, task("series_a"), lambda asked: asked.actor == "dev" and int(env.state()["turn"]) > 30)
+    reply = env.legal_replies()[0]
+    got = env.branch(reply, world=3, turns=30)
+    taken = env.snapshot()
+    s = State.loads(taken[4 + int.from_bytes(taken[:4], "big") :])
+    s.world = 3
+    start = company_value(s) - s.luck
+    simulator = env._simulator
+    assert simulator is not None
+    action = parse(reply, Role.DEV)
+    log = simulator.step(s, action)  # type: ignore[arg-type]
+    returns = run(simulator, s, dict.fromkeys(SEATS, expert), turns=29)
+    assert got.outcome == (company_value(s) - s.luck - start) / 100
+    assert got.returns == pytest.approx({role: returns[role] + log.rewards()[role] for role in returns})
+    assert (got.turns, got.valid) == (30, True)
+
+
+def test_an_unusable_reply_branches_as_a_lost_turn(task) -> None:
+    env = OfficeEnvironment(OfficeConfig(retries=8))
+    advance(env, task("churn"), lambda asked: asked.actor == "hr")
+    wrong, other = env.branch("{", world=1, turns=14), env.branch("I would rather not", world=1, turns=14)
+    assert wrong == other
+    assert not wrong.valid
+    assert wrong.returns["hr"] < env.branch('{"action_type":"TEAM_SYNC"}', world=1, turns=14).returns["hr"]
+
+
+def test_a_reflection_changes_no_branch(task) -> None:
+    env = OfficeEnvironment(ASKING)
+    advance(env, task("churn"), lambda asked: asked.kind is Kind.REFLECT)
+    assert env.canonical("one thing") == env.canonical('{"action_type":"TEAM_SYNC"}') == REFLECTION_KEY
+    one, other = (env.branch(reply, world=2, turns=14) for reply in ("People are tired [1]", "{"))
+    assert one == other
+    assert one.valid
+    assert one.turns == 14
+
+
+def test_a_branch_ends_with_the_episode(task) -> None:
+    env = OfficeEnvironment()
+    advance(env, task("baseline", days=2), lambda asked: int(env.state()["turn"]) >= 20)
+    turn = int(env.state()["turn"])
+    assert env.branch("", world=1, turns=500).turns == 28 - turn
+
+
+@pytest.mark.parametrize(("world", "length"), [(0, 5), (-1, 5), (1, 0)])
+def test_the_main_line_is_no_branch(task, world: int, length: int) -> None:
+    env = OfficeEnvironment()
+    env.reset(task())
+    with pytest.raises(ContractError, match="world >= 1"):
+        env.branch("", world=world, turns=length)
+
+
+def test_worlds_share_the_first_morning_and_differ_afterwards(task) -> None:
+    firsts, lasts = set(), set()
+    for world in (0, 1, 10_000):
+        env = OfficeEnvironment()
+        first = env.reset(task("viral", 9, world=world))
+        firsts.add(json.dumps(dict(first.view)))
+        observation: Observation | None = first
+        while observation is not None and int(env.state()["turn"]) < 100:
+            observation = env.step(answer(observation, 0, "expert")).observation
+        lasts.add(env.state()["metrics"]["company_value"])
+    assert len(firsts) == 1
+    assert len(lasts) == 3
+
+
+def test_seeds_and_scenarios_differ(task) -> None:
+    seen = set()
+    for scenario in SHIPPED:
+        for seed in (1, 2):
+            env = OfficeEnvironment()
+            env.reset(task(scenario, seed))
+            taken = env.snapshot()
+            seen.add(taken[4 + int.from_bytes(taken[:4], "big") :])
+    assert len(seen) == 10
+
+
+# Replies
+
+
+def test_every_legal_reply_is_taken(task) -> None:
+    env, tried = OfficeEnvironment(), 0
+    for observation, _, _ in turns(env, task("churn", days=10), "expert"):
+        assert observation
+        if env.observe() is None or int(env.state()["turn"]) % 11:
+            continue
+        for reply in env.legal_replies():
+            assert env.fork().step(reply).valid, reply
+            assert env.canonical(reply) == reply
+            tried += 1
+    assert tried > 100
+
+
+def test_equal_actions_have_one_key(task) -> None:
+    env = OfficeEnvironment()
+    env.reset(task())
+    key = env.canonical('{"action_type":"SET_OKRS","target":"growth"}')
+    assert key == env.canonical(' {"target": "growth", "action_type": "set okrs", "reasoning": "because"}\n')
+    assert key != env.canonical('{"action_type":"SET_OKRS","target":"product"}')
+    assert env.canonical("") == env.canonical('{"action_type":"SET_OKRS","target":"fame"}') == INVALID_KEY
+
+
+def monkey(rng: random.Random, legal: list[str]) -> str:
+    """A reply of the kind that sampled models write: right, nearly right, wrong."""
+    reply = rng.choice(legal)
+    match rng.randrange(8):
+        case 0:
+            return rng.choice(ADVERSARIAL_REPLIES)
+        case 1:
+            return reply[: rng.randrange(len(reply))]
+        case 2:
+            place = rng.randrange(len(reply))
+            return (
+                reply[:place]
+                + chr(rng.choice([0, 34, 92, 0x202E, 0xD800, 0x1F4A5, rng.randrange(32, 1000)]))
+                + reply[place + 1 :]
+            )
+        case 3:
+            role = rng.choice(list(ROLES))
+            fields = {"action_type": rng.choice(ROLES[role].actions), "target": rng.choice(["", "sync", "Acme", "p7", "x" * 200])}
+            return json.dumps(fields)
+        case 4:
+            extra = rng.choice([None, 7, "all: hello", "ceo: to dev: need x", "dev:", ["a"], {"a": [1e300]}, "x" * 400])
+            return json.dumps({**json.loads(reply), "message": extra})
+        case 5:
+            extra = rng.choice(
+                [{"tier": rng.choice(["annual", "free", 3, [1]])}, {"title": "SSO"}, {"a": {"b": {}}}, [], "x", {"n": -1e12}]
+            )
+            return json.dumps({**json.loads(reply), "parameters": extra})
+        case 6:
+            return "Sure! ```json\n" + reply + "\n``` and " + reply
+        case _:
+            return reply
+
+
+@pytest.mark.parametrize("config", [COMPACT, FULL, ASKING], ids=["compact", "full", "asking"])
+def test_no_reply_raises(task, config: OfficeConfig) -> None:
+    rng = random.Random(5)
+    invalid = count = 0
+    for scenario in ("churn", "viral", "baseline"):
+        env = OfficeEnvironment(config)
+        observation: Observation | None = env.reset(task(scenario, rng.randrange(1000)))
+        while observation is not None:
+            reply = monkey(rng, observation.view["legal"])
+            assert isinstance(env.canonical(reply), str)
+            step = env.step(reply)
+            json.dumps(step.facts).encode()
+            str(step.facts).encode("utf-8", "strict")
+            invalid += not step.valid
+            observation, count = step.observation, count + 1
+            if observation is not None:
+                for message in observation.messages:
+                    message.content.encode("utf-8", "strict")
+        assert env.state()["turn"] == 420 or env.state()["done"] == "bankrupt"
+    assert count > 900
+    assert 0.2 < invalid / count < 0.7
+
+
+@settings(max_examples=40)
+@given(reply=st.text(max_size=300) | st.binary(max_size=80).map(lambda raw: raw.decode("latin-1")))
+def test_any_text_is_a_reply(reply: str) -> None:
+    env = OfficeEnvironment()
+    env.reset(Task(id="t", env="office", split=Split.DEV, seed=1))
+    assert not env.step(reply).valid
+    assert env.state()["metrics"]["invalid"] == 1.0
+
+
+def test_an_unusable_reply_is_a_lost_turn_that_costs_one(task) -> None:
+    env = OfficeEnvironment()
+    env.reset(task())
+    step = env.step("no")
+    assert not step.valid
+    assert step.parts["ceo"]["penalty"] == -1.0
+    assert step.facts["action"] == INVALID_KEY
+    assert "JSON" in step.facts["why"]
+    assert step.observation is not None
+    assert step.observation.actor == "dev"
+
+
+# Retries
+
+
+def test_feedback_grows_up_to_eight_attempts(task) -> None:
+    env = OfficeEnvironment(OfficeConfig(retries=8))
+    first = env.reset(task("churn"))
+    texts = []
+    for attempt in range(1, 9):
+        step = env.step('{"action_type":"FLY","target":"moon"}')
+        assert not step.valid
+        assert not step.rewards
+        asked = step.observation
+        assert asked is not None
+        assert (asked.actor, asked.kind, asked.fresh) == (first.actor, Kind.RETRY, False)
+        ((role, text),) = asked.messages
+        assert role == "user"
+        assert step.facts["retry"] == attempt
+        texts.append(text)
+    assert [len(text.split("\n")) for text in texts] == list(range(1, 9))
+    assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
+    assert 'There is no action "FLY"' in texts[0]
+    assert "FLY" in texts[1].split("\n")[1]
+    types = texts[2].split("\n")[2].removeprefix("action_type must be one of: ").removesuffix(".").split(", ")
+    assert set(types) == {json.loads(reply)["action_type"] for reply in env.legal_replies()}
+    examples = texts[6].split("\n")[6].partition(": ")[2].split(" ")
+    assert all(json.loads(example)["action_type"] in types for example in examples)
+    assert "last attempt" in texts[7]
+    assert env.state()["turn"] == 0
+    final = env.step("still no")
+    assert final.parts["ceo"]["penalty"] == -1.0
+    assert env.state()["turn"] == 1
+
+
+def test_the_feedback_names_the_last_mistake(task) -> None:
+    env = OfficeEnvironment(OfficeConfig(retries=4))
+    env.reset(task())
+    said = []
+    for reply in ('{"action_type":"SET_OKRS","target":"fame"}', "hm", '{"action_type":"FIX_BUG","target":"major"}'):
+        asked = env.step(reply).observation
+        assert asked is not None
+        said.append(asked.messages[0].content.split("\n")[0])
+    assert "it may have: growth, product, retention" in said[0]
+    assert "no JSON object" in said[1]
+    assert "belongs to dev" in said[2]
+
+
+def test_a_corrected_reply_counts_and_the_next_actor_starts_afresh(task) -> None:
+    env = OfficeEnvironment(OfficeConfig(retries=2))
+    env.reset(task())
+    env.step("no")
+    step = env.step('{"action_type":"SET_OKRS","target":"growth"}')
+    assert step.valid
+    assert step.rewards["ceo"] > -0.5
+    assert step.observation is not None
+    assert (step.observation.kind, step.observation.fresh) == (Kind.ACT, True)
+    assert len(step.observation.messages) == 2
+    assert env.state()["metrics"]["invalid"] == 0.0
+
+
+def test_reset_forgets_a_pending_retry(task) -> None:
+    env, fresh = OfficeEnvironment(OfficeConfig(retries=2)), OfficeEnvironment(OfficeConfig(retries=2))
+    env.reset(task())
+    env.step("no")
+    env.reset(task())
+    fresh.reset(task())
+    assert env.snapshot() == fresh.snapshot()
+
+
+# Reflection and memory
+
+
+def test_actors_are_asked_to_reflect_every_seventy_turns(task) -> None:
+    env = OfficeEnvironment(ASKING)
+    asked: dict[str, list[int]] = {}
+    insights = plans = 0
+    for observation, reply, step in turns(env, task("churn", 1_002)):
+        if observation.kind is Kind.REFLECT:
+            system, user = observation.messages
+            assert "Reply with JSON" not in system.content
+            assert user.content.startswith("Your recent memories:\n[")
+            assert not step.rewards
+            assert step.observation is not None
+            assert (step.observation.actor, step.observation.kind) == (observation.actor, Kind.ACT)
+            assert step.facts["reflection"] == reply
+            asked.setdefault(observation.actor, []).append(int(env.state()["turn"]))
+        else:
+            text = observation.messages[-1].content
+            insights += "taught something" in text
+            plans += "Plan: go on" in text
+    assert set(asked) == set(SEATS)
+    for found in asked.values():
+        assert len(found) == 5
+        assert all(70 <= later - earlier < 84 for earlier, later in pairwise(found))
+    assert plans > 200
+    assert insights > 100
+
+
+def test_without_a_model_the_template_reflects(task) -> None:
+    env = OfficeEnvironment(FULL)
+    learned: dict[str, set[str]] = {}
+    for observation, _, _ in turns(env, task("churn", 1_002), "expert"):
+        assert observation.kind is Kind.ACT
+        lines = observation.messages[1].content.split("\n")
+        if "Insights:" in lines:
+            learned.setdefault(observation.actor, set()).update(lines[lines.index("Insights:") + 1 : -1])
+    assert set(learned) == set(SEATS)
+    assert all(any(line.startswith("Plan: ") for line in lines) for lines in learned.values())
+    sales = " ".join(learned["sales"])
+    assert " lead worked " in sales or "customer worked" in sales  # sorts of things, not names
+
+
+def test_everybody_remembers_public_facts_and_only_the_actor_its_own(task) -> None:
+    env = OfficeEnvironment(FULL)
+    shipped = 0
+    for observation, _, _ in turns(env, task("viral", 1_002, days=10), "expert"):
+        lines = observation.messages[1].content.split("\n")
+        for line in lines:
+            if line.startswith("I did "):
+                assert line.split()[2].removesuffix(":") in ROLES[Role(observation.actor)].actions
+        shipped += any(line.startswith("dev shipped") for line in lines) and observation.actor != "dev"
+    assert shipped > 5
+
+
+# Metrics, errors, ends
+
+
+def test_metrics_say_what_the_state_holds(task) -> None:
+    env = OfficeEnvironment()
+    assert env.state() == {"metrics": {}}
+    env.reset(task("churn"))
+    metrics = env.state()["metrics"]
+    assert (metrics["cash"], metrics["customers"], metrics["invalid"]) == (100_000.0, 8.0, 0.0)
+    for _ in turns(env, task("churn"), "expert"):
+        pass
+    state = env.state()
+    metrics = state["metrics"]
+    assert metrics["cash"] == sum(state["ledger"].values()) / 100
+    assert state["done"] == "horizon"
+    assert metrics["team_reward"] == pytest.approx(sum(metrics[f"reward_{role}"] for role in SEATS))
+    assert -100 <= metrics["nps"] <= 100
+    json.dumps(state, allow_nan=False)
+
+
+def test_the_end(task) -> None:
+    env = OfficeEnvironment(OfficeConfig(days=2))
+    (*_, (_, _, step)) = turns(env, Task(id="t", env="office", split=Split.DEV, seed=1))
+    assert step.stop is StopReason.HORIZON
+    assert not step.stop.truncated
+    assert env.observe() is None
+    assert env.restore(env.snapshot()) is None
+    assert env.fork().observe() is None
+    for call in (lambda: env.step(""), lambda: env.canonical(""), lambda: env.branch("", world=1, turns=1), env.legal_replies):
+        with pytest.raises(ContractError, match="no reply is pending"):
+            call()
+    env.close()
+
+
+def test_bankruptcy_ends_an_episode(task, tmp_path: Path) -> None:
+    path = tmp_path / "poor.toml"
+    text = (Path(sys.modules[OfficeEnvironment.__module__].__file__ or "").parent / "scenarios" / "baseline.toml").read_text()
+    path.write_text(text.replace("cash = 100_000", "cash = 5_000"), encoding="utf-8")
+    env = OfficeEnvironment()
+    (*_, (_, _, step)) = turns(env, task(str(path)))
+    assert step.stop is StopReason.BANKRUPT
+    assert env.state()["metrics"]["cash"] < 0
+
+
+def test_nothing_is_pending_before_the_first_reset(task) -> None:
+    env = OfficeEnvironment()
+    assert env.observe() is None
+    with pytest.raises(ContractError, match="reset first"):
+        env.step("")
+    with pytest.raises(ContractError, match="snapshot needs a running episode"):
+        env.snapshot()
+    env.reset(task())
+    assert env.observe() is not None
+
+
+def test_legal_replies_are_listed_only_while_they_are_asked_for(task) -> None:
+    env = OfficeEnvironment()
+    asked = env.reset(task())
+    assert asked.view["legal"] == asked.view.get("legal") == env.legal_replies()
+    assert "legal" not in dict(asked.view)
+    with pytest.raises(KeyError):
+        asked.view["nonesuch"]
+    assert asked.view.get("nonesuch", 3) == 3
+    env.step("")
+    with pytest.raises(ContractError, match="only while it is pending"):
+        asked.view["legal"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"profile": "medium"}, "profile must be one of compact, full, got 'medium'"),
+        ({"retries": 9}, "retries must be in 0..8, got 9"),
+        ({"retries": -1}, "retries"),
+        ({"days": 0}, "days must be in 1..90, got 0"),
+        ({"days": 91}, "days"),
+        ({"budget": 0}, "budget must be at least 1"),
+        ({"reflect": True}, "reflect needs the memories of the full profile"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        OfficeConfig(**options)
+
+
+def test_a_budget_needs_a_tokenizer_and_a_continuation_all_seats() -> None:
+    with pytest.raises(ConfigError, match="needs a token counter"):
+        OfficeEnvironment(OfficeConfig(budget=100))
+    with pytest.raises(ConfigError, match="no player for dev, marketing"):
+        OfficeEnvironment(continuation={"ceo": heuristic})
+    with pytest.raises(ConfigError, match="no player for ceo"):
+        OfficeEnvironment(continuation={})
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        ({"scenario": "picnic"}, "unknown scenario 'picnic'"),
+        ({"scenario": 5}, "scenario must be a name or a path, got 5"),
+        ({"sceanrio": "churn"}, "unknown payload keys"),
+        ({"days": 0}, "days must be a whole number in 1..90, got 0"),
+        ({"days": "ten"}, "days must be a whole number"),
+        ({"days": 1.5}, "days must be a whole number"),
+        ({"days": True}, "days must be a whole number"),
+        ({"world": -1}, "world must be a whole number"),
+    ],
+)
+def test_tasks_that_cannot_be_played_are_refused(payload: dict[str, Any], said: str) -> None:
+    env = OfficeEnvironment()
+    with pytest.raises(ConfigError, match=said):
+        env.reset(Task(id="t", env="office", split=Split.DEV, seed=1, payload=payload))
+
+
+def test_the_continuation_matters(task) -> None:
+    outcomes = []
+    for player in (heuristic, do_nothing):
+        env = OfficeEnvironment(continuation=dict.fromkeys(SEATS, player))
+        env.reset(task("viral"))
+        outcomes.append(env.branch(env.legal_replies()[0], world=1, turns=140).outcome)
+    assert outcomes[0] > outcomes[1]
