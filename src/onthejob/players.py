@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from onthejob.envs.office.actions import Action, Invalid, parse, render
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.luck import Sub, draw
-from onthejob.envs.office.policies import Player, players, random_legal
+from onthejob.envs.office.policies import Legal, Player, View, players, random_legal
 from onthejob.envs.office.roles import Role
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
@@ -51,7 +51,7 @@ def noisy(player: Player, share: float) -> Player:
     if not 0.0 <= share <= 1.0:
         raise ConfigError(f"the share of random actions must be in [0, 1], got {share}.")
 
-    def act(view, legal, luck):  # noqa: ANN001, ANN202
+    def act(view: View, legal: Legal, luck: float) -> Action | None:
         if luck < share:
             return random_legal(view, legal, luck / share)
         return player(view, legal, (luck - share) / (1.0 - share))

@@ -19,11 +19,11 @@ from onthejob.types import Split, Task
 class Collect:
     """Let a scripted player run the office and write what every role saw and replied: one JSONL file per role.
 
-    With --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model that
-    imitates it still varies. A random action that was punished is kept and marked `negative`; `sft` does not imitate it. With
-    --alternatives every decision is written several times, with the teacher's probabilities as weights: the player's reply and so
-    many random legal ones. They share one prompt, so imitating them costs little more than imitating one, and the model sees which
-    replies are possible.
+    With --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model
+    that imitates it still varies. A random action that was punished is kept and marked `negative`; `sft` does not imitate
+    it. With --alternatives every decision is written several times, with the teacher's probabilities as weights: the
+    player's reply and so many random legal ones. They share one prompt, so imitating them costs little more than imitating
+    one, and the model sees which replies are possible.
     """
 
     policy: str = "expert"
@@ -54,9 +54,8 @@ class Collect:
         if not 0.0 <= self.random_share <= 1.0:
             raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
         if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
-            raise ConfigError(
-                f"alternatives must be >= 0 and need a random share between 0 and 1, got {self.alternatives} and {self.random_share}."
-            )
+            got = f"{self.alternatives} and {self.random_share}"
+            raise ConfigError(f"alternatives must be >= 0 and need a random share between 0 and 1, got {got}.")
         scripted(self.policy)
         tasks = office_tasks(
             Split.TRAIN, scenarios=scenarios_named(self.scenarios), seeds=self.seeds, days=self.days, first=self.first

@@ -44,8 +44,8 @@ class SftConfig:
     epochs: int = 1
     """Passes over the examples."""
     batch_tokens: int = 4096
-    """Prompt and completion tokens per optimizer step, a prompt counted once for all its completions; the last step of an epoch may
-    be smaller."""
+    """Prompt and completion tokens per optimizer step, a prompt counted once for all its completions; the last step of an
+    epoch may be smaller."""
     max_steps: int | None = None
     """Stop after this many optimizer steps."""
     warmup: int = 10

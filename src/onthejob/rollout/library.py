@@ -63,8 +63,10 @@ class SnapshotLibrary:
         """A keyed entry: first a day, then an entry of it, each with equal probability.
 
         Args:
-            actor: prefer states in which this actor is asked, where the drawn day has one: segments that ask the same actor at the
-                same time are sampled as one batch.
+            seed: root of the draw.
+            *keys: name the draw.
+            actor: prefer states in which this actor is asked, where the drawn day has one: segments that ask the same actor
+                at the same time are sampled as one batch.
 
         Raises:
             ContractError: the library is empty.

@@ -751,7 +751,7 @@ def test_a_budget_needs_a_tokenizer_and_a_continuation_all_seats() -> None:
     [
         ({"scenario": "picnic"}, "unknown scenario 'picnic'"),
         ({"scenario": 5}, "scenario must be a name or a path, got 5"),
-        ({"sceanrio": "churn"}, "unknown payload keys"),
+        ({"setting": "churn"}, "unknown payload keys"),
         ({"days": 0}, "days must be a whole number in 1..90, got 0"),
         ({"days": "ten"}, "days must be a whole number"),
         ({"days": 1.5}, "days must be a whole number"),
