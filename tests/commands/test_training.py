@@ -148,3 +148,26 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert "<html" in Path("r.html").read_text(encoding="utf-8")
     assert "boss" in call("compare", "heuristic", "--alone", "boss", code=2)
     assert "nobody" in call("compare", "nobody", code=2)
+
+
+def test_demo_trains_and_reports(call, tiny_path: Path):
+    small = ("--decisions", "4", "--alternatives", "1", "--iterations", "2", "--states", "2", "--days", "1", "--lora.rank", "2")
+    shown = call("demo", "--roles", "hr", *small, *model(tiny_path))
+    assert {cell["team"] for cell in shown["quality"]["cells"]} == {"base", "sft", "grpo"}
+    compared = {row["team"] for row in shown["comparison"]["means"]}
+    assert compared == {"heuristic", "expert", "random", "base", "sft", "grpo"}
+    assert "<html" in Path(shown["report"]).read_text(encoding="utf-8")
+    with Run.open(Path(shown["run"]), readonly=True) as run:
+        assert run.adapters("hr")[-1].version > 0, "GRPO made an update"
+
+
+def test_a_demo_that_trained_nothing_does_not_claim_success(call, tmp_path: Path):
+    """An untaught model makes no usable reply, so every group is dead; tables of that would show equal rows as a result."""
+    tiny = tiny_model()
+    tiny.model.save_pretrained(tmp_path / "untaught")
+    tiny.tokenizer.save_pretrained(tmp_path / "untaught")
+    small = ("--decisions", "1", "--alternatives", "0", "--iterations", "1", "--states", "2", "--days", "1", "--lora.rank", "2")
+    said = call("demo", "--roles", "hr", *small, *model(tmp_path / "untaught"), code=1)
+    assert "GRPO made no update" in said
+    assert "--decisions" in said
+    assert not Path("report.html").exists()

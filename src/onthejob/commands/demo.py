@@ -22,7 +22,7 @@ from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import line
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, TrainingError
 from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
@@ -41,17 +41,19 @@ if TYPE_CHECKING:
     from onthejob.stack import Stack
 
 TEACHER, RANDOM_SHARE = "expert", 0.3
+WARM_START = SftConfig(lr=1e-3, batch_tokens=1536)
+"""A step is about one decision with its alternatives: what made the warm start fluent in LOG.md, at fewer decisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
     """Train two roles of the office by SFT and GRPO, and show on held-out seeds what each of the two changed."""
 
-    roles: tuple[str, ...] = ("sales", "hr")
-    """Roles that are trained; heuristics sit in the other seats."""
-    decisions: int = 48
-    """Demonstrated decisions per role in the warm start."""
-    alternatives: int = 4
+    roles: tuple[str, ...] = ("sales", "ceo")
+    """Roles that are trained; heuristics sit in the other seats. The default ones' decisions stand out most from the noise."""
+    decisions: int = 120
+    """Demonstrated decisions per role in the warm start. With too few, replies are not usable yet and GRPO finds nothing."""
+    alternatives: int = 6
     """Random legal replies imitated beside the expert's for each decision, with the teacher's probabilities as weights."""
     iterations: int = 8
     """GRPO updates per role."""
@@ -103,6 +105,14 @@ class Demo:
             path = run.path
             self._grpo(stack, learner, run, config, terminal)
             first, last = ({role: run.adapters(role)[index] for role in self.roles} for index in (0, -1))
+            idle = [role for role in self.roles if first[role].version == last[role].version]
+            if len(idle) == len(self.roles):
+                raise TrainingError(
+                    "GRPO made no update: no group of replies differed in value, usually because the warm start is too short for "
+                    f"usable replies (got {self.decisions} decisions). Raise --decisions; the record is {run.path}."
+                )
+            for role in idle:
+                terminal.warn(f"GRPO made no update of {role}: its grpo row equals its sft row")
             step(4, "comparison on held-out seeds")
             # Version 0 of the run is what the warm start made.
             rows = [self._team(stack, name, adapters) for name, adapters in (("base", {}), ("sft", first), ("grpo", last))]
@@ -151,7 +161,7 @@ class Demo:
                 learner,
                 role,
                 [example for same in chosen for example in same],
-                SftConfig(seed=self.seed),
+                WARM_START,
                 on_progress=lambda at, role=role: steps(terminal, f"  {role} step")(at.step, at.steps),
             )
             terminal.progress(f"  {role}: {len(chosen)} decisions, loss {history[0].loss:.2f} -> {history[-1].loss:.2f}")
