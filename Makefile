@@ -19,7 +19,7 @@ test: $(VENV)/.installed-test
 check: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/codespell
 
 # Every marker but gpu with full counts; hours on two cores.

@@ -68,7 +68,8 @@ def trainer(model, tmp_path_factory):
             processing_class=tokenizer,
         )
     made.current_gradient_accumulation_steps = 1
-    made.args.steps_per_generation = 1
+    args: Any = made.args
+    args.steps_per_generation = 1
     return made
 
 
@@ -144,8 +145,9 @@ def settings(trainer: GRPOTrainer, config: LossConfig) -> None:
     trainer.importance_sampling_level = "sequence" if config.loss == "gspo" else config.level
     trainer.beta = config.beta
     trainer.epsilon_low, trainer.epsilon_high = config.epsilon_low, config.epsilon_high
-    trainer.args.delta = config.delta
-    trainer.args.use_bias_correction_kl = config.kl_ratio
+    args: Any = trainer.args
+    args.delta = config.delta
+    args.use_bias_correction_kl = config.kl_ratio
     trainer.max_completion_length = LIMIT
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = config.correction != "none"
 

@@ -108,10 +108,11 @@ def choose_layout(model: nn.Module) -> Layout:
         ModelError: Not a transformers model, or one that changes its logits after the head (soft-capping, scaling), so that
             scoring chosen positions only would be wrong.
     """
-    base = _base(model)
+    base: Any = _base(model)
     if not isinstance(base, PreTrainedModel):
         raise ModelError(f"{type(base).__name__} is not a transformers causal LM; load one with AutoModelForCausalLM.")
-    vocabulary = base.get_input_embeddings().num_embeddings
+    embeddings: Any = base.get_input_embeddings()
+    vocabulary = embeddings.num_embeddings
     tokens = np.random.default_rng(0).integers(0, vocabulary, 60).tolist()
     # The first branch is long, so that wrong positions or a leak are far off in the second one.
     paths = [Path(ids=tuple(tokens[:40]), context=10), Path(ids=(*tokens[:10], *tokens[40:]), context=10)]
@@ -132,7 +133,7 @@ def choose_layout(model: nn.Module) -> Layout:
     return Layout.PADDED
 
 
-def _check_head(base: PreTrainedModel, tokens: list[int]) -> None:
+def _check_head(base: Any, tokens: list[int]) -> None:
     ids = torch.tensor([tokens], device=base.get_input_embeddings().weight.device)
     logits = base(input_ids=ids, use_cache=False).logits
     hidden = base.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
@@ -271,7 +272,8 @@ class _PairLogprobs(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None]:
+        grad: Tensor = grads[0]  # the entropy is not differentiable
         logits, temperature, normaliser, pair_head, pair_token = ctx.saved_tensors
         gradient = (logits.float() / temperature[:, None]).sub_(normaliser[:, None]).exp_()
         total = torch.zeros_like(normaliser).index_add_(0, pair_head, grad)

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -152,7 +153,8 @@ class Learner:
         if config.gradient_checkpointing:
             with warnings.catch_warnings():  # Renamed in transformers 5.23; the old name works in all versions we accept.
                 warnings.filterwarnings("ignore", message="`gradient_checkpointing_enable`", category=FutureWarning)
-                model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
+                base: Any = model.get_base_model()
+                base.gradient_checkpointing_enable({"use_reentrant": False})
         # transformers checkpoints in train mode only; the two modes do not differ otherwise, as dropout is 0.
         model.train(config.gradient_checkpointing)
 

@@ -55,7 +55,7 @@ def load_base(
     try:
         with QuietTransformers():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            model = AutoModelForCausalLM.from_pretrained(
+            model: Any = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True
             )
         model = model.to(torch.device(device))

@@ -128,7 +128,7 @@ class GenericBatch:
         return cache
 
 
-def _pairs(cache: DynamicCache) -> list[tuple[Tensor, Tensor]]:
+def _pairs(cache: Any) -> list[tuple[Tensor, Tensor]]:
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 

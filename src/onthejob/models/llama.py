@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from onthejob.models.adapter_weights import FusedLora, LoraPair
 
@@ -250,7 +250,7 @@ class LlamaBatch:
             self._slots = [hole if slot == last else slot for slot in self._slots]
 
 
-def norm(x: Tensor, module: nn.Module) -> Tensor:
+def norm(x: Tensor, module: Any) -> Tensor:
     """RMS norm as transformers computes it: normalised in float32, rounded, then scaled in the model's dtype."""
     normed = F.rms_norm(x.float(), (x.shape[-1],), None, module.variance_epsilon)
     return module.weight * normed.to(x.dtype)

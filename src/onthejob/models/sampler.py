@@ -258,12 +258,12 @@ class Sampler:
         """
         children: list[list[list[int]]] = []
         for owners in rows:
-            parts: dict[int, list[int]] = {}
+            parted: dict[int, list[int]] = {}
             for order, member in enumerate(owners):
                 token = replies[member].tokens[-1]
                 if token not in self.chat.end_ids:
-                    parts.setdefault(token if self._share_beginnings else -order, []).append(member)
-            children.append(list(parts.values()))
+                    parted.setdefault(token if self._share_beginnings else -order, []).append(member)
+            children.append(list(parted.values()))
         count = sum(len(parts) for parts in children)
         placed: list[tuple[int, list[int]] | None] = [None] * count
         waiting = []
@@ -349,7 +349,7 @@ def without_adapters(model: Any) -> Any:
         ContractError: an adapter is merged into the weights.
         ModelError: the model is not a causal language model.
     """
-    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     if base.get_output_embeddings() is None:
         raise ModelError(f"{type(base).__name__} has no language-model head. Load a causal language model.")
     shared = {id(tensor): tensor for tensor in (*base.parameters(), *base.buffers())}
