@@ -53,7 +53,9 @@ class SftConfig:
     schedule: Literal["linear", "constant"] = "linear"
     """After the warm-up: down to 0 at the last step, or flat."""
     weight_decay: float = 0.0
+    """Decoupled weight decay of the adapter."""
     max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm."""
     seed: int = 0
     """Of the order of examples, together with the learner's seed and the role."""
 
