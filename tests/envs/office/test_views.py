@@ -149,10 +149,6 @@ def in_dict(slot: str, key: str, value: Any) -> Change:
     return lambda s: getattr(s, slot).__setitem__(key, value)
 
 
-def on_row(slot: str, index: int, name: str, value: Any) -> Change:
-    return lambda s: setattr(getattr(s, slot)[index], name, value)
-
-
 def direct(s: State, role: str) -> None:
     s.directive_role, s.directive_left = role, 2
 
@@ -161,12 +157,9 @@ LIMITS = {"stage": Stage.NEGOTIATION + 2, "pain": 6, "size": 3, "segment": 3, "t
 
 
 def rows(s: State, slot: str, kind: type[Account] | type[Piece]) -> Iterator[tuple[str, Change]]:
-    sorts = set()
+    """One field of all rows at once, each row to another of the possible values."""
+    fields: dict[str, list[tuple[int, str, list[Any]]]] = {}
     for index, row in enumerate(getattr(s, slot)):
-        sort = (row.stage, row.known) if isinstance(row, Account) else (row.kind, row.left > 0, row.quality > 0.9)
-        if sort in sorts:
-            continue  # one of each sort is enough
-        sorts.add(sort)
         for name in kind.__slots__:
             value = getattr(row, name)
             label = f"{kind.__name__.lower()}.{name}"
@@ -180,9 +173,19 @@ def rows(s: State, slot: str, kind: type[Account] | type[Piece]) -> Iterator[tup
                 if name in LIMITS
                 else other_values(value, 700_000 if name == "price" else 40)
             )
-            for new in values:
-                if not (kind is Piece and name == "kind"):
-                    yield label, on_row(slot, index, name, new)
+            if not (kind is Piece and name == "kind"):
+                fields.setdefault(label, []).append((index, name, values))
+
+    def change(cells: list[tuple[int, str, list[Any]]], turn: int) -> Change:
+        def apply(state: State) -> None:
+            for index, name, values in cells:
+                setattr(getattr(state, slot)[index], name, values[(index + turn) % len(values)])
+
+        return apply
+
+    for label, cells in fields.items():
+        for turn in range(max(len(values) for _, _, values in cells)):
+            yield label, change(cells, turn)
 
 
 def changes(s: State) -> Iterator[tuple[str, Change]]:
