@@ -232,10 +232,10 @@ def _check_teams(specs: tuple[str, ...]) -> None:
 
 
 def steps(terminal: Terminal, what: str) -> Callable[[int, int], None]:
-    """Progress of `what` in about twenty lines, however many steps there are."""
+    """Progress of `what` in about ten lines, however many steps there are."""
 
     def say(done: int, total: int) -> None:
-        if done == total or done % max(1, total // 20) == 0:
+        if done == total or done % max(1, total // 10) == 0:
             terminal.progress(f"{what}: {done}/{total}")
 
     return say
