@@ -28,7 +28,7 @@ from onthejob.types import Split, Task
 EVALUATION_WORLD = 10_000
 """Evaluation worlds begin here; the look-ahead branches in worlds below."""
 SHORTLIST = 3
-CLEARLY = 1.5
+CLEARLY = 2.0
 """Standard errors by which an action must beat the player's own."""
 
 
@@ -41,7 +41,7 @@ class LookAhead:
     seed: int
     start: int = 84
     """Turn from which the role looks ahead."""
-    decisions: int = 4
+    decisions: int = 3
     """Decisions of the role in the window."""
     turns: int = 140
     """Horizon of the branches."""
@@ -51,7 +51,7 @@ class LookAhead:
     """Worlds in which the candidates are compared with the player's own action; the best go on."""
     worlds: int = 9
     """Further worlds in which the shortlist meets the player's own action."""
-    finals: int = 16
+    finals: int = 48
     """Evaluation worlds in which a changed decision is valued."""
     days: int = 30
     """Length of the episode."""
