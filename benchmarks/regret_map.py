@@ -4,7 +4,8 @@ Per role: states from the play of the stochastic teacher (expert, 30 % random le
 legal reply (and the expert's own, which may carry a message) is valued by branches of H turns in the same worlds, as in training.
 The best reply is chosen on half of the worlds and valued on the other half, then the reverse (no winner's curse). Its value less
 the expected value of the expert's clone, the teacher itself, is what a policy that imitates the teacher can still gain per
-decision. Standard errors are clustered by episode.
+decision. Reported beside it: the best chosen on all worlds but one and valued on that one, for each world in turn. Standard
+errors are clustered by episode.
 
     python benchmarks/regret_map.py [--states 200] [--worlds 8] [--turns 140] [--processes 2] [--json]
 """
@@ -56,9 +57,11 @@ class Regret:
     role: str
     episode: str
     regret: float
-    """Cross-fitted best less the clone's expectation."""
+    """Best, chosen on the other half of the worlds, less the clone's expectation."""
+    regret_ones: float
+    """The same, chosen on all worlds but one, valued on that one."""
     over_expert: float
-    """Cross-fitted best less the expert's own reply."""
+    """Best, chosen on the other half of the worlds, less the expert's own reply."""
     spread: float
     """Standard deviation of the mean values of all replies."""
     noise: float
@@ -144,22 +147,34 @@ def value(job: Job) -> Regret:
     values = {
         reply: [env.branch(reply, world=1 + w, turns=job.turns).outcome for w in range(job.worlds)] for reply in replies
     }  # fmt: skip
-    half = job.worlds // 2
-    folds = ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half)))
-    regret, over = [], []
-    for choose, judge in folds:
-        best = max(values, key=lambda reply: sum(values[reply][choose]))
-        top, expert_value = fmean(values[best][judge]), fmean(values[own][judge])
-        at_random = sum(p * fmean(values[reply][judge]) for reply, p in chance.items())
-        regret.append(top - (1.0 - RANDOM_SHARE) * expert_value - RANDOM_SHARE * at_random)
-        over.append(top - expert_value)
+    worlds = range(job.worlds)
+    halves = [[w for w in worlds if (w < job.worlds // 2) == first] for first in (True, False)]
+    singles = [[w] for w in worlds]
+    regret_ones, _ = cross_fitted(values, own, chance, singles)
+    regret, over = cross_fitted(values, own, chance, halves)
     centre = [fmean(world) for world in zip(*values.values(), strict=True)]
     noise = fmean(variance(x - c for x, c in zip(row, centre, strict=True)) for row in values.values())
     overall = max(values, key=lambda reply: sum(values[reply]))
     return Regret(
-        role=job.role, episode=job.episode, regret=fmean(regret), over_expert=fmean(over), noise=math.sqrt(noise),
+        role=job.role, episode=job.episode, regret=regret, regret_ones=regret_ones, over_expert=over,
+        noise=math.sqrt(noise),
         spread=pstdev(fmean(row) for row in values.values()), replies=len(values), best=kind(overall), own=kind(own),
     )  # fmt: skip
+
+
+def cross_fitted(
+    values: dict[str, list[float]], own: str, chance: dict[str, float], folds: list[list[int]]
+) -> tuple[float, float]:
+    """(best - clone, best - expert), mean over `folds`: the best of all other worlds, valued on the worlds of the fold."""
+    regret, over = [], []
+    worlds = range(len(values[own]))
+    for fold in folds:
+        best = max(values, key=lambda reply: sum(values[reply][w] for w in worlds if w not in fold))
+        mean = {reply: fmean(row[w] for w in fold) for reply, row in values.items()}
+        clone = (1.0 - RANDOM_SHARE) * mean[own] + RANDOM_SHARE * sum(p * mean[reply] for reply, p in chance.items())
+        regret.append(mean[best] - clone)
+        over.append(mean[best] - mean[own])
+    return fmean(regret), fmean(over)
 
 
 def random_chances(legal: list[Action]) -> dict[str, float]:
@@ -194,6 +209,7 @@ def clustered(rows: list[Regret], values: list[float]) -> tuple[float, float]:
 
 def summary(role: str, rows: list[Regret]) -> dict:
     regret, error = clustered(rows, [row.regret for row in rows])
+    ones, ones_error = clustered(rows, [row.regret_ones for row in rows])
     over, over_error = clustered(rows, [row.over_expert for row in rows])
     return {
         "role": role,
@@ -203,6 +219,8 @@ def summary(role: str, rows: list[Regret]) -> dict:
         "regret": regret,
         "error": error,
         "ratio": regret / error if error > 0 else math.inf,
+        "regret_ones": ones,
+        "error_ones": ones_error,
         "over_expert": over,
         "over_expert_error": over_error,
         "spread": fmean(row.spread for row in rows),
@@ -214,34 +232,15 @@ def summary(role: str, rows: list[Regret]) -> dict:
 
 
 def table(rows: list[dict]) -> str:
-    columns = (
-        "role",
-        "states",
-        "replies",
-        "best - clone",
-        "se",
-        "ratio",
-        "best - expert",
-        "se",
-        "spread of replies",
-        "noise per world",
-    )
-    keys = ("regret", "error", "over_expert", "over_expert_error", "spread", "noise")
+    dollars = {
+        "best - clone": "regret", "se": "error", "best - expert": "over_expert", "its se": "over_expert_error",
+        "all but one": "regret_ones", "(se)": "error_ones", "spread of replies": "spread", "noise per world": "noise",
+    }  # fmt: skip
+    columns = ("role", "states", "replies", "ratio", *dollars)
     lines = ["Dollars of company value per decision.", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
-        regret, error, over, over_error, spread, noise = (f"{row[key]:,.0f}" for key in keys)
-        cells = (
-            row["role"],
-            str(row["states"]),
-            f"{row['replies']:.1f}",
-            regret,
-            error,
-            f"{row['ratio']:.1f}",
-            over,
-            over_error,
-            spread,
-        )
-        lines.append("| " + " | ".join((*cells, noise)) + " |")
+        cells = (row["role"], str(row["states"]), f"{row['replies']:.1f}", f"{row['ratio']:.1f}")
+        lines.append("| " + " | ".join((*cells, *(f"{row[key]:,.0f}" for key in dollars.values()))) + " |")
     for row in rows:
         often = ", ".join(f"{name} {count}" for name, count in row["best"])
         lines.append(f"{row['role']}: best {often}; expert " + ", ".join(f"{name} {count}" for name, count in row["expert"]))

@@ -107,13 +107,35 @@ def test_one_iteration_of_training_is_reproducible_and_moves_only_towards_better
 def test_standard_errors_are_clustered(regret: ModuleType):
     def row(episode: str) -> object:
         return regret.Regret(
-            role="dev", episode=episode, regret=0.0, over_expert=0.0, spread=0.0, noise=0.0, replies=1, best="A", own="A"
+            role="dev",
+            episode=episode,
+            regret=0.0,
+            regret_ones=0.0,
+            over_expert=0.0,
+            spread=0.0,
+            noise=0.0,
+            replies=1,
+            best="A",
+            own="A",
         )
 
     apart, together = [row(str(i)) for i in range(4)], [row(str(i // 2)) for i in range(4)]
     values = [1.0, 1.0, 3.0, 3.0]
     assert regret.clustered(apart, values) == (2.0, pytest.approx(math.sqrt(4 / 3 * 4) / 4))
     assert regret.clustered(together, values) == (2.0, pytest.approx(math.sqrt(2 * 8) / 4))
+
+
+def test_the_best_is_never_valued_on_the_worlds_that_chose_it(regret: ModuleType):
+    # B looks best only because of its first world; the expert plays A; a random player plays both alike.
+    values, chance = {"A": [1.0, 1.0, 1.0, 1.0], "B": [9.0, 0.0, 0.0, 0.0]}, {"A": 0.5, "B": 0.5}
+    clone = [0.7 * 1.0 + 0.3 * (1.0 + b) / 2.0 for b in values["B"]]
+    # Without world 0, A is best; without any other, B is.
+    singles = ((1.0 - clone[0]) + sum(0.0 - c for c in clone[1:])) / 4.0
+    over = ((1.0 - 1.0) + 3 * (0.0 - 1.0)) / 4.0
+    assert regret.cross_fitted(values, "A", chance, [[0], [1], [2], [3]]) == (pytest.approx(singles), pytest.approx(over))
+    # Halves: worlds 2, 3 choose A, valued on 0, 1; worlds 0, 1 choose B, valued on 2, 3.
+    halves = ((1.0 - (clone[0] + clone[1]) / 2.0) + (0.0 - (clone[2] + clone[3]) / 2.0)) / 2.0
+    assert regret.cross_fitted(values, "A", chance, [[0, 1], [2, 3]]) == (pytest.approx(halves), pytest.approx(-0.5))
 
 
 def test_a_state_is_valued_with_the_expert_among_the_replies(regret: ModuleType):
