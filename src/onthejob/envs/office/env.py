@@ -15,7 +15,7 @@ from typing import Any
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.market import company_value
+from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.memory import Lexicon
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player
@@ -294,7 +294,8 @@ class OfficeEnvironment:
         """Step `reply` in a fork of luck `world` and continue with the scripted players.
 
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
-        noise. An unusable reply is a no-op turn here, also where `step` would still allow a retry; a reflection takes no turn.
+        noise. Where the branch ends before the episode, what the open pipeline is expected to bring counts as well (the
+        bootstrapped value of an n-step return), so that a deal signed the day after is not worth nothing. An unusable reply is a no-op turn here, also where `step` would still allow a retry; a reflection takes no turn.
 
         Raises:
             ContractError: the episode is over, or `world` < 1, or `turns` < 1.
@@ -304,7 +305,7 @@ class OfficeEnvironment:
             raise ContractError(f"a branch needs world >= 1 (0 is the main line) and turns >= 1, got {world} and {turns}.")
         copy = s.copy()
         copy.world = world
-        before, start = company_value(copy) - copy.luck, copy.turn
+        before, start = _prospects(copy), copy.turn
         if pending.kind is Kind.REFLECT:
             valid = True
             returns = run(simulator, copy, self._continuation, turns=turns)
@@ -316,7 +317,7 @@ class OfficeEnvironment:
             for name, value in log.rewards().items():
                 returns[name] = returns.get(name, 0.0) + value
         return Branch(
-            outcome=(company_value(copy) - copy.luck - before) / 100.0,
+            outcome=(_prospects(copy) - before) / 100.0,
             returns=returns,
             turns=copy.turn - start,
             valid=valid,
@@ -390,6 +391,11 @@ class OfficeEnvironment:
         if self._state is None or self._state.turn != turn:
             raise ContractError("the legal replies of an observation can be listed only while it is pending.")
         return self.legal_replies()
+
+
+def _prospects(s: State) -> float:
+    """Cents: company value and open pipeline, less what chance contributed. Its change is a branch's outcome."""
+    return company_value(s) + pipeline_value(s) - s.luck
 
 
 def _whole(task: Task, key: str, default: int, low: int, high: int) -> int:

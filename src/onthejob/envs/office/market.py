@@ -19,6 +19,8 @@ TIER_DIFFICULTY = (0.0, 0.25, 0.6)
 TIER_MONTHS = (1, 6, 12)
 TIER_MULTIPLIER = (1.0, 2.0, 3.0)
 """Of the closing reward."""
+PIPELINE_MONTHS = (1.3, 4.0, 4.0, 4.5, 2.0)
+"""What an open lead of each stage is worth at the end of a branch, in months of its price."""
 BASE_CONVERSION = 0.02
 """Share of visitors who sign up, where nobody works on the funnel."""
 WEEK = 7
@@ -136,6 +138,16 @@ def retained_value(s: State) -> int:
         due = 12 - min(paid, 12)
         total += a.price * TIER_DISCOUNT[a.tier] * (alive * (1.0 - alive**due) / (1.0 - alive) if alive < 1.0 else due)
     return int(total)
+
+
+def pipeline_value(s: State) -> int:
+    """Expected cents that the open leads will still bring, by stage and price; 0 when the episode is over.
+
+    Fitted on branches: what a branch ends with less at signing, it ends with more of in the pipeline.
+    """
+    if s.done:
+        return 0
+    return int(sum(a.price * PIPELINE_MONTHS[a.stage] for a in s.accounts if a.stage < Stage.WON))
 
 
 def liabilities(s: State) -> int:

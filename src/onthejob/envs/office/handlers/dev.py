@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers import PRODUCT, RETENTION, Handler, Now, heard, untargeted
-from onthejob.envs.office.luck import Sub, draw, poisson
+from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.state import CATALOGUE, FEATURE_INDEX, PAINS, SEVERITIES, State
 
+MOST_BUGS = 6
+"""Bugs that one release can bring."""
+BUG_WORTH = 80_000.0
+"""Cents that a bug of a release costs, fitted on branches; for the luck account only."""
 CONTRACTOR_BOOST = 0.5
 """Velocity that a contractor adds."""
 
@@ -44,7 +48,9 @@ def ship_release(s: State, a: Action, now: Now) -> bool:
     i = FEATURE_INDEX[a.target]
     s.feature_shipped[i] = s.day
     mean = (0.5 if s.feature_reviewed[i] else 1.8) + 1.5 * s.debt
-    for n in range(poisson(draw(now.key, Sub.SHIP_BUGS, i, s.day), mean, 6)):
+    count = poisson(draw(now.key, Sub.SHIP_BUGS, i, s.day), mean, MOST_BUGS)
+    s.luck -= (count - poisson_mean(mean, MOST_BUGS)) * BUG_WORTH
+    for n in range(count):
         if draw(now.key, Sub.SHIP_BUGS, 100 + i * 8 + n, s.day) < 0.3:
             s.bug_critical += 1
         else:

@@ -21,8 +21,8 @@ from onthejob.envs.office.state import TIERS, Account, Stage, State
 OPEN_SHOWN = 6
 """Open leads that Sales can handle at a time: the furthest stages first, then the longest without contact."""
 CUSTOMERS_SHOWN = 3
-CLOSE_GAP = 0.65
-"""Share of a deal's worth that a failed close puts at risk while tries are left; used for the luck account only."""
+CLOSE_GAP = (0.4, 0.45, 0.8)
+"""Share of a deal's worth that the first, second and last try decide, fitted on branches; used for the luck account only."""
 
 
 def shown_leads(s: State) -> list[Account]:
@@ -100,7 +100,7 @@ def close_deal(s: State, a: Action, now: Now) -> bool:
     chance = close_probability(s, lead)
     _touch(s, lead, 0.0)
     won = draw(now.key, Sub.CLOSE, lead.id, lead.failed) < chance
-    s.luck += (won - chance) * deal_worth(lead) * (1.0 if lead.failed == 2 else CLOSE_GAP)
+    s.luck += (won - chance) * deal_worth(lead) * CLOSE_GAP[min(lead.failed, 2)]
     if won:
         lead.stage = int(Stage.WON)
         lead.won_day, lead.sat = s.day, min(0.9, 0.55 + 0.15 * lead.demo + 0.1 * lead.warmth)
