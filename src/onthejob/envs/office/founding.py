@@ -19,6 +19,8 @@ NAMES = (
 """Of companies, in the order in which they are given, from a place that the seed decides."""
 SIZE_WEIGHTS = (0.5, 0.34, 0.16)
 """Shares of the sizes S, M, L."""
+DRAWN_WEIGHTS = (0.35, 0.4, 0.25)
+"""The same for leads that a campaign on a researched or served pain drew."""
 MEAN_PRICE = sum(price * weight for price, weight in zip(PRICES, SIZE_WEIGHTS, strict=True))
 
 
@@ -96,7 +98,7 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
             ready = 0.2
         wants = [w * (3.0 if pain == theme else 1.0) for pain, w in enumerate(wants)]
     pain = choose(draw(key, Sub.PAIN, identity, 0), wants)
-    size = 2 if large else choose(draw(key, Sub.SIZE, identity, 0), SIZE_WEIGHTS)
+    size = 2 if large else choose(draw(key, Sub.SIZE, identity, 0), DRAWN_WEIGHTS if ready else SIZE_WEIGHTS)
     if large or referred:
         quality = 0.5 + 0.5 * quality
     taken = {a.name for a in s.accounts}

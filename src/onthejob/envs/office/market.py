@@ -53,12 +53,12 @@ def efficacy(s: State, role: str, tag: int) -> float:
         role: who acts.
         tag: index into FOCI that the action serves, -1 when it serves none in particular.
     """
-    e = (0.85 + 0.3 * s.morale) * (0.9 + 0.2 * s.alignment)
+    e = (0.75 + 0.5 * s.morale) * (0.82 + 0.36 * s.alignment)
     if s.focus_left > 0 and tag >= 0:
-        strength = 0.25 if s.day - s.tracked <= 2 else 0.12
+        strength = 0.35 if s.day - s.tracked <= 2 else 0.15
         e *= 1.0 + (strength if tag == s.focus else -strength)
     if s.directive_left > 0 and s.directive_role == role:
-        e *= 1.3
+        e *= 1.4
     if role in s.blockers:
         e *= 0.55
     return e
@@ -97,7 +97,7 @@ def close_logit(s: State, a: Account) -> float:
         - (0.0, 0.25, 0.6)[a.size]
         - 1.5 * s.competitor * (0.5 if s.intel > 0 else 1.0)
         + 2.0 * (efficacy(s, "sales", 0) - 1.0)
-        + 0.012 * s.brand
+        + 0.02 * s.brand
     )
     if a.size == 2 and not a.approved:
         logit -= 1.0

@@ -32,7 +32,7 @@ def allocate_budget(s: State, a: Action, now: Now) -> bool:
 
 def review_strategy(s: State, a: Action, now: Now) -> bool:
     """Think with the team: alignment rises, the more the lower it is."""
-    gain = 0.10 * (1.0 - s.alignment) * now.e
+    gain = 0.15 * (1.0 - s.alignment) * now.e
     s.alignment += gain
     return gain > 0.02
 
@@ -49,7 +49,7 @@ def pivot(s: State, a: Action, now: Now) -> bool:
 
 
 def send_directive(s: State, a: Action, now: Now) -> bool:
-    """Raise one role's priority: its next three turns achieve 30 % more."""
+    """Raise one role's priority: its next three turns achieve 40 % more."""
     again = s.directive_left > 0 and s.directive_role == a.target
     s.directive_role, s.directive_left = a.target, 3
     return not again

@@ -44,7 +44,7 @@ def hire_contractor(s: State, a: Action, now: Now) -> bool | None:
 
 def performance_review(s: State, a: Action, now: Now) -> bool:
     """Talk with people: morale rises, the more the lower it is."""
-    gain = 0.13 * (1.0 - s.morale) * now.e
+    gain = 0.2 * (1.0 - s.morale) * now.e
     s.morale = min(1.0, s.morale + gain)
     return gain > 0.02
 

@@ -12,7 +12,7 @@ from onthejob.envs.office.state import CATALOGUE, PAIN_INDEX, PAINS, SEGMENT_IND
 
 CAMPAIGN, AD, TEST = 500, 300, 200
 """Dollars."""
-CAMPAIGN_VISITS = 700.0
+CAMPAIGN_VISITS = 900.0
 FATIGUE_DAYS = 7
 
 
@@ -84,7 +84,7 @@ def analyze_competitor(s: State, a: Action, now: Now) -> bool:
     """Blunt the rival's arguments for four days and wear its pressure down a little."""
     again = s.intel > 0
     s.intel = 4
-    s.competitor = max(0.05, s.competitor * (0.97 if again else 0.84))
+    s.competitor = max(0.05, s.competitor * (0.97 if again else 0.8))
     return not again
 
 

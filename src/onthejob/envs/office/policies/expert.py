@@ -125,7 +125,7 @@ def _content(v: View) -> Action:
     if v["revise"]:
         return Action("REVISE_CONTENT", v["revise"][0].split(" ")[0])
     wanted = needs(v)
-    if v["satisfaction"] < 45 and v["served"]:
+    if v["satisfaction"] < 55 and v["served"]:
         return Action("WRITE_DOCS", v["served"][0])
     weak = sorted(v["served"], key=lambda pain: v["evidence"][pain])
     if weak and v["evidence"][weak[0]] < 1.0 and v["day"] > 5:
