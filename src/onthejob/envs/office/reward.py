@@ -79,7 +79,7 @@ VAPORWARE = 5.0
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("changed", "lines", "notes", "state")
+    __slots__ = ("after", "changed", "lines", "notes", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -89,6 +89,8 @@ class TurnLog:
         """Public facts of the turn, for the record and the memories."""
         self.changed = False
         """The action achieved something."""
+        self.after: tuple[float, ...] = ()
+        """The KPIs at the end of the turn; empty until then."""
 
     def note(self, text: str) -> None:
         """Remember a line for the record."""
@@ -145,6 +147,7 @@ class TurnLog:
 
     def kpis(self, before: tuple[float, ...], after: tuple[float, ...]) -> None:
         """Pay the change of each role's potential."""
+        self.after = after
         for name, old, new in zip(KPI_NAMES, before, after, strict=True):
             if old != new:
                 delta = new - old

@@ -90,17 +90,19 @@ class Simulator:
             return f"{action.action_type} is not possible now"
         return f"{action.action_type} cannot have the target {action.target!r} now; it may have: {', '.join(targets[:8])}"
 
-    def step(self, s: State, action: Action | None) -> TurnLog:
+    def step(self, s: State, action: Action | None, *, before: tuple[float, ...] | None = None) -> TurnLog:
         """Execute the acting role's turn, and the night after a day's last one; returns what happened and what it pays.
 
         Args:
             s: changed in place; must not be over.
             action: must be legal (`why_illegal`); None is an unusable reply, a no-op that costs 1. On the customer's turns pass
                 what `customer_action` says.
+            before: `kpis(s)`, for a caller that has it from the turn before (`TurnLog.after`) and has not changed `s` since.
         """
         role = actor_of(s.turn)
         log = TurnLog(s)
-        before = kpis(s)
+        if before is None:
+            before = kpis(s)
         key = mix(s.seed, 1 + s.world)
         if action is IDLE:
             pass
