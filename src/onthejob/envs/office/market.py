@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from onthejob.envs.office.state import DEPARTMENTS, TURNS_PER_DAY, Account, Stage, State
+from onthejob.envs.office.state import DEPARTMENTS, TURNS_PER_DAY, WON, Account, State
 
 PRICES = (70_000, 180_000, 450_000)
 """Cents per month at list, by size S, M, L."""
@@ -125,14 +125,14 @@ def deal_worth(a: Account) -> float:
 
 def retained_value(s: State) -> int:
     """Expected cents that today's contracts still pay within twelve months, under today's hazard."""
-    total = 0.0
+    day, total = s.day, 0.0
     for a in s.accounts:
-        if a.stage != Stage.WON:
+        if a.stage != WON:
             continue
         survive = (1.0 - churn_hazard(s, a)) ** 30
         months = TIER_MONTHS[a.tier]
-        paid = max(0, (a.paid_until - s.day) // 30)
-        alive = survive ** (1.0 if months == 1 else 0.5)
+        paid = max(0, (a.paid_until - day) // 30)
+        alive = survive if months == 1 else survive**0.5
         due = 12 - min(paid, 12)
         total += a.price * TIER_DISCOUNT[a.tier] * (alive * (1.0 - alive**due) / (1.0 - alive) if alive < 1.0 else due)
     return int(total)
@@ -140,12 +140,13 @@ def retained_value(s: State) -> int:
 
 def liabilities(s: State) -> int:
     """Cents owed: wages of the running week and refunds expected from prepaid contracts."""
+    day = s.day
     refunds = sum(
-        a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - s.day) / 30.0 * min(0.5, 30.0 * churn_hazard(s, a)) * 0.5
+        a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - day) / 30.0 * min(0.5, 30.0 * churn_hazard(s, a)) * 0.5
         for a in s.accounts
-        if a.stage == Stage.WON and a.tier > 0
+        if a.stage == WON and a.tier > 0
     )
-    return int(refunds) + s.payroll * (s.day % WEEK)
+    return int(refunds) + s.payroll * (day % WEEK)
 
 
 def company_value(s: State) -> int:

@@ -17,7 +17,7 @@ from onthejob.envs.office.night import night
 from onthejob.envs.office.reward import INVALID, OVERRUN, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, WON, State
 from onthejob.envs.office.vaporware import Registry
 
 ROLE_NAMES = tuple(str(role) for role in Role)
@@ -186,7 +186,7 @@ def kpis(s: State) -> tuple[float, ...]:
     customers = 0
     for a in s.accounts:
         pipeline += PIPELINE_WEIGHT[a.stage] * a.price
-        if a.stage == Stage.WON:
+        if a.stage == WON:
             satisfaction += a.sat
             customers += 1
     return (
