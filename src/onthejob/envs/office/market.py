@@ -8,8 +8,9 @@ against the gates (`onthejob office gates`). What flows between two days is in `
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from onthejob.envs.office.state import DEPARTMENTS, TURNS_PER_DAY, WON, Account, State
+from onthejob.envs.office.state import DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, State
 
 PRICES = (70_000, 180_000, 450_000)
 """Cents per month at list, by size S, M, L."""
@@ -64,12 +65,29 @@ def efficacy(s: State, role: str, tag: int) -> float:
 
 def touchpoints(s: State, pain: int) -> float:
     """Strength of published content for this pain: square root of aged quality, about 0 to 2."""
-    day, total = s.day, 0.0
+    total = 0.0
+    for topic, weight in _published(s):
+        total += weight if topic == pain else 0.15 * weight
+    return math.sqrt(total)
+
+
+def evidence(s: State) -> list[float]:
+    """`touchpoints` of every pain."""
+    totals = [0.0] * len(PAINS)
+    for topic, weight in _published(s):
+        for pain in range(len(PAINS)):
+            totals[pain] += weight if topic == pain else 0.15 * weight
+    return [math.sqrt(total) for total in totals]
+
+
+def _published(s: State) -> list[tuple[int, float]]:
+    """(topic, aged quality) of the pieces that convince somebody."""
+    day, found = s.day, []
     for piece in s.pieces:
         if piece.left == 0 and not piece.vapor and piece.kind != 1:
             weight = (1.0, 0.0, 2.0, 0.9, 0.7)[piece.kind] * piece.quality * 0.97 ** (day - piece.day)
-            total += weight if piece.topic == pain else 0.15 * weight
-    return math.sqrt(total)
+            found.append((piece.topic, weight))
+    return found
 
 
 def close_logit(s: State, a: Account) -> float:
@@ -154,16 +172,24 @@ def company_value(s: State) -> int:
     return s.cash + retained_value(s) - liabilities(s)
 
 
+MEASURES: tuple[Callable[[State], float], ...] = (
+    lambda s: float(s.won),
+    lambda s: float(sum([1 for day in s.feature_shipped if day >= 0])),
+    State.satisfaction,
+)
+"""Focus -> what its key result is measured on: deals won, features shipped, mean satisfaction."""
+
+
 def measures(s: State) -> list[float]:
-    """What key results are measured on: deals won, features shipped, mean satisfaction."""
-    return [float(s.won), float(sum(1 for d in s.feature_shipped if d >= 0)), s.satisfaction()]
+    """All measures, in the order of `FOCI`."""
+    return [measure(s) for measure in MEASURES]
 
 
 def okr_progress(s: State) -> float:
     """Share in [0, 1] of the live key result that is reached: 2 deals, 1 feature, or +0.06 satisfaction in five days."""
     if s.focus < 0 or not s.okr_base:
         return 0.0
-    gain = measures(s)[s.focus] - s.okr_base[s.focus]
+    gain = MEASURES[s.focus](s) - s.okr_base[s.focus]
     return max(0.0, min(1.0, gain / (2.0, 1.0, 0.06)[s.focus]))
 
 

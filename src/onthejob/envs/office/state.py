@@ -38,6 +38,8 @@ class Stage(IntEnum):
     CHURNED = 7
 
 
+STAGES = tuple(stage.name.lower() for stage in Stage)
+"""Names of the stages, as the prompts say them."""
 WON = int(Stage.WON)
 """For loops over accounts: looking up a member of an enum costs more than the comparison."""
 

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from onthejob.envs.office.handlers.ceo import CHUNK, approvable
-from onthejob.envs.office.handlers.content import revisable
+from onthejob.envs.office.handlers.content import served, to_revise
 from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
 from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
-from onthejob.envs.office.market import okr_progress, touchpoints
+from onthejob.envs.office.market import evidence, okr_progress
 from onthejob.envs.office.reward import focus_name
 from onthejob.envs.office.simulator import phase_of
-from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, TURNS_PER_DAY, WON, Stage, State
+from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, STAGES, TURNS_PER_DAY, WON, Stage, State
 
 View = dict[str, Any]
 
@@ -107,7 +107,7 @@ def _sales(s: State, v: View) -> None:
     v["leads"] = [
         {
             "name": a.name,
-            "stage": Stage(a.stage).name.lower(),
+            "stage": STAGES[a.stage],
             "size": SIZES[a.size] if a.known else "?",
             "pain": PAINS[a.pain] if a.known else "?",
             "idle": (s.turn - a.contact) // TURNS_PER_DAY,
@@ -125,10 +125,9 @@ def _sales(s: State, v: View) -> None:
 
 def _content(s: State, v: View) -> None:
     v["drafts"] = [{"kind": KINDS[p.kind], "topic": PAINS[p.topic], "left": p.left} for p in s.pieces if p.left > 0]
-    v["evidence"] = {pain: round(touchpoints(s, i), 1) for i, pain in enumerate(PAINS)}
-    ids = set(revisable(s))
-    v["revise"] = [f"p{p.id} {KINDS[p.kind]} {PAINS[p.topic]}" for p in reversed(s.pieces) if f"p{p.id}" in ids and p.left == 0]
-    v["served"] = [pain for i, pain in enumerate(PAINS) if any(c.pain == i for c in s.customers())]
+    v["evidence"] = {pain: round(strength, 1) for pain, strength in zip(PAINS, evidence(s), strict=True)}
+    v["revise"] = [f"p{p.id} {KINDS[p.kind]} {PAINS[p.topic]}" for p in to_revise(s)]
+    v["served"] = served(s)
     v["satisfaction"] = round(100 * s.satisfaction())
     v["visits"] = round(s.content_stock)
 
