@@ -127,10 +127,12 @@ def close_probability(s: State, a: Account) -> float:
 
 def churn_hazard(s: State, a: Account) -> float:
     """Chance in [0, 0.5] that this customer leaves tonight, before its tier's protection."""
-    gap = max(0.0, 0.75 - a.sat)
+    gap = 0.75 - a.sat
+    if gap < 0.0:
+        gap = 0.0
     silence = max(0, s.turn - a.contact) / TURNS_PER_DAY
     h = s.hazard * (0.002 + 0.055 * gap * gap) * (1.0 + 0.15 * s.bug_critical) * (1.0 + 0.02 * min(silence, 15.0))
-    return min(0.5, h)
+    return h if h < 0.5 else 0.5
 
 
 def deal_worth(a: Account) -> float:
@@ -149,9 +151,9 @@ def retained_value(s: State) -> int:
             continue
         survive = (1.0 - churn_hazard(s, a)) ** 30
         months = TIER_MONTHS[a.tier]
-        paid = max(0, (a.paid_until - day) // 30)
+        paid = (a.paid_until - day) // 30
         alive = survive if months == 1 else survive**0.5
-        due = 12 - min(paid, 12)
+        due = 12 if paid <= 0 else max(0, 12 - paid)
         total += a.price * TIER_DISCOUNT[a.tier] * (alive * (1.0 - alive**due) / (1.0 - alive) if alive < 1.0 else due)
     return int(total)
 

@@ -92,7 +92,7 @@ def _arrivals(s: State, key: int, log: TurnLog) -> None:
     speed = 0.6 + 0.5 * s.stability
     mean = sum(s.traffic) * s.conversion * SIGNUP_TO_LEAD * speed
     count = poisson(draw(key, Sub.ARRIVALS, 0, s.day), mean, MOST_A_DAY)
-    open_leads = sum(1 for a in s.accounts if a.stage < WON)
+    open_leads = len(s.leads())
     theme = next((i for i, day in enumerate(s.novelty) if 0 <= s.day - day <= 5), -1)
     room = min(MOST_A_DAY, max(0, MOST_OPEN - open_leads))
     s.luck -= poisson_mean(mean, room) * LEAD_WORTH

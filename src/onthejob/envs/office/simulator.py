@@ -14,7 +14,7 @@ from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import company_value, efficacy, okr_progress
 from onthejob.envs.office.night import night
-from onthejob.envs.office.reward import INVALID, OVERRUN, VAPORWARE, TurnLog
+from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, OVERRUN, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
 from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, WON, State
@@ -120,8 +120,9 @@ class Simulator:
         log.kpis(before, kpis(s))
         if not s.done and s.turn >= s.horizon:
             s.done = "horizon"
+        total = s.reward_total
         for name, value in log.rewards().items():
-            s.reward_total[name] = s.reward_total.get(name, 0.0) + value
+            total[name] = total.get(name, 0.0) + value
         return log
 
     def plain(self, s: State, role: str, action: Action) -> Action:
@@ -132,7 +133,7 @@ class Simulator:
     def _execute(self, s: State, role: str, action: Action, key: int, log: TurnLog) -> None:
         handler = self.handlers[role, action.action_type]
         action = self.plain(s, role, action)
-        satisfaction = s.satisfaction()
+        satisfaction = s.satisfaction() if (role, action.action_type) in CRISIS_TABLE else CRISIS_SATISFACTION
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
         if result is None:
             log.penalty(role, OVERRUN)

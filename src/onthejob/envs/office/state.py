@@ -325,6 +325,10 @@ class State:
         """Paying customers."""
         return [a for a in self.accounts if a.stage == WON]
 
+    def leads(self) -> list[Account]:
+        """Accounts that have not signed yet."""
+        return [a for a in self.accounts if a.stage < WON]
+
     def mrr(self) -> int:
         """Monthly recurring revenue in cents."""
         return sum([a.price for a in self.accounts if a.stage == WON])

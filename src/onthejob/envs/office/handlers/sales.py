@@ -16,7 +16,7 @@ from onthejob.envs.office.market import (
     pay,
     touchpoints,
 )
-from onthejob.envs.office.state import TIERS, WON, Account, Stage, State
+from onthejob.envs.office.state import TIERS, Account, Stage, State
 
 OPEN_SHOWN = 6
 """Open leads that Sales can handle at a time: the furthest stages first, then the longest without contact."""
@@ -27,7 +27,7 @@ CLOSE_GAP = 0.65
 
 def shown_leads(s: State) -> list[Account]:
     """The open leads on Sales' desk."""
-    leads = [x for x in s.accounts if x.stage < WON]
+    leads = s.leads()
     leads.sort(key=lambda x: (-x.stage, x.contact, x.id))
     return leads[:OPEN_SHOWN]
 
