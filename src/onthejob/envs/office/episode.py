@@ -37,6 +37,6 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
                 action = replace(action, message_to=None, message="")
         log = simulator.step(s, action, before=before)
         before = log.after  # players see copies, so nothing changes the state between two turns
-        for name, reward in log.rewards().items():
+        for name, reward in log.paid.items():
             total[name] = total.get(name, 0.0) + reward
     return total

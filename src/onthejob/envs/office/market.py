@@ -75,8 +75,9 @@ def evidence(s: State) -> list[float]:
     """`touchpoints` of every pain."""
     totals = [0.0] * len(PAINS)
     for topic, weight in _published(s):
-        for pain in range(len(PAINS)):
-            totals[pain] += weight if topic == pain else 0.15 * weight
+        own, rest = totals[topic] + weight, 0.15 * weight
+        totals = [total + rest for total in totals]
+        totals[topic] = own
     return [math.sqrt(total) for total in totals]
 
 
@@ -130,8 +131,12 @@ def churn_hazard(s: State, a: Account) -> float:
     gap = 0.75 - a.sat
     if gap < 0.0:
         gap = 0.0
-    silence = max(0, s.turn - a.contact) / TURNS_PER_DAY
-    h = s.hazard * (0.002 + 0.055 * gap * gap) * (1.0 + 0.15 * s.bug_critical) * (1.0 + 0.02 * min(silence, 15.0))
+    silence = (s.turn - a.contact) / TURNS_PER_DAY
+    if silence < 0.0:
+        silence = 0.0
+    elif silence > 15.0:
+        silence = 15.0
+    h = s.hazard * (0.002 + 0.055 * gap * gap) * (1.0 + 0.15 * s.bug_critical) * (1.0 + 0.02 * silence)
     return h if h < 0.5 else 0.5
 
 

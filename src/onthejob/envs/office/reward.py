@@ -81,7 +81,7 @@ VAPORWARE = 5.0
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("after", "changed", "lines", "notes", "state")
+    __slots__ = ("after", "changed", "lines", "notes", "paid", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -93,6 +93,8 @@ class TurnLog:
         """The action achieved something."""
         self.after: tuple[float, ...] = ()
         """The KPIs at the end of the turn; empty until then."""
+        self.paid: dict[str, float] = {}
+        """The rewards at the end of the turn; empty until then."""
 
     def note(self, text: str) -> None:
         """Remember a line for the record."""

@@ -120,8 +120,8 @@ class Simulator:
         log.kpis(before, kpis(s))
         if not s.done and s.turn >= s.horizon:
             s.done = "horizon"
-        total = s.reward_total
-        for name, value in log.rewards().items():
+        log.paid, total = log.rewards(), s.reward_total
+        for name, value in log.paid.items():
             total[name] = total.get(name, 0.0) + value
         return log
 
