@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.market import close_probability
+from onthejob.envs.office.market import close_probability, evidence, touchpoints
 from onthejob.envs.office.policies import players, random_legal
 from onthejob.envs.office.reward import team_reward
 from onthejob.envs.office.roles import ROLES, Role
@@ -344,6 +344,7 @@ def test_what_holds_after_any_turn(playing, seed: int, scenario: str, world: int
         assert all(legal.action_type in ROLES[Role(role)].actions for legal in simulator.legal(s, role))
         assert set(log.rewards()) == set(map(str, Role))
         assert kpis(s) == kpis(s.copy())
+        assert evidence(s) == [touchpoints(s, pain) for pain in range(len(PAINS))]
 
 
 def test_a_turn_of_a_copy_is_the_same_turn(playing) -> None:

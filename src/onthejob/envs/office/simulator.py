@@ -133,6 +133,7 @@ class Simulator:
     def _execute(self, s: State, role: str, action: Action, key: int, log: TurnLog) -> None:
         handler = self.handlers[role, action.action_type]
         action = self.plain(s, role, action)
+        # Only actions in the table are paid by how low satisfaction was before them.
         satisfaction = s.satisfaction() if (role, action.action_type) in CRISIS_TABLE else CRISIS_SATISFACTION
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
         if result is None:
