@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.market import close_probability
-from onthejob.envs.office.policies import random_legal
+from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.episode import run
+from onthejob.envs.office.market import close_probability, evidence, touchpoints
+from onthejob.envs.office.policies import players, random_legal
 from onthejob.envs.office.reward import team_reward
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
@@ -342,6 +344,7 @@ def test_what_holds_after_any_turn(playing, seed: int, scenario: str, world: int
         assert all(legal.action_type in ROLES[Role(role)].actions for legal in simulator.legal(s, role))
         assert set(log.rewards()) == set(map(str, Role))
         assert kpis(s) == kpis(s.copy())
+        assert evidence(s) == [touchpoints(s, pain) for pain in range(len(PAINS))]
 
 
 def test_a_turn_of_a_copy_is_the_same_turn(playing) -> None:
@@ -352,6 +355,22 @@ def test_a_turn_of_a_copy_is_the_same_turn(playing) -> None:
         logs = [simulator.step(twin, IDLE).parts() for twin in (one, other)]
         assert logs[0] == logs[1]
         assert one.dumps() == other.dumps()
+
+
+@pytest.mark.parametrize(("player", "scenario"), [("do-nothing", "churn"), ("expert", "competitor"), ("heuristic", "viral")])
+def test_a_run_is_its_turns(playing, player: str, scenario: str) -> None:
+    """A run hands the KPIs on from turn to turn; a turn alone computes them: neither rewards nor company may differ."""
+    total = dict.fromkeys(map(str, Role), 0.0)
+    episode = playing(player, scenario, 21, world=2, days=12)
+    simulator, s, _, _, log = next(episode)
+    twin = simulator.found(21, 12)
+    twin.world = 2
+    got = run(simulator, twin, dict.fromkeys(SEATS, players()[player]), turns=12 * 14)
+    for turn in (log, *(log for *_, log in episode)):
+        for name, reward in turn.rewards().items():
+            total[name] += reward
+    assert got == total
+    assert twin.dumps() == s.dumps()
 
 
 def test_team_reward_leaves_the_customer_out() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
-from onthejob.envs.office.simulator import Simulator, actor_of
+from onthejob.envs.office.simulator import Simulator, actor_of, kpis
 from onthejob.envs.office.state import State
 from onthejob.envs.office.views import view
 
@@ -24,6 +24,7 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
     """
     total: dict[str, float] = {}
     key = mix(s.seed, Sub.POLICY, s.world)
+    before = kpis(s)
     for _ in range(turns):
         if s.done:
             break
@@ -34,7 +35,8 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
             action = seats[role](view(s, role), lambda role=role: simulator.legal(s, role), draw(key, Sub.POLICY, 0, s.turn))
             if mute and action is not None and action.message_to:
                 action = replace(action, message_to=None, message="")
-        log = simulator.step(s, action)
-        for name, reward in log.rewards().items():
+        log = simulator.step(s, action, before=before)
+        before = log.after  # players see copies, so nothing changes the state between two turns
+        for name, reward in log.paid.items():
             total[name] = total.get(name, 0.0) + reward
     return total

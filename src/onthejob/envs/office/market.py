@@ -8,8 +8,9 @@ against the gates (`onthejob office gates`). What flows between two days is in `
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from onthejob.envs.office.state import DEPARTMENTS, TURNS_PER_DAY, Account, Stage, State
+from onthejob.envs.office.state import DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, State
 
 PRICES = (70_000, 180_000, 450_000)
 """Cents per month at list, by size S, M, L."""
@@ -66,12 +67,30 @@ def efficacy(s: State, role: str, tag: int) -> float:
 
 def touchpoints(s: State, pain: int) -> float:
     """Strength of published content for this pain: square root of aged quality, about 0 to 2."""
-    day, total = s.day, 0.0
+    total = 0.0
+    for topic, weight in _published(s):
+        total += weight if topic == pain else 0.15 * weight
+    return math.sqrt(total)
+
+
+def evidence(s: State) -> list[float]:
+    """`touchpoints` of every pain."""
+    totals = [0.0] * len(PAINS)
+    for topic, weight in _published(s):
+        own, rest = totals[topic] + weight, 0.15 * weight
+        totals = [total + rest for total in totals]
+        totals[topic] = own
+    return [math.sqrt(total) for total in totals]
+
+
+def _published(s: State) -> list[tuple[int, float]]:
+    """(topic, aged quality) of the pieces that convince somebody."""
+    day, found = s.day, []
     for piece in s.pieces:
         if piece.left == 0 and not piece.vapor and piece.kind != 1:
             weight = (1.0, 0.0, 2.0, 0.9, 0.7)[piece.kind] * piece.quality * 0.97 ** (day - piece.day)
-            total += weight if piece.topic == pain else 0.15 * weight
-    return math.sqrt(total)
+            found.append((piece.topic, weight))
+    return found
 
 
 def close_logit(s: State, a: Account) -> float:
@@ -111,10 +130,16 @@ def close_probability(s: State, a: Account) -> float:
 
 def churn_hazard(s: State, a: Account) -> float:
     """Chance in [0, 0.5] that this customer leaves tonight, before its tier's protection."""
-    gap = max(0.0, 0.75 - a.sat)
-    silence = max(0, s.turn - a.contact) / TURNS_PER_DAY
-    h = s.hazard * (0.002 + 0.055 * gap * gap) * (1.0 + 0.15 * s.bug_critical) * (1.0 + 0.02 * min(silence, 15.0))
-    return min(0.5, h)
+    gap = 0.75 - a.sat
+    if gap < 0.0:
+        gap = 0.0
+    silence = (s.turn - a.contact) / TURNS_PER_DAY
+    if silence < 0.0:
+        silence = 0.0
+    elif silence > 15.0:
+        silence = 15.0
+    h = s.hazard * (0.002 + 0.055 * gap * gap) * (1.0 + 0.15 * s.bug_critical) * (1.0 + 0.02 * silence)
+    return h if h < 0.5 else 0.5
 
 
 def deal_worth(a: Account) -> float:
@@ -127,15 +152,15 @@ def deal_worth(a: Account) -> float:
 
 def retained_value(s: State) -> int:
     """Expected cents that today's contracts still pay within twelve months, under today's hazard."""
-    total = 0.0
+    day, total = s.day, 0.0
     for a in s.accounts:
-        if a.stage != Stage.WON:
+        if a.stage != WON:
             continue
         survive = (1.0 - churn_hazard(s, a)) ** 30
         months = TIER_MONTHS[a.tier]
-        paid = max(0, (a.paid_until - s.day) // 30)
-        alive = survive ** (1.0 if months == 1 else 0.5)
-        due = 12 - min(paid, 12)
+        paid = (a.paid_until - day) // 30
+        alive = survive if months == 1 else survive**0.5
+        due = 12 if paid <= 0 else max(0, 12 - paid)
         total += a.price * TIER_DISCOUNT[a.tier] * (alive * (1.0 - alive**due) / (1.0 - alive) if alive < 1.0 else due)
     return int(total)
 
@@ -152,12 +177,13 @@ def pipeline_value(s: State) -> int:
 
 def liabilities(s: State) -> int:
     """Cents owed: wages of the running week and refunds expected from prepaid contracts."""
+    day = s.day
     refunds = sum(
-        a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - s.day) / 30.0 * min(0.5, 30.0 * churn_hazard(s, a)) * 0.5
+        a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - day) / 30.0 * min(0.5, 30.0 * churn_hazard(s, a)) * 0.5
         for a in s.accounts
-        if a.stage == Stage.WON and a.tier > 0
+        if a.stage == WON and a.tier > 0
     )
-    return int(refunds) + s.payroll * (s.day % WEEK)
+    return int(refunds) + s.payroll * (day % WEEK)
 
 
 def company_value(s: State) -> int:
@@ -165,16 +191,24 @@ def company_value(s: State) -> int:
     return s.cash + retained_value(s) - liabilities(s)
 
 
+MEASURES: tuple[Callable[[State], float], ...] = (
+    lambda s: float(s.won),
+    lambda s: float(sum([1 for day in s.feature_shipped if day >= 0])),
+    State.satisfaction,
+)
+"""Focus -> what its key result is measured on: deals won, features shipped, mean satisfaction."""
+
+
 def measures(s: State) -> list[float]:
-    """What key results are measured on: deals won, features shipped, mean satisfaction."""
-    return [float(s.won), float(sum(1 for d in s.feature_shipped if d >= 0)), s.satisfaction()]
+    """All measures, in the order of `FOCI`."""
+    return [measure(s) for measure in MEASURES]
 
 
 def okr_progress(s: State) -> float:
     """Share in [0, 1] of the live key result that is reached: 2 deals, 1 feature, or +0.06 satisfaction in five days."""
     if s.focus < 0 or not s.okr_base:
         return 0.0
-    gain = measures(s)[s.focus] - s.okr_base[s.focus]
+    gain = MEASURES[s.focus](s) - s.okr_base[s.focus]
     return max(0.0, min(1.0, gain / (2.0, 1.0, 0.06)[s.focus]))
 
 

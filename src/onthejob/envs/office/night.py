@@ -21,7 +21,7 @@ from onthejob.envs.office.market import (
     touchpoints,
 )
 from onthejob.envs.office.reward import TurnLog
-from onthejob.envs.office.state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, Account, Stage, State
+from onthejob.envs.office.state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, Stage, State
 
 SIGNUP_TO_LEAD = 0.009
 """Share of sign-ups that become leads somebody should call."""
@@ -92,7 +92,7 @@ def _arrivals(s: State, key: int, log: TurnLog) -> None:
     speed = 0.6 + 0.5 * s.stability
     mean = sum(s.traffic) * s.conversion * SIGNUP_TO_LEAD * speed
     count = poisson(draw(key, Sub.ARRIVALS, 0, s.day), mean, MOST_A_DAY)
-    open_leads = sum(1 for a in s.accounts if a.stage < Stage.WON)
+    open_leads = len(s.leads())
     theme = next((i for i, day in enumerate(s.novelty) if 0 <= s.day - day <= 5), -1)
     room = min(MOST_A_DAY, max(0, MOST_OPEN - open_leads))
     s.luck -= poisson_mean(mean, room) * LEAD_WORTH
@@ -112,7 +112,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
     stability, docs = s.stability, s.docs_level
     product_docs = touchpoints(s, -1)
     for a in s.accounts:
-        if a.stage < Stage.WON:
+        if a.stage < WON:
             idle = (s.turn - a.contact) // TURNS_PER_DAY
             a.warmth *= 0.93
             if idle >= LOST_DAYS or s.day >= a.deadline:

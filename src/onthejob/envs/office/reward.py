@@ -48,6 +48,8 @@ KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
 """Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits / 7;
 conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; efficiency is what the CEO's
 budget has become: company value in 10,000 dollars."""
+_DRIVEN = tuple(tuple((i, weight) for i, weight in enumerate(KPI_WEIGHTS[name]) if weight) for name in KPI_NAMES)
+"""KPI -> (role, weight) of those whom it drives."""
 
 CRISIS_SATISFACTION = 0.4
 CRISIS_TABLE: MappingProxyType[tuple[str, str], float] = MappingProxyType(
@@ -79,7 +81,7 @@ VAPORWARE = 5.0
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("changed", "lines", "notes", "state")
+    __slots__ = ("after", "changed", "lines", "notes", "paid", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -89,6 +91,10 @@ class TurnLog:
         """Public facts of the turn, for the record and the memories."""
         self.changed = False
         """The action achieved something."""
+        self.after: tuple[float, ...] = ()
+        """The KPIs at the end of the turn; empty until then."""
+        self.paid: dict[str, float] = {}
+        """The rewards at the end of the turn; empty until then."""
 
     def note(self, text: str) -> None:
         """Remember a line for the record."""
@@ -145,16 +151,17 @@ class TurnLog:
 
     def kpis(self, before: tuple[float, ...], after: tuple[float, ...]) -> None:
         """Pay the change of each role's potential."""
-        for name, old, new in zip(KPI_NAMES, before, after, strict=True):
+        self.after = after
+        lines = self.lines
+        for driven, old, new in zip(_DRIVEN, before, after, strict=True):
             if old != new:
                 delta = new - old
-                for line, weight in zip(self.lines, KPI_WEIGHTS[name], strict=True):
-                    if weight:
-                        line[_KPI] += weight * delta
+                for role, weight in driven:
+                    lines[role][_KPI] += weight * delta
 
     def rewards(self) -> dict[str, float]:
         """Role -> sum of its parts."""
-        return {role: sum(line) for role, line in zip(ORDER, self.lines, strict=True)}
+        return dict(zip(ORDER, map(sum, self.lines), strict=True))
 
     def parts(self) -> dict[str, dict[str, float]]:
         """Role -> named parts, zeros included."""

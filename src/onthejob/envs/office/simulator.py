@@ -14,10 +14,10 @@ from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import company_value, efficacy, okr_progress
 from onthejob.envs.office.night import night
-from onthejob.envs.office.reward import INVALID, OVERRUN, VAPORWARE, TurnLog
+from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, OVERRUN, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, WON, State
 from onthejob.envs.office.vaporware import Registry
 
 ROLE_NAMES = tuple(str(role) for role in Role)
@@ -90,17 +90,19 @@ class Simulator:
             return f"{action.action_type} is not possible now"
         return f"{action.action_type} cannot have the target {action.target!r} now; it may have: {', '.join(targets[:8])}"
 
-    def step(self, s: State, action: Action | None) -> TurnLog:
+    def step(self, s: State, action: Action | None, *, before: tuple[float, ...] | None = None) -> TurnLog:
         """Execute the acting role's turn, and the night after a day's last one; returns what happened and what it pays.
 
         Args:
             s: changed in place; must not be over.
             action: must be legal (`why_illegal`); None is an unusable reply, a no-op that costs 1. On the customer's turns pass
                 what `customer_action` says.
+            before: `kpis(s)`, for a caller that has it from the turn before (`TurnLog.after`) and has not changed `s` since.
         """
         role = actor_of(s.turn)
         log = TurnLog(s)
-        before = kpis(s)
+        if before is None:
+            before = kpis(s)
         key = mix(s.seed, 1 + s.world)
         if action is IDLE:
             pass
@@ -118,8 +120,9 @@ class Simulator:
         log.kpis(before, kpis(s))
         if not s.done and s.turn >= s.horizon:
             s.done = "horizon"
-        for name, value in log.rewards().items():
-            s.reward_total[name] = s.reward_total.get(name, 0.0) + value
+        log.paid, total = log.rewards(), s.reward_total
+        for name, value in log.paid.items():
+            total[name] = total.get(name, 0.0) + value
         return log
 
     def plain(self, s: State, role: str, action: Action) -> Action:
@@ -130,7 +133,8 @@ class Simulator:
     def _execute(self, s: State, role: str, action: Action, key: int, log: TurnLog) -> None:
         handler = self.handlers[role, action.action_type]
         action = self.plain(s, role, action)
-        satisfaction = s.satisfaction()
+        # Only actions in the table are paid by how low satisfaction was before them.
+        satisfaction = s.satisfaction() if (role, action.action_type) in CRISIS_TABLE else CRISIS_SATISFACTION
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
         if result is None:
             log.penalty(role, OVERRUN)
@@ -184,7 +188,7 @@ def kpis(s: State) -> tuple[float, ...]:
     customers = 0
     for a in s.accounts:
         pipeline += PIPELINE_WEIGHT[a.stage] * a.price
-        if a.stage == Stage.WON:
+        if a.stage == WON:
             satisfaction += a.sat
             customers += 1
     return (

@@ -38,6 +38,12 @@ class Stage(IntEnum):
     CHURNED = 7
 
 
+STAGES = tuple(stage.name.lower() for stage in Stage)
+"""Names of the stages, as the prompts say them."""
+WON = int(Stage.WON)
+"""For loops over accounts: looking up a member of an enum costs more than the comparison."""
+
+
 class FeatureSpec(NamedTuple):
     """A feature that can be built: fixed catalogue, so that nothing invented can be built, shipped or promised."""
 
@@ -60,6 +66,8 @@ CATALOGUE = (
     FeatureSpec("Audit", 0, 0.5, 2.0),
     FeatureSpec("Webhooks", 1, 0.5, 2.0),
 )
+CURES = tuple(tuple((i, spec.fit) for i, spec in enumerate(CATALOGUE) if spec.pain == pain) for pain in range(len(PAINS)))
+"""Pain -> the features that cure it: catalogue index, fit."""
 FEATURE_INDEX = {spec.name: index for index, spec in enumerate(CATALOGUE)}
 PAIN_INDEX = {name: index for index, name in enumerate(PAINS)}
 SEGMENT_INDEX = {name: index for index, name in enumerate(SEGMENTS)}
@@ -315,15 +323,19 @@ class State:
 
     def customers(self) -> list[Account]:
         """Paying customers."""
-        return [a for a in self.accounts if a.stage == Stage.WON]
+        return [a for a in self.accounts if a.stage == WON]
+
+    def leads(self) -> list[Account]:
+        """Accounts that have not signed yet."""
+        return [a for a in self.accounts if a.stage < WON]
 
     def mrr(self) -> int:
         """Monthly recurring revenue in cents."""
-        return sum(a.price for a in self.accounts if a.stage == Stage.WON)
+        return sum([a.price for a in self.accounts if a.stage == WON])
 
     def satisfaction(self) -> float:
         """Mean satisfaction of customers, or the market's prior when there is none."""
-        sats = [a.sat for a in self.accounts if a.stage == Stage.WON]
+        sats = [a.sat for a in self.accounts if a.stage == WON]
         return sum(sats) / len(sats) if sats else self.base_sat
 
     def nps(self) -> float:
@@ -333,9 +345,9 @@ class State:
     def fit(self, pain: int) -> float:
         """How much of `pain` shipped features cure, [0, 1]."""
         total = 0.0
-        for index, spec in enumerate(CATALOGUE):
-            if spec.pain == pain and self.feature_shipped[index] >= 0:
-                total += spec.fit
+        for index, fit in CURES[pain]:
+            if self.feature_shipped[index] >= 0:
+                total += fit
         return total if total < 1.0 else 1.0
 
     def dumps(self) -> bytes:

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from onthejob.envs.office.handlers.ceo import CHUNK, approvable
-from onthejob.envs.office.handlers.content import revisable
+from onthejob.envs.office.handlers.content import served, to_revise
 from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
 from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
-from onthejob.envs.office.market import okr_progress, touchpoints
+from onthejob.envs.office.market import evidence, okr_progress
 from onthejob.envs.office.reward import focus_name
 from onthejob.envs.office.simulator import phase_of
-from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, STAGES, TURNS_PER_DAY, Stage, State
 
 View = dict[str, Any]
 
@@ -50,8 +50,9 @@ def _ceo(s: State, v: View) -> None:
     v["envelopes"] = {name: cents // 10_000 for name, cents in s.envelopes.items()}
     v["mrr"] = s.mrr() // 10_000
     v["customers"] = len(s.customers())
-    v["leads"] = sum(1 for a in s.accounts if a.stage < Stage.WON)
-    v["pipeline"] = sum(a.price for a in s.accounts if Stage.DEMO <= a.stage < Stage.WON) // 10_000
+    leads, demo = s.leads(), int(Stage.DEMO)
+    v["leads"] = len(leads)
+    v["pipeline"] = sum([a.price for a in leads if a.stage >= demo]) // 10_000
     v["traffic"] = round(sum(s.traffic), -2)
     v["stability"] = round(100 * s.stability)
     v["satisfaction"] = round(100 * s.satisfaction())
@@ -91,7 +92,7 @@ def _marketing(s: State, v: View) -> None:
     v["traffic"] = {name: round(s.traffic[i], -1) for i, name in enumerate(SEGMENTS)}
     v["conversion"] = round(1000 * s.conversion)
     v["brand"] = round(s.brand)
-    v["leads"] = sum(1 for a in s.accounts if a.stage < Stage.WON)
+    v["leads"] = len(s.leads())
     v["customers"] = len(s.customers())
     v["tired"] = {PAINS[i]: s.day - day for i, day in enumerate(s.novelty) if s.day - day < 7}
     v["research"] = {SEGMENTS[i]: PAINS[pain] for i, pain in enumerate(s.researched) if pain >= 0}
@@ -107,7 +108,7 @@ def _sales(s: State, v: View) -> None:
     v["leads"] = [
         {
             "name": a.name,
-            "stage": Stage(a.stage).name.lower(),
+            "stage": STAGES[a.stage],
             "size": SIZES[a.size] if a.known else "?",
             "pain": PAINS[a.pain] if a.known else "?",
             "idle": (s.turn - a.contact) // TURNS_PER_DAY,
@@ -125,10 +126,9 @@ def _sales(s: State, v: View) -> None:
 
 def _content(s: State, v: View) -> None:
     v["drafts"] = [{"kind": KINDS[p.kind], "topic": PAINS[p.topic], "left": p.left} for p in s.pieces if p.left > 0]
-    v["evidence"] = {pain: round(touchpoints(s, i), 1) for i, pain in enumerate(PAINS)}
-    ids = set(revisable(s))
-    v["revise"] = [f"p{p.id} {KINDS[p.kind]} {PAINS[p.topic]}" for p in reversed(s.pieces) if f"p{p.id}" in ids and p.left == 0]
-    v["served"] = [pain for i, pain in enumerate(PAINS) if any(c.pain == i for c in s.customers())]
+    v["evidence"] = {pain: round(strength, 1) for pain, strength in zip(PAINS, evidence(s), strict=True)}
+    v["revise"] = [f"p{p.id} {KINDS[p.kind]} {PAINS[p.topic]}" for p in to_revise(s)]
+    v["served"] = served(s)
     v["satisfaction"] = round(100 * s.satisfaction())
     v["visits"] = round(s.content_stock)
 
@@ -173,7 +173,7 @@ def team_status(s: State, role: str) -> dict[str, str]:
         "ceo": "steering",
         "dev": "shipping" if _finished(s) else "building",
         "marketing": "campaigning" if s.ad_days > 0 or s.campaigns else "preparing",
-        "sales": "selling" if any(a.stage < Stage.WON for a in s.accounts) else "waiting for leads",
+        "sales": "selling" if s.leads() else "waiting for leads",
         "content": "writing" if any(piece.left > 0 for piece in s.pieces) else "between pieces",
         "hr": "supporting",
         "customer": "using the product" if s.customers() else "looking at the product",

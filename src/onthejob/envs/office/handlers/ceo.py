@@ -5,7 +5,7 @@ from __future__ import annotations
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers import NEUTRAL, Handler, Now, heard, untargeted
 from onthejob.envs.office.market import OKR_DAYS, allocate, measures, pay
-from onthejob.envs.office.state import DEPARTMENTS, FOCI, SEGMENT_INDEX, SEGMENTS, Stage, State
+from onthejob.envs.office.state import DEPARTMENTS, FOCI, SEGMENT_INDEX, SEGMENTS, WON, State
 
 CHUNK = 200_000
 """Cents that one allocation moves."""
@@ -58,7 +58,7 @@ def send_directive(s: State, a: Action, now: Now) -> bool:
 def approvable(s: State) -> list[str]:
     """Large open deals that Sales has asked the CEO about."""
     asked = {argument for sender, argument in heard(s, "ceo", "approve", within=42) if sender == "sales"}
-    return [x.name for x in s.accounts if x.size == 2 and not x.approved and x.stage < Stage.WON and x.known and x.name in asked]
+    return [x.name for x in s.accounts if x.size == 2 and not x.approved and x.stage < WON and x.known and x.name in asked]
 
 
 def approve_initiative(s: State, a: Action, now: Now) -> bool:

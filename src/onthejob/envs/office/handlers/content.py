@@ -98,9 +98,9 @@ def worked_on(s: State, action: Action) -> Piece | None:
     return same[-1] if same else None
 
 
-def revisable(s: State) -> list[str]:
+def to_revise(s: State) -> list[Piece]:
     """Published pieces that are still drafts in quality, newest first, at most three."""
-    return [f"p{p.id}" for p in reversed(s.pieces) if p.left == 0 and p.kind != 1 and p.quality < 0.9][:3]
+    return [p for p in reversed(s.pieces) if p.left == 0 and p.kind != 1 and p.quality < 0.9][:3]
 
 
 def revise_content(s: State, a: Action, now: Now) -> bool:
@@ -112,15 +112,17 @@ def revise_content(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def _served(s: State) -> list[str]:
-    return [pain for i, pain in enumerate(PAINS) if any(c.pain == i for c in s.customers())]
+def served(s: State) -> list[str]:
+    """Pains that a customer has."""
+    pains = {c.pain for c in s.customers()}
+    return [pain for i, pain in enumerate(PAINS) if i in pains]
 
 
 HANDLERS = {
     "WRITE_BLOG": Handler(lambda s: list(PAINS), write_blog, GROWTH),
     "WRITE_SOCIAL_POST": Handler(lambda s: list(PAINS), write_social_post, GROWTH),
-    "WRITE_CASE_STUDY": Handler(_served, write_case_study, GROWTH),
+    "WRITE_CASE_STUDY": Handler(served, write_case_study, GROWTH),
     "WRITE_EMAIL_SEQUENCE": Handler(lambda s: list(PAINS), write_email_sequence, GROWTH),
     "WRITE_DOCS": Handler(lambda s: list(PAINS), write_docs, RETENTION),
-    "REVISE_CONTENT": Handler(revisable, revise_content, PRODUCT),
+    "REVISE_CONTENT": Handler(lambda s: [f"p{p.id}" for p in to_revise(s)], revise_content, PRODUCT),
 }

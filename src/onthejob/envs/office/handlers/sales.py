@@ -27,7 +27,7 @@ CLOSE_GAP = (0.4, 0.45, 0.8)
 
 def shown_leads(s: State) -> list[Account]:
     """The open leads on Sales' desk."""
-    leads = [x for x in s.accounts if x.stage < Stage.WON]
+    leads = s.leads()
     leads.sort(key=lambda x: (-x.stage, x.contact, x.id))
     return leads[:OPEN_SHOWN]
 
