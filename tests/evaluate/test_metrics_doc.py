@@ -62,10 +62,10 @@ def test_every_metric_of_an_update_is_documented(repository: Path) -> None:
 
 
 def test_every_metric_of_the_loop_is_documented(repository: Path) -> None:
-    tree = ast.parse((repository / "src/onthejob/train.py").read_text(encoding="utf-8"))
+    tree = ast.parse((repository / "src/onthejob/train/reports.py").read_text(encoding="utf-8"))
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     names: set[str] = set()
-    for name in ("_role_metrics", "_loop_metrics"):
+    for name in ("role_metrics", "loop_metrics"):
         for node in ast.walk(functions[name]):
             if isinstance(node, ast.Dict):
                 names |= {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}

@@ -1,0 +1,63 @@
+"""Options of the training loop, and what cannot work said before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from onthejob.errors import ConfigError
+from onthejob.rollout.branch import BranchConfig
+from onthejob.rollout.collect import CollectConfig
+from onthejob.types import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """Options of the loop. Model, adapters and learner have options of their own."""
+
+    seed: int = 0
+    """Root of everything random."""
+    iterations: int = 30
+    """Updates per role; the run stops earlier when the pool has converged."""
+    grouping: Literal["branch", "episodes"] = "branch"
+    """`branch`: replies to one prompt, scored in forks. `episodes`: whole episodes of one task, where nothing can be forked."""
+    collect: CollectConfig = field(default_factory=CollectConfig)
+    """What is played in one iteration."""
+    branch: BranchConfig = field(default_factory=BranchConfig)
+    """How replies are scored; `group_size` also counts the episodes per task when grouping by episodes."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """Temperature must be > 0: greedy replies are all alike and teach nothing."""
+    max_turns: int = 1_000
+    """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library)."""
+    workers: int = 0
+    """Processes for branch scoring; 0 scores in the main process."""
+    library_per_day: int = 16
+    """Snapshots kept per day of an episode (grouping `branch`)."""
+    library_tasks: int = 8
+    """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library."""
+    library_share: float = 0.2
+    """Share of the states of those tasks that is kept, in (0, 1]."""
+    scale_states: int = 200
+    """States from which the value scales of the roles are measured; 0 sets all scales to 1."""
+    adapter_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of saved and published adapters; float32 samples exactly what is trained."""
+    eval_every: int = 0
+    """Iterations between evaluations; 0 never evaluates."""
+    best_metric: str = "score"
+    """Which result of the evaluation chooses the best iteration (larger is better)."""
+    dry_run: bool = False
+    """Collect and score without any update."""
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise ConfigError(f"iterations must be >= 1, got {self.iterations}. Set --iterations 30.")
+        if not 0.0 < self.sampling.temperature < float("inf"):
+            raise ConfigError(f"temperature must be > 0 to train, got {self.sampling.temperature}. Set --sampling.temperature 1.")
+        if self.sampling.max_new_tokens < 1 or self.max_turns < 1:
+            raise ConfigError(f"max_new_tokens and max_turns must be >= 1, got {self.sampling.max_new_tokens}, {self.max_turns}.")
+        if self.eval_every < 0 or self.library_tasks < 0 or self.scale_states < 0:
+            raise ConfigError("eval_every, library_tasks and scale_states must be >= 0.")
+        if not 0.0 < self.library_share <= 1.0:
+            raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Set --library-share 0.2.")
+        if self.grouping == "branch" and self.library_tasks == 0 and self.scale_states > 0:
+            raise ConfigError("scales are measured in the states of the library. Set --library-tasks 8, or --scale-states 0.")

@@ -1,0 +1,303 @@
+"""train: collect, score, update, publish, record; one iteration after another.
+
+    pool.sample -> Collector.collect (play, branch, score) -> advantages -> Learner.update -> save adapter -> publish -> record
+
+This module knows no environment: what it plays, who plays along and on what a result is judged are arguments. An iteration is
+recorded in one transaction after its checkpoint is complete, and everything random in it is keyed by (seed, iteration), so a
+run that was killed at any moment continues bit for bit (on the CPU) from its last committed iteration.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onthejob.errors import ConfigError, RecordError, TrainingError
+from onthejob.rollout.branch import BranchScorer
+from onthejob.rollout.collect import Collection, Collector, collect_episodes
+from onthejob.rollout.episode import Encoder
+from onthejob.rollout.keys import keyed_seed
+from onthejob.rollout.pool import TaskPool
+from onthejob.rollout.scales import Legal, legal_of_view
+from onthejob.rollout.summary import sampled_tokens, summarise
+from onthejob.train.config import TrainConfig
+from onthejob.train.reports import IterationReport, RoleReport, TrainResult, loop_metrics, role_metrics
+from onthejob.train.resume import checkpoint_files, resumed
+from onthejob.train.start import begin
+from onthejob.train.state import Evaluate, Parts, State, publish
+from onthejob.types import Adapter, Environment, Group, Policy, StopReason
+
+if TYPE_CHECKING:
+    from onthejob.learn.learner import Learner
+    from onthejob.models.sampler import Sampler
+    from onthejob.record.iteration import Iteration
+    from onthejob.record.store import Run
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    config: TrainConfig,
+    *,
+    make_env: Callable[[], Environment],
+    pool: TaskPool,
+    learner: Learner,
+    sampler: Sampler,
+    encoder: Encoder,
+    run: Run,
+    partners: Mapping[str, Policy],
+    trained_roles: Sequence[str],
+    base_digest: str = "",
+    legal: Legal = legal_of_view,
+    evaluate: Evaluate | None = None,
+    on_progress: Callable[[IterationReport], None] | None = None,
+    resume: bool = False,
+) -> TrainResult:
+    """Train `trained_roles` until `config.iterations` are done or the pool has converged.
+
+    Iteration 0 of the record is the start: the adapters as they are in `learner` (fresh, or after a warm start), the measured
+    scales and the first snapshot library. Iterations 1.. are updates; iteration n publishes version n of each role it changed.
+
+    Args:
+        config: options of the loop.
+        make_env: creates an environment; importable by name when `config.workers` > 0.
+        pool: training tasks.
+        learner: holds the PEFT model with one adapter per trained role; its adapters are changed.
+        sampler: on the same base; every new version is published to it.
+        encoder: messages -> token ids, of the same tokenizer.
+        run: open for writing; empty, or with `resume` the run to go on with.
+        partners: actor -> scripted policy; needed for every actor that is not trained, and for segments among partners.
+        trained_roles: actors that are trained, each an adapter of `learner`.
+        base_digest: of the base's weights, written into every adapter.
+        legal: legal replies of a state, for measuring the scales.
+        evaluate: called every `config.eval_every` iterations.
+        on_progress: called after every committed iteration.
+        resume: continue `run` after its last committed iteration.
+
+    Returns:
+        How it ended; `exit_code` is 3 when the pool has converged.
+
+    Raises:
+        ConfigError: options or arguments that cannot work.
+        RecordError: `run` is not empty without `resume`, or cannot be continued.
+        TrainingError: every episode of an iteration failed.
+    """
+    if not trained_roles or len(set(trained_roles)) != len(trained_roles):
+        raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
+    if config.eval_every > 0 and evaluate is None:
+        raise ConfigError(f"eval_every is {config.eval_every} but there is nothing to evaluate with. Pass evaluate=..., or 0.")
+    parts = Parts(
+        config=config,
+        make_env=make_env,
+        pool=pool,
+        learner=learner,
+        sampler=sampler,
+        encoder=encoder,
+        run=run,
+        partners=partners,
+        roles=tuple(trained_roles),
+        base_digest=base_digest,
+        legal=legal,
+        evaluate=evaluate,
+    )
+    if config.grouping == "episodes":
+        state, last = _enter(parts, None, resume=resume)
+        return _loop(parts, state, None, last, on_progress)
+    with BranchScorer(make_env, workers=config.workers) as scorer:
+        state, last = _enter(parts, scorer, resume=resume)
+        collector = Collector(
+            make_env,
+            scorer,
+            config=config.collect,
+            branch=config.branch,
+            scales=state.scales,
+            trained=parts.roles,
+            partners=partners,
+            encoder=encoder,
+        )
+        return _loop(parts, state, collector, last, on_progress)
+
+
+def _enter(parts: Parts, scorer: BranchScorer | None, *, resume: bool) -> tuple[State, int]:
+    """The state from which the next iteration starts, and the last committed iteration."""
+    last = parts.run.last_iteration()
+    if last is None:
+        return begin(parts, scorer), 0
+    if resume:
+        return resumed(parts), parts.run.last_iteration() or 0
+    raise RecordError(f"run {parts.run.path} has {last} iterations already. Pass resume=True (--resume), or create a new run.")
+
+
+def _loop(
+    parts: Parts,
+    state: State,
+    collector: Collector | None,
+    last: int,
+    on_progress: Callable[[IterationReport], None] | None,
+) -> TrainResult:
+    config, paces = parts.config, []
+    iteration = last
+    while iteration < config.iterations and not parts.pool.converged:
+        iteration += 1
+        started = time.perf_counter()
+        report = _iterate(parts, state, collector, iteration)
+        paces.append(time.perf_counter() - started)
+        if on_progress is not None:
+            remaining = config.iterations - iteration
+            on_progress(replace(report, seconds=paces[-1], eta_s=remaining * median(paces)))
+    return TrainResult(
+        stop="pool_converged" if parts.pool.converged else "iterations",
+        iterations=iteration,
+        adapters=dict(state.adapters),
+        best_iteration=None if state.best is None else state.best[0],
+        best_score=None if state.best is None else state.best[1],
+    )
+
+
+def _iterate(parts: Parts, state: State, collector: Collector | None, iteration: int) -> IterationReport:
+    """One iteration from the first prompt to the commit."""
+    from onthejob.learn.advantage import advantages as advantages_of
+
+    config, started = parts.config, time.perf_counter()
+    collection = _collect(parts, state, collector, iteration)
+    collect_s = time.perf_counter() - started
+    advantages = {group.key: advantages_of(group, parts.learner.config.advantage) for group in collection.groups}
+    parts.pool.observe([(group, advantages[group.key] is not None) for group in collection.groups])
+    state.library.add(collection.visited)
+
+    reports: list[RoleReport] = []
+    updates: list[_Update] = []
+    for role in parts.roles:
+        groups = [group for group in collection.groups if group.actor == role]
+        alive = sum(advantages[group.key] is not None for group in groups)
+        update = _update(parts, state, role, groups, iteration) if alive and not config.dry_run else _Update()
+        updates.append(update)
+        reports.append(
+            RoleReport(
+                role=role,
+                summary=summarise(groups, alive=alive),
+                update=update.metrics,
+                adapter=state.adapters[role].name,
+                published=update.adapter is not None,
+            )
+        )
+
+    evaluation: dict[str, float] = {}
+    if parts.evaluate is not None and config.eval_every and iteration % config.eval_every == 0:
+        evaluation = _evaluate(parts.evaluate, config.best_metric, state, iteration)
+    tokens = sampled_tokens(collection.groups)
+    clock = {"collect_s": collect_s, "iteration_s": time.perf_counter() - started, "tokens_per_s": tokens / max(collect_s, 1e-9)}
+    parts.run.write_checkpoint(iteration, checkpoint_files(parts, state))
+    with parts.run.iteration(iteration) as record:
+        record.groups(collection.groups, [advantages[group.key] for group in collection.groups])
+        _record_episodes(record, collection)
+        for report in reports:
+            record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
+        record.metrics("loop", loop_metrics(collection, library=len(state.library)))
+        record.metrics("time", clock)
+        if evaluation:
+            record.metrics("eval", evaluation)
+        _record_updates(record, updates)
+    return IterationReport(
+        iteration=iteration,
+        iterations=config.iterations,
+        roles=tuple(reports),
+        seconds=clock["iteration_s"],
+        tokens_per_second=clock["tokens_per_s"],
+        eta_s=0.0,
+        evaluation=evaluation,
+    )
+
+
+def _collect(parts: Parts, state: State, collector: Collector | None, iteration: int) -> Collection:
+    from onthejob.models.sampler import InProcessPolicy
+
+    config = parts.config
+    policies: dict[str, Policy] = {
+        role: InProcessPolicy(parts.sampler, parts.sampler.chat, adapter=adapter.name) for role, adapter in state.adapters.items()
+    }
+    tasks = parts.pool.sample(config.collect.episodes, iteration=iteration)
+    seed, prefix = keyed_seed(config.seed, "iteration", iteration), f"it{iteration:04d}"
+    if collector is not None:
+        collection = collector.collect(tasks, policies, config.sampling, library=state.library, seed=seed, prefix=prefix)
+    else:
+        distinct = list({task.id: task for task in tasks}.values())
+        collection = collect_episodes(
+            parts.make_env,
+            distinct,
+            {**parts.partners, **policies},
+            config.sampling,
+            group_size=config.branch.group_size,
+            trained=parts.roles,
+            encoder=parts.encoder,
+            max_turns=config.max_turns,
+            seed=seed,
+            prefix=prefix,
+        )
+    failed = [episode for episode in collection.episodes if episode.stop is StopReason.ERROR]
+    if len(failed) == len(collection.episodes):
+        raise TrainingError(f"all {len(failed)} episodes of iteration {iteration} failed, e.g. {failed[0].error}.")
+    return collection
+
+
+class _Update(NamedTuple):
+    """What updating one role gave; all empty when it was not updated."""
+
+    metrics: Mapping[str, float] = {}
+    adapter: Adapter | None = None
+    """The new version, already published."""
+    warning: tuple[str, dict[str, Any]] | None = None
+    """Kind and payload of the event that tells why there is no new version."""
+
+
+def _update(parts: Parts, state: State, role: str, groups: Sequence[Group], iteration: int) -> _Update:
+    """Update one role; without a new version it is back in the state of its last published adapter."""
+    learner = parts.learner
+    before = learner.export_state(role)
+    metrics = learner.update(role, groups, reference=state.references[role])
+    problem = "update_skipped" if metrics.skipped else "kl_spike" if metrics.kl_spike else None
+    if problem is not None:
+        learner.import_state(role, before)
+        kept = state.adapters[role].name
+        log.warning("%s: %s in iteration %d is not published and goes on from %s", problem, role, iteration, kept)
+        payload = {"role": role, "kept": kept, "reason": metrics.skipped, "kl": metrics.kl}
+        return _Update(metrics=metrics.as_dict(), warning=(problem, payload))
+    adapter = publish(parts, role, iteration, parent=state.adapters[role].name)
+    state.adapters[role] = adapter
+    return _Update(metrics=metrics.as_dict(), adapter=adapter)
+
+
+def _evaluate(evaluate: Evaluate, best_metric: str, state: State, iteration: int) -> dict[str, float]:
+    """The results on dev; the best iteration so far is kept in `state`."""
+    results = dict(evaluate(iteration, state.adapters))
+    if best_metric not in results:
+        raise ConfigError(f"the evaluation gave no {best_metric!r}, only {sorted(results)}. Set --best-metric.")
+    score = results[best_metric]
+    if state.best is None or score > state.best[1]:
+        state.best = (iteration, score)
+    return results
+
+
+def _record_episodes(record: Iteration, collection: Collection) -> None:
+    for index, episode in enumerate(collection.episodes):
+        record.episode(
+            f"s{index:02d}/{episode.task.id}",
+            policies={turn.actor: turn.policy for turn in episode.transcript},
+            metrics=episode.metrics,
+            timeline=[asdict(turn) for turn in episode.transcript],
+            facts={"task": episode.task.id, "stop": str(episode.stop), "error": episode.error, "unseated": episode.unseated},
+        )
+
+
+def _record_updates(record: Iteration, updates: Sequence[_Update]) -> None:
+    for update in updates:
+        if update.adapter is not None:
+            record.adapter(update.adapter)
+    for update in updates:
+        if update.warning is not None:
+            kind, payload = update.warning
+            record.event(kind, payload)

@@ -1,0 +1,87 @@
+"""What the loop tells about an iteration and about its end, and the metrics it records of them (docs/metrics.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from onthejob.rollout.collect import Collection
+from onthejob.rollout.summary import GroupSummary
+from onthejob.types import Adapter, StopReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleReport:
+    """One role in one iteration."""
+
+    role: str
+    summary: GroupSummary
+    """Of the groups it collected: mean return, alive share, valid rate, ..."""
+    update: Mapping[str, float]
+    """What the learner reported: `kl`, `clip_ratio`, ...; empty when there was no update."""
+    adapter: str
+    """Name of the adapter that plays on."""
+    published: bool
+    """True when this iteration made a new version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationReport:
+    """What `on_progress` is told after an iteration was committed."""
+
+    iteration: int
+    iterations: int
+    roles: tuple[RoleReport, ...]
+    seconds: float
+    tokens_per_second: float
+    """Sampled tokens over the time of collecting."""
+    eta_s: float
+    """Seconds that the remaining iterations take at the median pace so far."""
+    evaluation: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """How a run ended."""
+
+    stop: Literal["iterations", "pool_converged"]
+    iterations: int
+    """Last committed iteration."""
+    adapters: Mapping[str, Adapter]
+    """Role -> its newest published adapter."""
+    best_iteration: int | None = None
+    """By `best_metric` on dev; None without an evaluation."""
+    best_score: float | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when the pool has converged (a result, not a failure)."""
+        return 3 if self.stop == "pool_converged" else 0
+
+
+def role_metrics(report: RoleReport) -> dict[str, float]:
+    """What is recorded of one role, beside what its learner reports."""
+    summary = report.summary
+    return {
+        "reward": summary.mean_return,
+        "reward_std": summary.return_std,
+        "frac_reward_zero_std": 1.0 - summary.alive_share,
+        "valid_rate": summary.valid_rate,
+        "groups": float(summary.groups),
+        "completions/mean_length": summary.mean_length,
+        "published": float(report.published),
+    }
+
+
+def loop_metrics(collection: Collection, *, library: int) -> dict[str, float]:
+    """What is recorded of collecting; `library` is the number of snapshots afterwards."""
+    failed = sum(episode.stop is StopReason.ERROR for episode in collection.episodes)
+    return {
+        "groups": float(len(collection.groups)),
+        "groups_dropped": float(collection.dropped),
+        "episodes": float(len(collection.episodes)),
+        "episodes_failed": float(failed),
+        "library": float(library),
+        **{f"starts_{origin}": float(count) for origin, count in collection.starts.items()},
+    }

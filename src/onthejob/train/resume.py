@@ -1,0 +1,98 @@
+"""A checkpoint of the loop, written and read back.
+
+The adapters lie beside it in the run; a checkpoint holds everything else that changes: each role's optimizer, the task pool,
+the snapshot library, the value scales and the best iteration so far.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from onthejob.errors import RecordError
+from onthejob.rollout.branch import Scales
+from onthejob.rollout.library import SnapshotLibrary
+from onthejob.train.state import Parts, State
+
+if TYPE_CHECKING:
+    from onthejob.learn.lora import Snapshot
+    from onthejob.types import Adapter
+
+log = logging.getLogger(__name__)
+
+_LOOP, _LIBRARY = "loop.json", "library.bin"
+
+
+def checkpoint_files(parts: Parts, state: State) -> dict[str, Any]:
+    """Everything that `resumed` needs beside the adapters."""
+    loop = {
+        "roles": list(parts.roles),
+        "pool": parts.pool.state(),
+        "scales": {role: asdict(scales) for role, scales in state.scales.items()},
+        "best": state.best,
+    }
+    learners = {_learner_file(role): parts.learner.export_state(role) for role in parts.roles}
+    return {_LOOP: json.dumps(loop, sort_keys=True).encode(), _LIBRARY: state.library.to_bytes(), **learners}
+
+
+def resumed(parts: Parts) -> State:
+    """The state after the last committed iteration; learner, sampler and pool are brought to it too.
+
+    When the newest checkpoint is damaged, the record is rewound to the newest that is intact.
+
+    Raises:
+        RecordError: no intact checkpoint, or the run was made with other roles.
+    """
+    from onthejob.learn.lora import Snapshot, load_adapter
+
+    run, learner = parts.run, parts.learner
+    n = run.latest_checkpoint()
+    if n is None:
+        raise RecordError(f"run {run.path} has no intact checkpoint, so it cannot be continued. Start a new run.")
+    if n != run.last_iteration():
+        log.warning("the newest intact checkpoint of %s is of iteration %d; what came after is redone", run.path, n)
+        run.rewind(n)
+    files = run.read_checkpoint(n)
+    loop = json.loads(_bytes(files, _LOOP))
+    if loop["roles"] != list(parts.roles):
+        asked = list(parts.roles)
+        raise RecordError(f"run {run.path} trains {loop['roles']}, asked for {asked}. Resume with the same roles.")
+    parts.pool.load_state(loop["pool"])
+    adapters: dict[str, Adapter] = {}
+    references: dict[str, Snapshot] = {}
+    for role in parts.roles:
+        recorded = run.adapters(role)
+        load_adapter(learner.model, role, recorded[0])
+        references[role] = Snapshot.take(learner.model, role)
+        learner.import_state(role, learner_state(files, role))
+        adapters[role] = recorded[-1]
+        parts.sampler.publish(recorded[-1])
+    best = None if loop["best"] is None else (int(loop["best"][0]), float(loop["best"][1]))
+    scales = {role: Scales(**values) for role, values in loop["scales"].items()}
+    library = SnapshotLibrary.from_bytes(_bytes(files, _LIBRARY))
+    return State(adapters=adapters, library=library, scales=scales, references=references, best=best)
+
+
+def learner_state(files: Mapping[str, Any], role: str) -> Any:
+    """The tensors from which the learner of `role` goes on.
+
+    Raises:
+        RecordError: the checkpoint lacks them.
+    """
+    name = _learner_file(role)
+    if name not in files or isinstance(files[name], bytes):
+        raise RecordError(f"a checkpoint lacks the tensors {name!r}; it has {sorted(files)}. Use an earlier one.")
+    return files[name]
+
+
+def _learner_file(role: str) -> str:
+    return f"learner-{role}.safetensors"
+
+
+def _bytes(files: Mapping[str, Any], name: str) -> bytes:
+    if not isinstance(files.get(name), bytes):
+        raise RecordError(f"a checkpoint lacks {name!r}; it has {sorted(files)}. Use an earlier one.")
+    return files[name]

@@ -1,0 +1,72 @@
+"""What a run is made of: the parts that the caller handed over, and the state that changes from iteration to iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onthejob.rollout.branch import Scales
+from onthejob.rollout.episode import Encoder
+from onthejob.rollout.library import SnapshotLibrary
+from onthejob.rollout.pool import TaskPool
+from onthejob.rollout.scales import Legal
+from onthejob.train.config import TrainConfig
+from onthejob.types import Adapter, Environment, Policy
+
+if TYPE_CHECKING:
+    from onthejob.learn.learner import Learner
+    from onthejob.learn.lora import Snapshot
+    from onthejob.models.sampler import Sampler
+    from onthejob.record.store import Run
+
+Evaluate = Callable[[int, Mapping[str, Adapter]], Mapping[str, float]]
+"""(iteration, current adapters) -> named results on the dev split; `TrainConfig.best_metric` chooses the best iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the caller handed over, unchanged for the whole run."""
+
+    config: TrainConfig
+    make_env: Callable[[], Environment]
+    pool: TaskPool
+    learner: Learner
+    sampler: Sampler
+    encoder: Encoder
+    run: Run
+    partners: Mapping[str, Policy]
+    roles: tuple[str, ...]
+    base_digest: str
+    legal: Legal
+    evaluate: Evaluate | None
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Everything that changes between iterations and is not inside the learner."""
+
+    adapters: dict[str, Adapter]
+    library: SnapshotLibrary
+    scales: dict[str, Scales]
+    references: dict[str, Snapshot]
+    """Role -> the weights it had in iteration 0; the KL term, when it has a weight, pulls towards them."""
+    best: tuple[int, float] | None = None
+
+
+def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Adapter:
+    """Save the adapter of `role` as it is now in the run, and let the sampler play it."""
+    from onthejob.learn.lora import save_adapter
+
+    adapter = save_adapter(
+        parts.learner.model,
+        role,
+        parts.run.adapter_path(role, version).parent,
+        version=version,
+        parent=parent,
+        base_digest=parts.base_digest,
+        # Version 0 is also the reference of the KL term after a resume, so it must hold every bit.
+        dtype="float32" if version == 0 else parts.config.adapter_dtype,
+    )
+    parts.sampler.publish(adapter)
+    return adapter
