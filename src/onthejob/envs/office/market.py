@@ -103,9 +103,9 @@ def close_logit(s: State, a: Account) -> float:
     others = sum(1 for shipped in s.feature_shipped if shipped >= 0)
     fit = s.fit(a.pain)
     logit = (
-        -1.7
+        -2.2
         + 0.4 * (3.0 * fit + min(3.0, 0.25 * others) - (0.25 if fit > 0 else 0.0))
-        + 0.2 * 6.0 * touchpoints(s, a.pain)
+        + 0.2 * 8.0 * touchpoints(s, a.pain)
         + 0.8 * (s.satisfaction() - 0.5)
         - 0.6 * a.objections
         + 1.6 * (s.stability - 0.6)
@@ -119,7 +119,7 @@ def close_logit(s: State, a: Account) -> float:
         + 0.02 * s.brand
     )
     if a.size == 2 and not a.approved:
-        logit -= 1.0
+        logit -= 1.6
     return logit
 
 

@@ -49,7 +49,7 @@ def _publish(s: State, piece: Piece, now: Now) -> None:
         for lead in s.accounts:
             if lead.stage < Stage.WON and lead.pain == piece.topic and lead.known:
                 lead.contact = s.turn
-                lead.warmth = min(1.0, lead.warmth + 0.25 * now.e)
+                lead.warmth = min(1.0, lead.warmth + 0.35 * now.e)
     if piece.kind == 4:
         for customer in s.customers():
             customer.sat = min(1.0, customer.sat + (0.06 if customer.pain == piece.topic else 0.03) * now.e)
