@@ -172,7 +172,7 @@ def pipeline_value(s: State) -> int:
     """
     if s.done:
         return 0
-    return int(sum(a.price * PIPELINE_MONTHS[a.stage] for a in s.accounts if a.stage < Stage.WON))
+    return int(sum(a.price * PIPELINE_MONTHS[a.stage] for a in s.leads()))
 
 
 def liabilities(s: State) -> int:
