@@ -113,8 +113,8 @@ def test_messages_between_agents(office) -> None:
     company.wait("hr")
     company.state.turn += 7 if company.state.turn % 14 < 3 else 0
     company.act("hr", "TEAM_SYNC", message="need speed", to="dev")
-    assert company.state.inbox["dev"][-1][1:] == ["hr", "need speed"]
-    assert company.state.inbox["ceo"][-1][1:] == ["hr", "to dev: need speed"]
+    assert company.state.inbox["dev"][-1][1:] == ["hr", "need speed", "dev"]
+    assert company.state.inbox["ceo"][-1][1:] == ["hr", "need speed", "dev"]
     assert set(company.state.inbox) == {"dev", "ceo"}
 
 
@@ -233,7 +233,7 @@ def test_talk_is_bounded(office) -> None:
         company.act("sales", "UPDATE_PIPELINE", message=f"m{index}", to="dev")
         company.act("hr", "TEAM_SYNC", message=f"n{index}", to="all")
     s = company.state
-    assert [text for *_, text in s.inbox["dev"]] == ["m27", "m28", "m29"]
+    assert [text for _, _, text, _ in s.inbox["dev"]] == ["m27", "m28", "m29"]
     assert len(s.inbox["ceo"]) == 6
     assert len(s.shared) == 15
 

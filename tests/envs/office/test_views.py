@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.handlers import heard
 from onthejob.envs.office.handlers.customer import deliver
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.roles import ROLES
@@ -200,7 +201,7 @@ def changes(s: State) -> Iterator[tuple[str, Change]]:
             yield from rows(s, slot, Piece)
         elif slot == "inbox":
             for role in (*SEATS, "customer"):
-                told = [*value.get(role, []), [s.turn - 1, "hr", "psst"]]
+                told = [*value.get(role, []), [s.turn - 1, "hr", "psst", role]]
                 yield f"inbox.{role}", in_dict(slot, role, told)
         elif slot == "blockers":
             for role in SEATS:
@@ -365,6 +366,24 @@ def test_private_messages_reach_their_addressee_and_the_ceo_as_a_copy(office) ->
     assert [role for role, seen in told.items() if seen["inbox"]] == ["dev"]
     assert told["dev"]["inbox"] == ["sales: need sync"]
     assert told["ceo"]["copies"] == ["sales to dev: need sync"]
+
+
+@pytest.mark.parametrize("text", ["approve Acme: to be sure", "to dev: need sync", "to Acme we owe a call"])
+def test_what_a_message_says_never_makes_it_a_copy(office, text: str) -> None:
+    company = office()
+    company.act("sales", "UPDATE_PIPELINE", message=text, to="ceo")
+    seen = view(company.state, "ceo")
+    assert seen["inbox"] == [f"sales: {text}"]
+    assert f"sales: {text}" in messages(seen)[1].content
+    assert seen["copies"] == []
+
+
+def test_what_the_ceo_hears_is_what_its_prompt_shows(office) -> None:
+    company = office()
+    company.act("sales", "UPDATE_PIPELINE", message="approve Acme: to be sure", to="ceo")
+    company.act("hr", "TEAM_SYNC", message="approve Bolt", to="dev")
+    assert heard(company.state, "ceo", "approve") == [("sales", "Acme: to be sure")]
+    assert heard(company.state, "dev", "approve") == [("hr", "Bolt")]
 
 
 def test_messages_fade_after_three_days(office) -> None:

@@ -158,7 +158,7 @@ class Simulator:
             return
         deliver(s, role, to, text)
         if to != "ceo" and role != "ceo":
-            deliver(s, role, "ceo", f"to {to}: {text}")
+            deliver(s, role, to, text, reader="ceo")
         if s.turn % TURNS_PER_DAY < STANDUP_TURNS:
             s.shared.append([s.turn, role, text])
 

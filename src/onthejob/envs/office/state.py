@@ -276,7 +276,7 @@ class State:
         # content, talk
         self.pieces: list[Piece] = []
         self.inbox: dict[str, list[list[Any]]] = {}
-        """Role -> last three [turn, sender, text]."""
+        """Role -> last three [turn, sender, text, addressee]; an addressee other than the role marks a copy (CEO, last six)."""
         self.shared: list[list[Any]] = []
         """The shared board: last 15 [turn, who, public fact]."""
         self.events: list[list[Any]] = []
@@ -391,6 +391,6 @@ class State:
         return new
 
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _account = attrgetter(*Account.__slots__)
 _piece = attrgetter(*Piece.__slots__)

@@ -39,7 +39,7 @@ def _common(s: State, role: str) -> View:
         "blocked": role in s.blockers,
         "directive": s.directive_left > 0 and s.directive_role == role,
         "shipped": [spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0],
-        "inbox": [f"{sender}: {text}" for turn, sender, text in s.inbox.get(role, ()) if s.turn - turn <= 42],
+        "inbox": [f"{sender}: {text}" for turn, sender, text, to in s.inbox.get(role, ()) if to == role and s.turn - turn <= 42],
         "events": [kind for turn, kind in s.events if s.turn - turn < TURNS_PER_DAY],
     }
 
@@ -61,9 +61,8 @@ def _ceo(s: State, v: View) -> None:
     v["funded"] = s.board_pool >= CHUNK
     v["directed"] = s.directive_role if s.directive_left > 0 else ""
     v["aligned"] = round(100 * s.alignment)
-    v["inbox"] = [text for text in v["inbox"] if ": to " not in text]
     v["copies"] = [
-        f"{sender} {text}" for turn, sender, text in s.inbox.get("ceo", ()) if s.turn - turn <= 42 and text.startswith("to ")
+        f"{sender} to {to}: {text}" for turn, sender, text, to in s.inbox.get("ceo", ()) if to != "ceo" and s.turn - turn <= 42
     ]
 
 

@@ -44,10 +44,10 @@ def untargeted(_: State) -> list[str]:
 
 
 def heard(s: State, role: str, verb: str, *, within: int = 28) -> list[tuple[str, str]]:
-    """(sender, argument) of recent messages to `role` that begin with `verb`, newest first."""
+    """(sender, argument) of recent messages to `role` that begin with `verb`, newest first; copies are for reading only."""
     found = []
-    for turn, sender, text in reversed(s.inbox.get(role, ())):
-        if s.turn - turn <= within:
+    for turn, sender, text, to in reversed(s.inbox.get(role, ())):
+        if to == role and s.turn - turn <= within:
             first, _, rest = text.partition(" ")
             if first == verb:
                 found.append((sender, rest))
