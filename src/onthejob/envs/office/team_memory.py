@@ -14,7 +14,7 @@ from onthejob.envs.office.memory import Kind, Lexicon, MemoryStream, Outcome, Re
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
 from onthejob.envs.office.state import PAINS, State
-from onthejob.envs.office.views import team_status
+from onthejob.envs.office.views import copies, team_status
 
 SHOWN = 6
 """Memories that a prompt shows at most."""
@@ -98,7 +98,7 @@ class TeamMemory:
         found = stream.retrieve(query, s.turn, limit=SHOWN)
         return {
             "team": [f"{other}: {status}" for other, status in team_status(s, role).items()],
-            "copies": list(reversed(seen.get("copies", ()))),
+            "copies": list(reversed(copies(s))) if role == "ceo" else [],
             "board": [f"{who}: {text}" for _, who, text in reversed(s.shared)],
             "memories": [memory.text for memory in found if memory.kind is Kind.OBSERVATION],
             "insights": ([f"Plan: {stream.plan}"] if stream.plan else [])

@@ -16,6 +16,8 @@ from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import State
 
 GROWTH, PRODUCT, RETENTION, NEUTRAL = 0, 1, 2, -1
+READ_FOR = 42
+"""Turns for which its reader's prompt shows a message."""
 
 
 class Now(NamedTuple):
