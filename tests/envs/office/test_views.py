@@ -36,7 +36,6 @@ MAY: dict[str, set[str]] = {
     "payroll": {"ceo"},
     "board_pool": {"ceo"},
     "board_rate": {"ceo"},
-    "spent": {"ceo"},
     "schedule": {"ceo"},
     "envelopes.marketing": {"ceo", "marketing"},
     "envelopes.hr": {"ceo", "hr"},

@@ -20,7 +20,7 @@ def set_okrs(s: State, a: Action, now: Now) -> bool:
         if focus == s.focus:
             return False
         s.morale = max(0.0, s.morale - 0.05)
-    s.focus, s.focus_left, s.focus_day, s.okr_met = focus, OKR_DAYS, s.day, False
+    s.focus, s.focus_left, s.okr_met = focus, OKR_DAYS, False
     s.okr_base = measures(s)
     return True
 
