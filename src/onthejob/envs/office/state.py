@@ -278,7 +278,7 @@ class State:
         self.schedule: list[list[Any]] = []
         """[day, kind] still to come, in order."""
         self.collab_seen: list[int] = []
-        """Hashes of (artefact, consumer) pairs that were paid, newest last, at most 64."""
+        """Numbers of the (artefact, maker, user) that were paid: all of the episode, a few hundred at most."""
         self.collab_day: dict[str, int] = {}
         """Role -> collaboration bonuses today."""
         self.daily: dict[str, int] = {}

@@ -17,7 +17,9 @@ from onthejob.envs.office.state import State
 
 GROWTH, PRODUCT, RETENTION, NEUTRAL = 0, 1, 2, -1
 READ_FOR = 42
-"""Turns for which its reader's prompt shows a message."""
+"""Turns for which its reader's prompt shows a message, and for which a request in it may be met."""
+CREDIT_FOR = 14
+"""Turns within which a request must be met for its sender to share the credit."""
 
 
 class Now(NamedTuple):
@@ -45,7 +47,7 @@ def untargeted(_: State) -> list[str]:
     return [""]
 
 
-def heard(s: State, role: str, verb: str, *, within: int = 28) -> list[tuple[str, str]]:
+def heard(s: State, role: str, verb: str, *, within: int = READ_FOR) -> list[tuple[str, str]]:
     """(sender, argument) of recent messages to `role` that begin with `verb`, newest first; copies are for reading only."""
     found = []
     for turn, sender, text, to in reversed(s.inbox.get(role, ())):
