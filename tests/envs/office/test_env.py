@@ -458,6 +458,7 @@ def test_equal_actions_have_one_key(task) -> None:
     key = env.canonical('{"action_type":"SET_OKRS","target":"growth"}')
     assert key == env.canonical(' {"target": "growth", "action_type": "set okrs", "reasoning": "because"}\n')
     assert key != env.canonical('{"action_type":"SET_OKRS","target":"product"}')
+    assert key == env.canonical('{"action_type":"SET_OKRS","target":"growth","parameters":{"tier":"annual","x":[1]}}')
     assert env.canonical("") == env.canonical('{"action_type":"SET_OKRS","target":"fame"}') == INVALID_KEY
 
 

@@ -318,6 +318,70 @@ def test_an_invented_target_earns_nothing_more(office) -> None:
     assert gains[0] == gains[1]
 
 
+# Parameters
+
+
+@pytest.mark.parametrize("tier", ["weekly", "Annual", "", 12, ["annual"], True])
+def test_an_unknown_tier_is_refused_and_the_known_ones_are_named(office, tier: object) -> None:
+    company = office(leads=0)
+    deal = company.account(Stage.DEMO)
+    reason = company.simulator.why_illegal(company.state, "sales", Action("SEND_PROPOSAL", deal.name, {"tier": tier}))
+    assert reason.endswith("it may be: monthly, six_month, annual")
+    assert len(reason) < 150
+
+
+@pytest.mark.parametrize("parameters", [{}, {"tier": None}, {"tier": "monthly"}, {"discount": 0.5}])
+def test_without_a_tier_the_offer_is_monthly(office, parameters: dict) -> None:
+    company = office(leads=0)
+    deal = company.account(Stage.DEMO)
+    plain = company.simulator.plain(company.state, "sales", Action("SEND_PROPOSAL", deal.name, parameters))
+    assert plain == Action("SEND_PROPOSAL", deal.name)
+    assert plain.parameters == {}
+    company.act("sales", "SEND_PROPOSAL", deal.name, **parameters)
+    assert (deal.stage, deal.tier) == (Stage.PROPOSAL, 0)
+
+
+def test_what_an_action_does_not_take_is_dropped(office) -> None:
+    company = office(leads=0)
+    s, plain = company.state, company.simulator.plain
+    deal = company.account(Stage.DEMO)
+    offer = plain(s, "sales", Action("SEND_PROPOSAL", deal.name, {"tier": "annual", "mood": "x"}))
+    assert offer.parameters == {"tier": "annual"}
+    assert plain(s, "sales", Action("CLOSE_DEAL", deal.name, {"tier": "annual"})).parameters == {}
+    assert plain(s, "hr", Action("TEAM_SYNC", "x", {"y": 1})) == Action("TEAM_SYNC")
+    assert plain(s, "content", Action("WRITE_BLOG", "sync", {"title": "Why sync matters"})).parameters == {}
+    promise = Action("WRITE_BLOG", "sync", {"title": "SSO is here"})
+    assert plain(s, "content", promise).parameters == promise.parameters
+    denial = Action("WRITE_BLOG", "sync", {"title": "we do not offer SSO yet"})
+    assert plain(s, "content", denial).parameters == {}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"title": "SSO is here"}, "roadmap SSO"),
+        ({"title": "SSO is here"}, "SSO is coming soon"),
+        ({"title": "hello"}, "roadmap SSO"),
+        ({"title": "on our roadmap"}, "we build SSO"),
+        ({"title": "SSO"}, "coming soon"),
+        ({"title": "SSO"}, ""),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_the_plain_action_pays_what_the_written_one_pays(office, parameters: dict, message: str, known: bool) -> None:
+    paid = []
+    for plain in (False, True):
+        company = office()
+        company.wait("dev")
+        if known:
+            company.state.shared.append([0, "dev", "roadmap SSO"])
+        action = Action("WRITE_DOCS", "", parameters, message_to="all" if message else None, message=message)
+        if plain:
+            action = company.simulator.plain(company.state, "dev", action)
+        paid.append(company.simulator.step(company.state, action).parts())
+    assert paid[0] == paid[1]
+
+
 # What holds after any turn
 
 

@@ -7,8 +7,8 @@ has exactly one handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action
@@ -40,6 +40,8 @@ class Handler:
     run: Callable[[State, Action, Now], bool | None]
     tag: int
     """Which focus the action serves: GROWTH, PRODUCT, RETENTION or NEUTRAL."""
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parameter -> the values it may have, first what its absence means. Other parameters are ignored."""
 
 
 def untargeted(_: State) -> list[str]:
