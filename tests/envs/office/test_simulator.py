@@ -272,6 +272,26 @@ def test_promises_by_dev_and_sales_count_too(office) -> None:
     assert log.parts()["sales"]["penalty"] > -5.0
 
 
+def test_a_promise_in_place_of_a_target_counts(office) -> None:
+    company = office()
+    log = company.act("dev", "WRITE_DOCS", "how to set up single sign-on")
+    assert (log.parts()["dev"]["penalty"], log.parts()["dev"]["base"]) == (-5.0, 0.1)
+    log = company.act("dev", "WRITE_DOCS", "SSO", title="SSO, the guide", message="SSO is here", to="customer")
+    assert (log.parts()["dev"]["penalty"], log.parts()["dev"]["base"]) == (-5.0, 0.05)
+    assert company.act("dev", "WRITE_DOCS", "the basics").parts()["dev"]["penalty"] == 0.0
+    assert company.act("dev", "REFACTOR", "SSO").parts()["dev"]["penalty"] == 0.0
+
+
+def test_no_legal_target_of_content_is_a_promise(office) -> None:
+    company = office()
+    s = company.state
+    s.pieces.append(Piece(day=0, id=1, kind=0, left=0, quality=0.5, topic=PAINS.index("sync"), vapor=False))
+    legal = company.simulator.legal(s, "content")
+    assert {action.target for action in legal} == {*PAINS, "p1"}
+    assert not any(company.simulator.registry.mentions(action.target) for action in legal)
+    assert not company.legal("content", "WRITE_BLOG", "SSO")
+
+
 def test_a_piece_is_charged_once(office) -> None:
     company = office()
     penalties = []

@@ -179,7 +179,7 @@ class Simulator:
     def _breaks(self, s: State, role: str, action: Action) -> bool:
         """True for vaporware: what the action publishes promises a feature that has not shipped."""
         written = role == "content" or action.action_type == "WRITE_DOCS"
-        texts = [str(value) for value in action.parameters.values()] if written else []
+        texts = [action.target, *map(str, action.parameters.values())] if written else []
         if action.message_to == "customer" or (action.message_to == "all" and written):
             texts.append(action.message)
         if not any(self.registry.scan(text) for text in texts):
