@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onthejob.envs.office.actions import Action
+from onthejob.envs.office.actions import IDLE, Action
 from onthejob.envs.office.market import close_probability
 from onthejob.envs.office.policies import random_legal
 from onthejob.envs.office.reward import team_reward
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
-from onthejob.envs.office.simulator import IDLE, actor_of, kpis, phase_of
+from onthejob.envs.office.simulator import actor_of, kpis, phase_of
 from onthejob.envs.office.state import FEATURE_INDEX, PAINS, Piece, Stage
 
 # What the twelve tests of the seed are about

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from types import MappingProxyType
 
-from onthejob.envs.office.actions import Action
+from onthejob.envs.office.actions import IDLE, Action
 from onthejob.envs.office.founding import found
 from onthejob.envs.office.handlers import Handler, Now, all_handlers
 from onthejob.envs.office.handlers.content import worked_on
@@ -23,8 +23,6 @@ from onthejob.envs.office.vaporware import Registry
 ROLE_NAMES = tuple(str(role) for role in Role)
 PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
 """Stage -> share of a deal's price that counts as progress; a paying customer counts fully."""
-IDLE = Action("IDLE")
-"""Doing nothing on purpose: for scripted players and ablations only; no reply parses to it."""
 STANDUP_TURNS = PHASES.count("standup")
 FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -80,6 +78,8 @@ class Simulator:
 
     def why_illegal(self, s: State, role: str, action: Action) -> str:
         """Empty when the action may be executed now; otherwise the reason in words."""
+        if action == IDLE:
+            return ""
         handler = self.handlers.get((role, action.action_type))
         if handler is None:
             return f"{action.action_type} is not an action of {role}"
@@ -98,14 +98,15 @@ class Simulator:
 
         Args:
             s: changed in place; must not be over.
-            action: must be legal (`why_illegal`); None is an unusable reply, a no-op that costs 1. On the customer's turns pass
+            action: must be legal (`why_illegal`); `IDLE` is a no-op, and None an unusable reply, a no-op that costs
+                1. On the customer's turns pass
                 what `customer_action` says.
         """
         role = actor_of(s.turn)
         log = TurnLog(s)
         before = kpis(s)
         key = mix(s.seed, 1 + s.world)
-        if action is IDLE:
+        if action == IDLE:
             pass
         elif action is None:
             s.invalid += 1
