@@ -23,7 +23,7 @@ def as_policy(player: Player, *, version: str) -> ScriptedPolicy:
             return [action for action in read if not isinstance(action, Invalid)]
 
         action = player(observation.view, legal, draw(seed, Sub.POLICY, 0, 0))
-        return "" if action is None or action.action_type == "IDLE" else render(action)
+        return "" if action is None else render(action)
 
     return ScriptedPolicy(reply, version=version)
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import parse
 from onthejob.envs.office.env import INVALID_KEY, REFLECTION_KEY, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import run
@@ -26,6 +27,7 @@ from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
+from onthejob.envs.office.simulator import Simulator
 from onthejob.envs.office.state import State
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError
@@ -458,6 +460,7 @@ def test_equal_actions_have_one_key(task) -> None:
     key = env.canonical('{"action_type":"SET_OKRS","target":"growth"}')
     assert key == env.canonical(' {"target": "growth", "action_type": "set okrs", "reasoning": "because"}\n')
     assert key != env.canonical('{"action_type":"SET_OKRS","target":"product"}')
+    assert key == env.canonical('{"action_type":"SET_OKRS","target":"growth","parameters":{"tier":"annual","x":[1]}}')
     assert env.canonical("") == env.canonical('{"action_type":"SET_OKRS","target":"fame"}') == INVALID_KEY
 
 
@@ -772,6 +775,35 @@ def test_tasks_that_cannot_be_played_are_refused(payload: dict[str, Any], said: 
     env = OfficeEnvironment()
     with pytest.raises(ConfigError, match=said):
         env.reset(Task(id="t", env="office", split=Split.DEV, seed=1, payload=payload))
+
+
+@pytest.mark.parametrize("profile", ["compact", "full"])
+def test_doing_nothing_costs_the_same_through_the_door_and_on_the_fast_path(task, profile: str) -> None:
+    env = OfficeEnvironment(OfficeConfig(profile=profile))
+    paid = dict.fromkeys(map(str, Role), 0.0)
+    for _, reply, step in turns(env, task("churn", 1_004, days=6), "do-nothing"):
+        assert step.valid
+        assert (step.facts["action"], step.facts["changed"]) == ("IDLE", False)
+        assert env.observe() is None or env.canonical(reply) == reply
+        for role, reward in step.rewards.items():
+            paid[role] += reward
+    simulator = Simulator(scenarios.load("churn"))
+    s = simulator.found(1_004, 6)
+    assert paid == pytest.approx(run(simulator, s, dict.fromkeys(SEATS, do_nothing), turns=6 * 14))
+    assert env.state()["metrics"]["company_value"] == company_value(s) / 100.0
+    assert env.state()["metrics"]["invalid"] == s.invalid == 0
+
+
+def test_doing_nothing_is_no_unusable_reply(task) -> None:
+    env = OfficeEnvironment()
+    observation = env.reset(task("churn"))
+    idle, bad = '{"action_type":"IDLE","target":""}', "nothing"
+    assert idle not in env.legal_replies()
+    assert "IDLE" not in str(observation.messages)
+    assert env.canonical(idle) == env.canonical('{"action_type":"idle","target":"x","message":"dev: hello"}') == idle
+    free, charged = env.branch(idle, world=1, turns=1), env.branch(bad, world=1, turns=1)
+    assert (free.valid, charged.valid) == (True, False)
+    assert free.returns[observation.actor] == pytest.approx(charged.returns[observation.actor] + 1.0)
 
 
 def test_the_continuation_matters(task) -> None:

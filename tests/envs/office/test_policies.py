@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from onthejob.envs.office.actions import render
+from onthejob.envs.office.actions import IDLE, render
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.policies import do_nothing, players, random_legal
 from onthejob.envs.office.policies.expert import expert
@@ -15,7 +15,7 @@ from onthejob.envs.office.policies.exploiters import EXPLOITERS
 from onthejob.envs.office.policies.heuristic import heuristic, needs
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.scenarios import SHIPPED, load
-from onthejob.envs.office.simulator import IDLE, Simulator, actor_of
+from onthejob.envs.office.simulator import Simulator, actor_of
 from onthejob.envs.office.state import PAINS, Piece, Stage
 from onthejob.envs.office.views import view
 from onthejob.players import noisy

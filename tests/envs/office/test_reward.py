@@ -297,12 +297,14 @@ def test_both_sides_are_paid_once_per_pair_and_three_times_a_day(office) -> None
     assert len(s.collab_seen) == 7
 
 
-def test_the_memory_of_pairs_is_bounded_and_the_cap_ends_with_the_day(office) -> None:
+def test_no_pair_is_forgotten_and_the_cap_ends_with_the_day(office) -> None:
     company = office()
     for artefact in range(200):
         TurnLog(company.state).collaboration("dev", "content", artefact, 1.0)
-    assert len(company.state.collab_seen) == 64
     company.sleep()
+    old = TurnLog(company.state)
+    old.collaboration("dev", "content", 0, 1.0)
+    assert old.parts()["dev"]["collaboration"] == 0.0
     log = TurnLog(company.state)
     log.collaboration("dev", "content", 999, 1.0)
     assert log.parts()["dev"]["collaboration"] == 1.0
@@ -327,6 +329,31 @@ def test_dev_and_who_asked_share_the_credit_of_a_release(office) -> None:
     company.state.feature_left[FEATURE_INDEX["SSO"]] = 0.0
     parts = company.act("dev", "SHIP_RELEASE", "SSO").parts()
     assert (parts["sales"]["collaboration"], parts["dev"]["collaboration"], parts["hr"]["collaboration"]) == (1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(("age", "paid"), [(14, 1.0), (15, 0.0)])
+def test_a_request_counts_for_a_release_within_fourteen_turns(office, age: int, paid: float) -> None:
+    company = office()
+    s = company.state
+    s.turn = 14 * 5
+    company.wait("dev")
+    s.inbox["dev"] = [[s.turn - age, "sales", "need security", "dev"]]
+    s.feature_left[FEATURE_INDEX["SSO"]] = 0.0
+    parts = company.act("dev", "SHIP_RELEASE", "SSO").parts()
+    assert parts["sales"]["collaboration"] == parts["dev"]["collaboration"] == paid
+
+
+@pytest.mark.parametrize(("age", "paid"), [(14, 0.5), (15, 0.0), (42, 0.0)])
+def test_an_approval_may_come_while_the_request_is_shown_and_counts_within_fourteen_turns(office, age: int, paid: float) -> None:
+    company = office()
+    s = company.state
+    s.turn = 14 * 5
+    company.wait("ceo")
+    deal = company.account(Stage.PROPOSAL, size=2)
+    s.inbox["ceo"] = [[s.turn - age, "sales", f"approve {deal.name}", "ceo"]]
+    parts = company.act("ceo", "APPROVE_INITIATIVE", deal.name).parts()
+    assert deal.approved
+    assert parts["sales"]["collaboration"] == parts["ceo"]["collaboration"] == paid
 
 
 def test_content_on_a_shipped_feature_and_a_campaign_on_content_pay(office) -> None:

@@ -36,7 +36,6 @@ def test_the_five_of_the_seed() -> None:
         (3, "funding_news"), (7, "feature_parity"), (15, "poaching"), (25, "pr_crisis"),
     ]  # fmt: skip
     assert [(e.day, e.day90) for e in load("series_a").schedule] == [(1, 1), (10, 30), (20, 60)]
-    assert load("series_a").mrr_goal == 3.0
     assert [e.day for e in load("churn").schedule] == [1, 5, 10, 20]
     assert [e.day for e in load("viral").schedule] == [1, 3, 7, 15]
 
@@ -83,7 +82,7 @@ MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "satisfaction": (lambda d: d.update(satisfaction=2), "satisfaction must be"),
     "payroll": (lambda d: d.update(payroll=-1), "payroll must be"),
     "board": (lambda d: d.update(board_rate="x"), "board_rate must be"),
-    "goal": (lambda d: d.update(mrr_goal=1_000), "mrr_goal must be"),
+    "no such key": (lambda d: d.update(mrr_goal=3.0), "unknown key 'mrr_goal'"),
     "too many accounts": (lambda d: d.update(leads=8, customers=8), "together must be at most 12, got 16"),
     "pressure": (lambda d: d.update(pressure="mild"), "pressure must be one of low, high, critical, chaotic, got 'mild'"),
     "name": (lambda d: d.update(name=""), "name must be a text"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onthejob.envs.office.actions import Action
+from onthejob.envs.office.actions import IDLE, Action
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.episode import run
 from onthejob.envs.office.market import close_probability, evidence, touchpoints
@@ -16,7 +16,7 @@ from onthejob.envs.office.policies import players, random_legal
 from onthejob.envs.office.reward import team_reward
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
-from onthejob.envs.office.simulator import IDLE, actor_of, kpis, phase_of
+from onthejob.envs.office.simulator import actor_of, kpis, phase_of
 from onthejob.envs.office.state import FEATURE_INDEX, PAINS, Piece, Stage
 
 # What the twelve tests of the seed are about
@@ -115,8 +115,8 @@ def test_messages_between_agents(office) -> None:
     company.wait("hr")
     company.state.turn += 7 if company.state.turn % 14 < 3 else 0
     company.act("hr", "TEAM_SYNC", message="need speed", to="dev")
-    assert company.state.inbox["dev"][-1][1:] == ["hr", "need speed"]
-    assert company.state.inbox["ceo"][-1][1:] == ["hr", "to dev: need speed"]
+    assert company.state.inbox["dev"][-1][1:] == ["hr", "need speed", "dev"]
+    assert company.state.inbox["ceo"][-1][1:] == ["hr", "need speed", "dev"]
     assert set(company.state.inbox) == {"dev", "ceo"}
 
 
@@ -235,7 +235,7 @@ def test_talk_is_bounded(office) -> None:
         company.act("sales", "UPDATE_PIPELINE", message=f"m{index}", to="dev")
         company.act("hr", "TEAM_SYNC", message=f"n{index}", to="all")
     s = company.state
-    assert [text for *_, text in s.inbox["dev"]] == ["m27", "m28", "m29"]
+    assert [text for _, _, text, _ in s.inbox["dev"]] == ["m27", "m28", "m29"]
     assert len(s.inbox["ceo"]) == 6
     assert len(s.shared) == 15
 
@@ -272,6 +272,26 @@ def test_promises_by_dev_and_sales_count_too(office) -> None:
     assert log.parts()["sales"]["penalty"] <= -5.0
     log = company.act("sales", "UPDATE_PIPELINE", message="we have single sign-on", to="dev")
     assert log.parts()["sales"]["penalty"] > -5.0
+
+
+def test_a_promise_in_place_of_a_target_counts(office) -> None:
+    company = office()
+    log = company.act("dev", "WRITE_DOCS", "how to set up single sign-on")
+    assert (log.parts()["dev"]["penalty"], log.parts()["dev"]["base"]) == (-5.0, 0.1)
+    log = company.act("dev", "WRITE_DOCS", "SSO", title="SSO, the guide", message="SSO is here", to="customer")
+    assert (log.parts()["dev"]["penalty"], log.parts()["dev"]["base"]) == (-5.0, 0.05)
+    assert company.act("dev", "WRITE_DOCS", "the basics").parts()["dev"]["penalty"] == 0.0
+    assert company.act("dev", "REFACTOR", "SSO").parts()["dev"]["penalty"] == 0.0
+
+
+def test_no_legal_target_of_content_is_a_promise(office) -> None:
+    company = office()
+    s = company.state
+    s.pieces.append(Piece(day=0, id=1, kind=0, left=0, quality=0.5, topic=PAINS.index("sync"), vapor=False))
+    legal = company.simulator.legal(s, "content")
+    assert {action.target for action in legal} == {*PAINS, "p1"}
+    assert not any(company.simulator.registry.mentions(action.target) for action in legal)
+    assert not company.legal("content", "WRITE_BLOG", "SSO")
 
 
 def test_a_piece_is_charged_once(office) -> None:
@@ -318,6 +338,70 @@ def test_an_invented_target_earns_nothing_more(office) -> None:
             base += company.simulator.step(company.state, Action("PLAN_SPRINT", word)).parts()["hr"]["base"]
         gains.append((company.state.velocity, base))
     assert gains[0] == gains[1]
+
+
+# Parameters
+
+
+@pytest.mark.parametrize("tier", ["weekly", "Annual", "", 12, ["annual"], True])
+def test_an_unknown_tier_is_refused_and_the_known_ones_are_named(office, tier: object) -> None:
+    company = office(leads=0)
+    deal = company.account(Stage.DEMO)
+    reason = company.simulator.why_illegal(company.state, "sales", Action("SEND_PROPOSAL", deal.name, {"tier": tier}))
+    assert reason.endswith("it may be: monthly, six_month, annual")
+    assert len(reason) < 150
+
+
+@pytest.mark.parametrize("parameters", [{}, {"tier": None}, {"tier": "monthly"}, {"discount": 0.5}])
+def test_without_a_tier_the_offer_is_monthly(office, parameters: dict) -> None:
+    company = office(leads=0)
+    deal = company.account(Stage.DEMO)
+    plain = company.simulator.plain(company.state, "sales", Action("SEND_PROPOSAL", deal.name, parameters))
+    assert plain == Action("SEND_PROPOSAL", deal.name)
+    assert plain.parameters == {}
+    company.act("sales", "SEND_PROPOSAL", deal.name, **parameters)
+    assert (deal.stage, deal.tier) == (Stage.PROPOSAL, 0)
+
+
+def test_what_an_action_does_not_take_is_dropped(office) -> None:
+    company = office(leads=0)
+    s, plain = company.state, company.simulator.plain
+    deal = company.account(Stage.DEMO)
+    offer = plain(s, "sales", Action("SEND_PROPOSAL", deal.name, {"tier": "annual", "mood": "x"}))
+    assert offer.parameters == {"tier": "annual"}
+    assert plain(s, "sales", Action("CLOSE_DEAL", deal.name, {"tier": "annual"})).parameters == {}
+    assert plain(s, "hr", Action("TEAM_SYNC", "x", {"y": 1})) == Action("TEAM_SYNC")
+    assert plain(s, "content", Action("WRITE_BLOG", "sync", {"title": "Why sync matters"})).parameters == {}
+    promise = Action("WRITE_BLOG", "sync", {"title": "SSO is here"})
+    assert plain(s, "content", promise).parameters == promise.parameters
+    denial = Action("WRITE_BLOG", "sync", {"title": "we do not offer SSO yet"})
+    assert plain(s, "content", denial).parameters == {}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"title": "SSO is here"}, "roadmap SSO"),
+        ({"title": "SSO is here"}, "SSO is coming soon"),
+        ({"title": "hello"}, "roadmap SSO"),
+        ({"title": "on our roadmap"}, "we build SSO"),
+        ({"title": "SSO"}, "coming soon"),
+        ({"title": "SSO"}, ""),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_the_plain_action_pays_what_the_written_one_pays(office, parameters: dict, message: str, known: bool) -> None:
+    paid = []
+    for plain in (False, True):
+        company = office()
+        company.wait("dev")
+        if known:
+            company.state.shared.append([0, "dev", "roadmap SSO"])
+        action = Action("WRITE_DOCS", "", parameters, message_to="all" if message else None, message=message)
+        if plain:
+            action = company.simulator.plain(company.state, "dev", action)
+        paid.append(company.simulator.step(company.state, action).parts())
+    assert paid[0] == paid[1]
 
 
 # What holds after any turn

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import onthejob
+from onthejob.envs.office.scenarios import Scenario
 from onthejob.envs.office.state import CATALOGUE, PAINS, SNAPSHOT_VERSION, Account, Piece, Stage, State
 
 PACKED = State.__slots__
@@ -74,6 +79,15 @@ def test_a_field_of_another_type_is_refused(lived: State, slot: str) -> None:
     values[place] = {"a": 1} if not isinstance(getattr(lived, slot), dict) else [1]
     with pytest.raises((TypeError, ValueError)):
         State.loads(json.dumps(values).encode())
+
+
+def test_every_field_is_read_by_some_rule() -> None:
+    """What nobody reads is no state: it only makes forks and snapshots larger."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(onthejob.__file__).parent.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    read = {node.attr for node in nodes if isinstance(node.ctx, ast.Load)}
+    fields = {*State.__slots__, *Account.__slots__, *Piece.__slots__, *(field.name for field in dataclasses.fields(Scenario))}
+    assert fields - read == set()
 
 
 def test_other_versions_other_lengths_and_short_rows_are_refused(lived: State) -> None:

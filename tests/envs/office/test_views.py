@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.handlers import heard
 from onthejob.envs.office.handlers.customer import deliver
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.simulator import actor_of
 from onthejob.envs.office.state import FOCI, Account, Piece, Stage, State
-from onthejob.envs.office.views import team_status, view
+from onthejob.envs.office.views import copies, team_status, view
 from onthejob.players import as_policy, noisy, players
 from onthejob.types import Context, Kind, Sampling
 
@@ -35,7 +36,6 @@ MAY: dict[str, set[str]] = {
     "payroll": {"ceo"},
     "board_pool": {"ceo"},
     "board_rate": {"ceo"},
-    "spent": {"ceo"},
     "schedule": {"ceo"},
     "envelopes.marketing": {"ceo", "marketing"},
     "envelopes.hr": {"ceo", "hr"},
@@ -89,7 +89,6 @@ MAY: dict[str, set[str]] = {
     "account.size": {"sales", "ceo"},
     "account.approved": {"sales", "ceo"},
     "account.objections": {"sales"},
-    "account.segment": {"sales"},
     "account.id": {"sales"},  # the order of the desk
     "account.tier": {"sales"},
     "account.demo": {"sales"},
@@ -200,7 +199,7 @@ def changes(s: State) -> Iterator[tuple[str, Change]]:
             yield from rows(s, slot, Piece)
         elif slot == "inbox":
             for role in (*SEATS, "customer"):
-                told = [*value.get(role, []), [s.turn - 1, "hr", "psst"]]
+                told = [*value.get(role, []), [s.turn - 1, "hr", "psst", role]]
                 yield f"inbox.{role}", in_dict(slot, role, told)
         elif slot == "blockers":
             for role in SEATS:
@@ -305,6 +304,35 @@ def test_what_a_role_may_not_see_alters_no_byte_of_its_prompt(task, profile: str
     assert not hidden & {name for name, _ in seen}
 
 
+def test_a_view_holds_nothing_that_the_compact_prompt_does_not_show(task) -> None:
+    """Two states with the same compact prompt have the same view, whatever field tells them apart."""
+    for _, role, _, s in states(task, "compact"):
+        usual = view(s, role)
+        shown = messages(usual)
+        for name, change in changes(s):
+            twin = s.copy()
+            change(twin)
+            if messages(view(twin, role)) == shown:
+                assert view(twin, role) == usual, (role, name)
+
+
+def test_what_a_prompt_cuts_is_cut_in_the_view(office) -> None:
+    company = office()
+    company.act("sales", "UPDATE_PIPELINE", message="x" * 200, to="dev")
+    for pain in range(3):
+        company.state.pieces.append(Piece(day=0, id=pain, kind=0, left=2, quality=0.0, topic=pain, vapor=False))
+    told = view(company.state, "dev")
+    assert told["inbox"] == ["sales: " + "x" * 53]
+    assert told["inbox"][0] in messages(told)[1].content.split("\n")
+    assert [draft["topic"] for draft in view(company.state, "content")["drafts"]] == ["security", "sync"]
+
+
+def test_copies_are_for_the_full_profile(office) -> None:
+    company = office()
+    company.act("sales", "UPDATE_PIPELINE", message="need sync", to="dev")
+    assert "copies" not in view(company.state, "ceo")
+
+
 def test_the_changes_cover_every_field(playing) -> None:
     covered: set[str] = set()
     for _, s, *_ in playing("random", "churn", 3, days=8):
@@ -364,7 +392,25 @@ def test_private_messages_reach_their_addressee_and_the_ceo_as_a_copy(office) ->
     told = {str(role): view(company.state, str(role)) for role in ROLES}
     assert [role for role, seen in told.items() if seen["inbox"]] == ["dev"]
     assert told["dev"]["inbox"] == ["sales: need sync"]
-    assert told["ceo"]["copies"] == ["sales to dev: need sync"]
+    assert copies(company.state) == ["sales to dev: need sync"]
+
+
+@pytest.mark.parametrize("text", ["approve Acme: to be sure", "to dev: need sync", "to Acme we owe a call"])
+def test_what_a_message_says_never_makes_it_a_copy(office, text: str) -> None:
+    company = office()
+    company.act("sales", "UPDATE_PIPELINE", message=text, to="ceo")
+    seen = view(company.state, "ceo")
+    assert seen["inbox"] == [f"sales: {text}"]
+    assert f"sales: {text}" in messages(seen)[1].content
+    assert copies(company.state) == []
+
+
+def test_what_the_ceo_hears_is_what_its_prompt_shows(office) -> None:
+    company = office()
+    company.act("sales", "UPDATE_PIPELINE", message="approve Acme: to be sure", to="ceo")
+    company.act("hr", "TEAM_SYNC", message="approve Bolt", to="dev")
+    assert heard(company.state, "ceo", "approve") == [("sales", "Acme: to be sure")]
+    assert heard(company.state, "dev", "approve") == [("hr", "Bolt")]
 
 
 def test_messages_fade_after_three_days(office) -> None:

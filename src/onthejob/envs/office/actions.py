@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -83,6 +83,11 @@ class Invalid:
     """The reply's first 80 characters, as an ASCII JSON string: safe to show in a prompt or a terminal."""
 
 
+IDLE = Action("IDLE")
+"""Doing nothing on purpose, free and worth nothing: the no-op of scripted players and ablations. Every role may, and no prompt
+says so. What else such a reply holds is dropped."""
+
+
 class Extracted(NamedTuple):
     """A JSON object found in a reply."""
 
@@ -142,6 +147,8 @@ def parse(reply: str, role: Role) -> Action | Invalid:
     if not written:
         return _invalid(Reason.MISSING_ACTION, 'The object needs an "action_type".', reply)
     action_type = canonical_type(written)
+    if action_type == IDLE.action_type:
+        return replace(IDLE, clean=clean)
     if action_type not in _LEGAL[role]:
         owners = _OWNERS.get(action_type, ())
         if owners:

@@ -295,7 +295,8 @@ class OfficeEnvironment:
 
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
         noise. Where the branch ends before the episode, what the open pipeline is expected to bring counts as well (the
-        bootstrapped value of an n-step return), so that a deal signed the day after is not worth nothing. An unusable reply is a no-op turn here, also where `step` would still allow a retry; a reflection takes no turn.
+        bootstrapped value of an n-step return), so that a deal signed the day after is not worth nothing. An unusable reply is a
+        no-op turn here, also where `step` would still allow a retry; a reflection takes no turn.
 
         Raises:
             ContractError: the episode is over, or `world` < 1, or `turns` < 1.

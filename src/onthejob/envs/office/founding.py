@@ -110,7 +110,6 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     s.names_used += 1
     account = Account(
         approved=False,
-        born=s.day,
         contact=s.turn,
         deadline=s.day + 9 + int(9 * draw(key, Sub.URGENCY, identity, 0)),
         demo=0.0,

@@ -41,7 +41,6 @@ def spend(s: State, department: str, dollars: int) -> bool:
     if s.envelopes[department] < cents:
         return False
     s.envelopes[department] -= cents
-    s.spent += cents
     pay(s, department, -cents)
     return True
 

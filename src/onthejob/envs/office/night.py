@@ -149,7 +149,6 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
             if a.rewarded and a.won_day >= 0:
                 log.clawback(TIER_MULTIPLIER[a.tier] * (1.0 - a.vest_left))
             s.churned += 1
-            s.churned_mrr += a.price
             s.morale = max(0.0, s.morale - 0.015)
             continue
         if a.vest_left > 0.0:

@@ -86,7 +86,7 @@ def sections(view: View, extra: Mapping[str, Sequence[str]] | None = None) -> li
     if acts:
         blocks.append(Section("work", 1, "\n".join(acts), pinned=True))
     if view["inbox"]:
-        blocks.append(Section("inbox", 2, "\n".join(line[:60] for line in reversed(view["inbox"])), keep_lines=1))
+        blocks.append(Section("inbox", 2, "\n".join(reversed(view["inbox"])), keep_lines=1))
     if view["events"]:
         blocks.append(Section("events", 3, "Events: " + " ".join(view["events"])))
     for key, title, priority in _EXTRA:
@@ -205,7 +205,7 @@ def _content(v: View) -> tuple[str, list[str]]:
     kpis = f"Satisfaction {v['satisfaction']} visits {v['visits']}. Evidence: " + " ".join(
         f"{pain} {x}" for pain, x in v["evidence"].items()
     )
-    acts = [f"Draft: {_VERB[d['kind']]} {d['topic']}, {d['left']} turns left" for d in v["drafts"][:2]]
+    acts = [f"Draft: {_VERB[d['kind']]} {d['topic']}, {d['left']} turns left" for d in v["drafts"]]
     acts += [f"REVISE_CONTENT: {', '.join(v['revise'])}"] if v["revise"] else []
     return kpis, acts + _names("Customers need", v["served"])
 

@@ -125,7 +125,6 @@ class TurnLog:
         if maker == user or pair in s.collab_seen:
             return
         s.collab_seen.append(pair)
-        del s.collab_seen[:-64]
         for role in (maker, user):
             paid = s.collab_day.get(role, 0)
             if paid < COLLAB_CAP:

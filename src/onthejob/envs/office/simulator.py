@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from types import MappingProxyType
 
-from onthejob.envs.office.actions import Action
+from onthejob.envs.office.actions import IDLE, Action
 from onthejob.envs.office.founding import found
 from onthejob.envs.office.handlers import Handler, Now, all_handlers
 from onthejob.envs.office.handlers.content import worked_on
@@ -23,8 +23,6 @@ from onthejob.envs.office.vaporware import Registry
 ROLE_NAMES = tuple(str(role) for role in Role)
 PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
 """Stage -> share of a deal's price that counts as progress; a paying customer counts fully."""
-IDLE = Action("IDLE")
-"""Doing nothing on purpose: for scripted players and ablations only; no reply parses to it."""
 STANDUP_TURNS = PHASES.count("standup")
 FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -80,11 +78,16 @@ class Simulator:
 
     def why_illegal(self, s: State, role: str, action: Action) -> str:
         """Empty when the action may be executed now; otherwise the reason in words."""
+        if action == IDLE:
+            return ""
         handler = self.handlers.get((role, action.action_type))
         if handler is None:
             return f"{action.action_type} is not an action of {role}"
         targets = handler.targets(s)
         if targets == [""] or action.target in targets:
+            for name, allowed in handler.options.items():
+                if (given := action.parameters.get(name)) is not None and given not in allowed:
+                    return f"{action.action_type} cannot have the {name} {str(given)[:40]!r}; it may be: {', '.join(allowed)}"
             return ""
         if not targets:
             return f"{action.action_type} is not possible now"
@@ -95,7 +98,8 @@ class Simulator:
 
         Args:
             s: changed in place; must not be over.
-            action: must be legal (`why_illegal`); None is an unusable reply, a no-op that costs 1. On the customer's turns pass
+            action: must be legal (`why_illegal`); `IDLE` is a no-op, and None an unusable reply, a no-op that costs
+                1. On the customer's turns pass
                 what `customer_action` says.
             before: `kpis(s)`, for a caller that has it from the turn before (`TurnLog.after`) and has not changed `s` since.
         """
@@ -104,7 +108,7 @@ class Simulator:
         if before is None:
             before = kpis(s)
         key = mix(s.seed, 1 + s.world)
-        if action is IDLE:
+        if action == IDLE:
             pass
         elif action is None:
             s.invalid += 1
@@ -126,13 +130,29 @@ class Simulator:
         return log
 
     def plain(self, s: State, role: str, action: Action) -> Action:
-        """`action` without what its handler ignores: an action that has no target loses the words in its place."""
+        """`action` without what has no effect: target and parameters that its handler ignores, text that promises nothing."""
+        bare = self._bare(s, role, action)
+        if bare is action:
+            return action
+        # A message of this very turn may excuse a text or, as a roadmap, be excused: a text that may matter is kept.
+        matters = self._breaks(s, role, replace(action, message_to=None, message=""))
+        return action if matters or self._breaks(s, role, bare) != self._breaks(s, role, action) else bare
+
+    def _bare(self, s: State, role: str, action: Action) -> Action:
+        """What the handler of `action` reads of it."""
         handler = self.handlers.get((role, action.action_type))
-        return replace(action, target="") if handler and action.target and handler.targets(s) == [""] else action
+        if handler is None or not (action.target or action.parameters):
+            return action
+        target = "" if action.target and handler.targets(s) == [""] else action.target
+        given = {name: action.parameters.get(name) for name in handler.options}
+        parameters = {name: value for name, value in given.items() if value is not None and value != handler.options[name][0]}
+        if target == action.target and parameters == action.parameters:
+            return action
+        return replace(action, target=target, parameters=parameters)
 
     def _execute(self, s: State, role: str, action: Action, key: int, log: TurnLog) -> None:
         handler = self.handlers[role, action.action_type]
-        action = self.plain(s, role, action)
+        written, action = action, self._bare(s, role, action)
         # Only actions in the table are paid by how low satisfaction was before them.
         satisfaction = s.satisfaction() if (role, action.action_type) in CRISIS_TABLE else CRISIS_SATISFACTION
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
@@ -144,13 +164,8 @@ class Simulator:
             log.crisis(role, action.action_type, satisfaction)
         if action.message_to:
             self._talk(s, role, action)
-        written = role == "content" or action.action_type == "WRITE_DOCS"
-        spoken = action.message_to in ("customer", "all") and (written or action.message_to == "customer")
-        texts = [str(value) for value in action.parameters.values()] if written else []
-        if spoken:
-            texts.append(action.message)
-        if texts:
-            self._check_promises(s, role, action, texts, log)
+        if self._breaks(s, role, written):
+            self._charge(s, role, action, log)
 
     def _talk(self, s: State, role: str, action: Action) -> None:
         """Deliver one message: to its addressee with a copy to the CEO, in the standup also to the shared board."""
@@ -162,20 +177,29 @@ class Simulator:
             return
         deliver(s, role, to, text)
         if to != "ceo" and role != "ceo":
-            deliver(s, role, "ceo", f"to {to}: {text}")
+            deliver(s, role, to, text, reader="ceo")
         if s.turn % TURNS_PER_DAY < STANDUP_TURNS:
             s.shared.append([s.turn, role, text])
 
-    def _check_promises(self, s: State, role: str, action: Action, texts: list[str], log: TurnLog) -> None:
-        """Vaporware: a published text that promises a feature that has not shipped costs 5, once per piece."""
+    def _breaks(self, s: State, role: str, action: Action) -> bool:
+        """True for vaporware: what the action publishes promises a feature that has not shipped."""
+        written = role == "content" or action.action_type == "WRITE_DOCS"
+        texts = [action.target, *map(str, action.parameters.values())] if written else []
+        if action.message_to == "customer" or (action.message_to == "all" and written):
+            texts.append(action.message)
+        if not any(self.registry.scan(text) for text in texts):
+            return False
         shipped = frozenset(spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0)
         committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
-        if self.registry.violations(texts, shipped, committed):
-            piece = worked_on(s, action) if role == "content" else None
-            if piece is None or not piece.vapor:
-                log.penalty(role, VAPORWARE)
-            if piece is not None:
-                piece.vapor = True
+        return bool(self.registry.violations(texts, shipped, committed))
+
+    def _charge(self, s: State, role: str, action: Action, log: TurnLog) -> None:
+        """A promise that is not kept costs 5, once per piece."""
+        piece = worked_on(s, action) if role == "content" else None
+        if piece is None or not piece.vapor:
+            log.penalty(role, VAPORWARE)
+        if piece is not None:
+            piece.vapor = True
 
     def customer_action(self, s: State) -> Action:
         """What the scripted customer does on its turn."""

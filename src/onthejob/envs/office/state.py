@@ -97,7 +97,7 @@ class Account(_Record):
     """A lead, a deal or a paying customer."""
 
     __slots__ = (
-        "approved", "born", "contact", "deadline", "demo", "expanded", "failed", "id", "known", "name", "objections",
+        "approved", "contact", "deadline", "demo", "expanded", "failed", "id", "known", "name", "objections",
         "paid_until", "pain", "price", "quality", "rewarded", "sat", "segment", "size", "stage", "tier", "touches",
         "vest_left", "warmth", "won_day",
     )  # fmt: skip
@@ -113,8 +113,6 @@ class Account(_Record):
     stage: int
     known: bool
     """Qualified, so that Sales sees pain and size."""
-    born: int
-    """Day of arrival."""
     contact: int
     """Turn of the last contact."""
     deadline: int
@@ -169,13 +167,13 @@ class State:
     __slots__ = (
         "ab_wins", "accounts", "ad_days", "ad_segment", "adstock", "alignment", "base_sat", "blockers", "board_pool",
         "board_rate", "brand", "bug_critical", "bug_major", "bug_minor", "campaigns", "cash", "churned",
-        "churned_mrr", "collab_day", "collab_seen", "competitor", "content_stock", "contractor_days", "conversion",
+        "collab_day", "collab_seen", "competitor", "content_stock", "contractor_days", "conversion",
         "daily", "days", "debt", "demand", "directive_left", "directive_role", "docs_level", "done", "envelopes",
-        "events", "expansion", "feature_left", "feature_reviewed", "feature_shipped", "focus", "focus_day",
+        "events", "expansion", "feature_left", "feature_reviewed", "feature_shipped", "focus",
         "focus_left", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost", "luck", "morale",
         "names_used", "novelty", "okr_base", "okr_met", "payroll", "pieces", "pivot_days", "pivot_segment",
         "referral_day", "researched", "reward_total", "scenario", "schedule", "seed", "segment_base", "shared",
-        "spent", "start_mrr", "tracked", "traffic", "turn", "updated_day", "velocity", "won", "world",
+        "start_mrr", "tracked", "traffic", "turn", "updated_day", "velocity", "won", "world",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -198,8 +196,6 @@ class State:
         self.board_rate = 0
         """Cents released per day."""
         self.envelopes: dict[str, int] = {}
-        self.spent = 0
-        """Cents spent from envelopes so far."""
         # market
         self.segment_base: list[float] = []
         """Visits per day and segment without any work."""
@@ -256,7 +252,6 @@ class State:
         """Blocked role -> day since."""
         self.contractor_days: dict[str, int] = {}
         self.focus = -1
-        self.focus_day = -99
         self.focus_left = 0
         self.tracked = -99
         """Day on which the OKRs were last tracked."""
@@ -270,7 +265,6 @@ class State:
         self.won = 0
         self.lost = 0
         self.churned = 0
-        self.churned_mrr = 0
         self.expansion = 0
         """Cents of monthly revenue gained by expansions."""
         self.start_mrr = 0
@@ -284,7 +278,7 @@ class State:
         # content, talk
         self.pieces: list[Piece] = []
         self.inbox: dict[str, list[list[Any]]] = {}
-        """Role -> last three [turn, sender, text]."""
+        """Role -> last three [turn, sender, text, addressee]; an addressee other than the role marks a copy (CEO, last six)."""
         self.shared: list[list[Any]] = []
         """The shared board: last 15 [turn, who, public fact]."""
         self.events: list[list[Any]] = []
@@ -292,7 +286,7 @@ class State:
         self.schedule: list[list[Any]] = []
         """[day, kind] still to come, in order."""
         self.collab_seen: list[int] = []
-        """Hashes of (artefact, consumer) pairs that were paid, newest last, at most 64."""
+        """Numbers of the (artefact, maker, user) that were paid: all of the episode, a few hundred at most."""
         self.collab_day: dict[str, int] = {}
         """Role -> collaboration bonuses today."""
         self.daily: dict[str, int] = {}
@@ -403,6 +397,6 @@ class State:
         return new
 
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 _account = attrgetter(*Account.__slots__)
 _piece = attrgetter(*Piece.__slots__)

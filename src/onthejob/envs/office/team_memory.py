@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onthejob.envs.office.actions import Action
+from onthejob.envs.office.actions import IDLE, Action
 from onthejob.envs.office.memory import Kind, Lexicon, MemoryStream, Outcome, Record, record, reflection_prompt
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
 from onthejob.envs.office.state import PAINS, State
-from onthejob.envs.office.views import team_status
+from onthejob.envs.office.views import copies, team_status
 
 SHOWN = 6
 """Memories that a prompt shows at most."""
@@ -61,7 +61,7 @@ class TeamMemory:
             if turn == s.turn - 1:
                 self._tell(f"{who} {text}", s.turn, {who})
         own = self._streams.get(role)
-        if own is not None and action is not None:
+        if own is not None and action is not None and action != IDLE:
             target = f" {action.target}" if action.target else ""
             text = f"I did {action.action_type}{target}: {'it worked' if log.changed else 'it changed nothing'}"
             own.observe_own(text, s.turn, Outcome(action.action_type, subject, 1, int(log.changed), log.rewards()[role]))
@@ -98,7 +98,7 @@ class TeamMemory:
         found = stream.retrieve(query, s.turn, limit=SHOWN)
         return {
             "team": [f"{other}: {status}" for other, status in team_status(s, role).items()],
-            "copies": list(reversed(seen.get("copies", ()))),
+            "copies": list(reversed(copies(s))) if role == "ceo" else [],
             "board": [f"{who}: {text}" for _, who, text in reversed(s.shared)],
             "memories": [memory.text for memory in found if memory.kind is Kind.OBSERVATION],
             "insights": ([f"Plan: {stream.plan}"] if stream.plan else [])

@@ -1,7 +1,8 @@
 """What each role may see: one allow-list function per role, the only code that reads the state for an agent.
 
 Values are rounded exactly as the prompt prints them, so that a scripted policy which reads a view knows no more than a model that
-reads the prompt. Nothing is in a view that the role's prompt cannot show.
+reads the prompt. A view holds what the compact prompt shows and nothing else: what is cut is cut here. What the full prompt adds
+(`copies`, `team_status`) is no part of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+from onthejob.envs.office.handlers import READ_FOR
 from onthejob.envs.office.handlers.ceo import CHUNK, approvable
 from onthejob.envs.office.handlers.content import served, to_revise
 from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
@@ -20,6 +22,10 @@ from onthejob.envs.office.simulator import phase_of
 from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, STAGES, TURNS_PER_DAY, Stage, State
 
 View = dict[str, Any]
+LINE = 60
+"""Characters of an inbox line that its reader sees."""
+DRAFTS = 2
+"""Drafts that Content sees, the oldest first."""
 
 
 def view(s: State, role: str) -> View:
@@ -39,7 +45,7 @@ def _common(s: State, role: str) -> View:
         "blocked": role in s.blockers,
         "directive": s.directive_left > 0 and s.directive_role == role,
         "shipped": [spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0],
-        "inbox": [f"{sender}: {text}" for turn, sender, text in s.inbox.get(role, ()) if s.turn - turn <= 42],
+        "inbox": [f"{sender}: {text}"[:LINE] for sender, to, text in _read(s, role) if to == role],
         "events": [kind for turn, kind in s.events if s.turn - turn < TURNS_PER_DAY],
     }
 
@@ -62,10 +68,6 @@ def _ceo(s: State, v: View) -> None:
     v["funded"] = s.board_pool >= CHUNK
     v["directed"] = s.directive_role if s.directive_left > 0 else ""
     v["aligned"] = round(100 * s.alignment)
-    v["inbox"] = [text for text in v["inbox"] if ": to " not in text]
-    v["copies"] = [
-        f"{sender} {text}" for turn, sender, text in s.inbox.get("ceo", ()) if s.turn - turn <= 42 and text.startswith("to ")
-    ]
 
 
 def _dev(s: State, v: View) -> None:
@@ -114,7 +116,6 @@ def _sales(s: State, v: View) -> None:
             "idle": (s.turn - a.contact) // TURNS_PER_DAY,
             "objections": a.objections,
             "approved": a.approved,
-            "segment": SEGMENTS[a.segment],
         }
         for a in shown_leads(s)
     ]
@@ -125,7 +126,8 @@ def _sales(s: State, v: View) -> None:
 
 
 def _content(s: State, v: View) -> None:
-    v["drafts"] = [{"kind": KINDS[p.kind], "topic": PAINS[p.topic], "left": p.left} for p in s.pieces if p.left > 0]
+    drafts = [p for p in s.pieces if p.left > 0]
+    v["drafts"] = [{"kind": KINDS[p.kind], "topic": PAINS[p.topic], "left": p.left} for p in drafts[:DRAFTS]]
     v["evidence"] = {pain: round(strength, 1) for pain, strength in zip(PAINS, evidence(s), strict=True)}
     v["revise"] = [f"p{p.id} {KINDS[p.kind]} {PAINS[p.topic]}" for p in to_revise(s)]
     v["served"] = served(s)
@@ -164,6 +166,11 @@ _VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType(
 )
 
 
+def copies(s: State) -> list[str]:
+    """The messages between others that the CEO may read, for its full profile."""
+    return [f"{sender} to {to}: {text}" for sender, to, text in _read(s, "ceo") if to != "ceo"]
+
+
 def team_status(s: State, role: str) -> dict[str, str]:
     """What every other team is doing, in one coarse word each, for the full profile.
 
@@ -179,6 +186,11 @@ def team_status(s: State, role: str) -> dict[str, str]:
         "customer": "using the product" if s.customers() else "looking at the product",
     }
     return {other: "blocked" if other in s.blockers else word for other, word in doing.items() if other != role}
+
+
+def _read(s: State, role: str) -> list[tuple[str, str, str]]:
+    """(sender, addressee, text) of what the role still reads, oldest first."""
+    return [(sender, to, text) for turn, sender, text, to in s.inbox.get(role, ()) if s.turn - turn <= READ_FOR]
 
 
 def _finished(s: State) -> bool:

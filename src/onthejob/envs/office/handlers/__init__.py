@@ -7,8 +7,8 @@ has exactly one handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action
@@ -16,6 +16,10 @@ from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import State
 
 GROWTH, PRODUCT, RETENTION, NEUTRAL = 0, 1, 2, -1
+READ_FOR = 42
+"""Turns for which its reader's prompt shows a message, and for which a request in it may be met."""
+CREDIT_FOR = 14
+"""Turns within which a request must be met for its sender to share the credit."""
 
 
 class Now(NamedTuple):
@@ -36,6 +40,8 @@ class Handler:
     run: Callable[[State, Action, Now], bool | None]
     tag: int
     """Which focus the action serves: GROWTH, PRODUCT, RETENTION or NEUTRAL."""
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parameter -> the values it may have, first what its absence means. Other parameters are ignored."""
 
 
 def untargeted(_: State) -> list[str]:
@@ -43,11 +49,11 @@ def untargeted(_: State) -> list[str]:
     return [""]
 
 
-def heard(s: State, role: str, verb: str, *, within: int = 28) -> list[tuple[str, str]]:
-    """(sender, argument) of recent messages to `role` that begin with `verb`, newest first."""
+def heard(s: State, role: str, verb: str, *, within: int = READ_FOR) -> list[tuple[str, str]]:
+    """(sender, argument) of recent messages to `role` that begin with `verb`, newest first; copies are for reading only."""
     found = []
-    for turn, sender, text in reversed(s.inbox.get(role, ())):
-        if s.turn - turn <= within:
+    for turn, sender, text, to in reversed(s.inbox.get(role, ())):
+        if to == role and s.turn - turn <= within:
             first, _, rest = text.partition(" ")
             if first == verb:
                 found.append((sender, rest))

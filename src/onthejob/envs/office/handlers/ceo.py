@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.handlers import NEUTRAL, Handler, Now, heard, untargeted
+from onthejob.envs.office.handlers import CREDIT_FOR, NEUTRAL, READ_FOR, Handler, Now, heard, untargeted
 from onthejob.envs.office.market import OKR_DAYS, allocate, measures, pay
 from onthejob.envs.office.state import DEPARTMENTS, FOCI, SEGMENT_INDEX, SEGMENTS, WON, State
 
@@ -20,7 +20,7 @@ def set_okrs(s: State, a: Action, now: Now) -> bool:
         if focus == s.focus:
             return False
         s.morale = max(0.0, s.morale - 0.05)
-    s.focus, s.focus_left, s.focus_day, s.okr_met = focus, OKR_DAYS, s.day, False
+    s.focus, s.focus_left, s.okr_met = focus, OKR_DAYS, False
     s.okr_base = measures(s)
     return True
 
@@ -55,9 +55,14 @@ def send_directive(s: State, a: Action, now: Now) -> bool:
     return not again
 
 
+def _asked(s: State, *, within: int) -> set[str]:
+    """Names that Sales has asked the CEO to approve."""
+    return {argument for sender, argument in heard(s, "ceo", "approve", within=within) if sender == "sales"}
+
+
 def approvable(s: State) -> list[str]:
     """Large open deals that Sales has asked the CEO about."""
-    asked = {argument for sender, argument in heard(s, "ceo", "approve", within=42) if sender == "sales"}
+    asked = _asked(s, within=READ_FOR)
     return [x.name for x in s.accounts if x.size == 2 and not x.approved and x.stage < WON and x.known and x.name in asked]
 
 
@@ -65,7 +70,8 @@ def approve_initiative(s: State, a: Action, now: Now) -> bool:
     """Special terms for a large deal: without them its odds are much lower."""
     account = next(x for x in s.accounts if x.name == a.target)
     account.approved = True
-    now.log.collaboration("sales", "ceo", 1000 + account.id, 0.5)
+    if account.name in _asked(s, within=CREDIT_FOR):
+        now.log.collaboration("sales", "ceo", 1000 + account.id, 0.5)
     return True
 
 

@@ -75,11 +75,12 @@ def renew_contract(s: State, a: Action, now: Now) -> bool:
     return False
 
 
-def deliver(s: State, sender: str, to: str, text: str) -> None:
-    """Put a message into a role's inbox (last three; the CEO reads copies and keeps six)."""
-    box = s.inbox.setdefault(to, [])
-    box.append([s.turn, sender, text])
-    del box[: -(6 if to == "ceo" else 3)]
+def deliver(s: State, sender: str, to: str, text: str, *, reader: str | None = None) -> None:
+    """Put a message to `to` into its inbox, or a copy into that of `reader` (last three; the CEO, who reads copies, six)."""
+    owner = reader or to
+    box = s.inbox.setdefault(owner, [])
+    box.append([s.turn, sender, text, to])
+    del box[: -(6 if owner == "ceo" else 3)]
 
 
 def decide(s: State, key: int) -> str:

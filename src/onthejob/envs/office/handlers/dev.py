@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.handlers import PRODUCT, RETENTION, Handler, Now, heard, untargeted
+from onthejob.envs.office.handlers import CREDIT_FOR, PRODUCT, RETENTION, Handler, Now, heard, untargeted
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.state import CATALOGUE, FEATURE_INDEX, PAINS, SEVERITIES, State
 
@@ -60,7 +60,7 @@ def ship_release(s: State, a: Action, now: Now) -> bool:
             account.sat = min(1.0, account.sat + 0.12 * CATALOGUE[i].fit)
     now.log.action("dev", 3.0)
     s.shared.append([s.turn, "dev", f"shipped {a.target}"])
-    for sender, wanted in heard(s, "dev", "need", within=84):
+    for sender, wanted in heard(s, "dev", "need", within=CREDIT_FOR):
         if wanted == PAINS[CATALOGUE[i].pain]:
             now.log.collaboration(sender, "dev", 2000 + i, 1.0)
     return True

@@ -88,7 +88,7 @@ def send_proposal(s: State, a: Action, now: Now) -> bool:
     """Offer a contract: monthly, six_month or annual."""
     lead = _account(s, a.target)
     _touch(s, lead, 0.05)
-    lead.tier = TIERS.index(tier) if (tier := a.parameters.get("tier")) in TIERS else 0
+    lead.tier = TIERS.index(a.parameters.get("tier") or TIERS[0])
     lead.stage = int(Stage.PROPOSAL)
     now.log.stage("proposal")
     return True
@@ -164,7 +164,7 @@ def _at(*stages: Stage) -> Callable[[State], list[str]]:
 HANDLERS = {
     "QUALIFY_LEAD": Handler(_at(Stage.LEAD), qualify_lead, GROWTH),
     "RUN_DEMO": Handler(_at(Stage.QUALIFIED), run_demo, GROWTH),
-    "SEND_PROPOSAL": Handler(_at(Stage.DEMO), send_proposal, GROWTH),
+    "SEND_PROPOSAL": Handler(_at(Stage.DEMO), send_proposal, GROWTH, {"tier": TIERS}),
     "CLOSE_DEAL": Handler(_at(Stage.PROPOSAL, Stage.NEGOTIATION), close_deal, GROWTH),
     "FOLLOW_UP": Handler(lambda s: [x.name for x in shown_leads(s)], follow_up, GROWTH),
     "COLLECT_FEEDBACK": Handler(lambda s: [x.name for x in shown_customers(s)], collect_feedback, RETENTION),

@@ -1,7 +1,7 @@
 """Scripted players of the office. A player maps a role's view to an action: it knows what the role's prompt shows and no more.
 
 `decide(view, legal, luck)` gets the view, a function that lists the legal actions (called only by players that need it), and a
-uniform number keyed by seed and turn. None means doing nothing.
+uniform number keyed by seed and turn. `IDLE` is doing nothing; None says that the player has no usable reply, which costs 1.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onthejob.envs.office.actions import Action
-from onthejob.envs.office.simulator import IDLE
+from onthejob.envs.office.actions import IDLE, Action
 
 View = Mapping[str, Any]
 Legal = Callable[[], list[Action]]

@@ -25,7 +25,7 @@ LONGEST = 90
 FOUNDED = 12
 """Most accounts on the first morning: their ids must not meet those of arrivals."""
 _HERE = Path(__file__).parent
-_SHARES = ("competitor", "hazard", "event_rate", "satisfaction", "debt", "mrr_goal")
+_SHARES = ("competitor", "hazard", "event_rate", "satisfaction", "debt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,6 @@ class Scenario:
     """Dollars a day that the board releases for the CEO to allocate."""
     payroll: int = 1000
     """Dollars a day of wages and rent."""
-    mrr_goal: float = 0.0
-    """Factor on the first MRR that the board asks for; 0 means no such goal. For whoever reads the scenario: the rules do not use
-    it, the events `board_checkin` and `final_stretch` look at the way there."""
 
 
 def load(name_or_path: str | Path) -> Scenario:
@@ -151,7 +148,6 @@ _RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "event_rate": (0, 1),
         "satisfaction": (0, 1),
         "debt": (0, 1),
-        "mrr_goal": (0, 100),
     }
 )
 
