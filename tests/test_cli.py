@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
 from onthejob.cli import COMMANDS, main
+from onthejob.testing import tiny_model
 
 
 class Ended(NamedTuple):
@@ -183,6 +185,11 @@ def test_printed_options_are_a_config_file_that_flags_override(call, tmp_path: P
         (["--branch.group-size", "1"], ["group_size must be >= 2", "--group-size 4"]),
         (["--sampling.temperature", "nan"], ["temperature"]),
         (["--learner.lr", "nan"], ["lr"]),
+        (["--learner.betas", "nan", "0.9"], ["betas"]),
+        (["--learner.adam-eps", "0"], ["adam_eps"]),
+        (["--learner.weight-decay", "inf"], ["weight_decay"]),
+        (["--seed", "-1"], ["seed must be >= 0"]),
+        (["--days", "0"], ["days must be in 1..90"]),
         (["--learner.loss.loss", "ppo"], ["ppo"]),
         (["--roles", "boss"], ["boss", "sales"]),
         (["--scenarios", "nowhere"], ["nowhere", "baseline"]),
@@ -204,6 +211,57 @@ def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str
     for word in said:
         assert word in shown
     assert not (tmp_path / "runs").exists(), "nothing is recorded before the options are known to work"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["play", "--days", "0"], "days must be in 1..90"),
+        (["play", "--temperature", "nan"], "temperature"),
+        (["play", "--max-new-tokens", "0"], "max_new_tokens"),
+        (["eval", "heuristic", "--days", "0"], "days must be in 1..90"),
+        (["compare", "heuristic", "--days", "91"], "days must be in 1..90"),
+        (["sft", "--seed", "-1"], "seed must be >= 0"),
+        (["demo", "--days", "0"], "days must be in 1..90"),
+        (["demo", "--seeds", "0"], "seeds must be >= 1"),
+        (["demo", "--workers", "-1"], "workers"),
+        (["demo", "--iterations", "0"], "iterations must be >= 1"),
+        (["demo", "--report", "."], "folder"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_loaded(
+    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+):
+    monkeypatch.chdir(tmp_path)
+    ended = call(*words)
+    assert ended.code == 2, ended
+    assert said in " ".join(ended.err.replace("\u2502", " ").split())
+    assert "Traceback" not in ended.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_demo_whose_record_cannot_be_kept_ends_at_once(call, tmp_path: Path):
+    """A file where the folder of all runs should be: refused for every user, root included."""
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    refused(call("demo", "--runs", blocked), 1, "File exists")
+
+
+def test_damaged_weights_and_devices_that_are_not_there(call, tmp_path: Path):
+    tiny = tiny_model()
+    tiny.model.save_pretrained(tmp_path)
+    tiny.tokenizer.save_pretrained(tmp_path)
+    words = ("play", "--team", "base", "--days", "1", "--model.name", tmp_path)
+    if not torch.cuda.is_available():
+        ended = call(*words, "--model.device", "cuda")
+        assert ended.code == 2
+        assert "finds no GPU" in ended.err
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    ended = call(*words)
+    assert ended.code == 1
+    assert "cannot be loaded" in ended.err
+    assert "Traceback" not in ended.err
 
 
 def test_malformed_config_files(call, tmp_path: Path):

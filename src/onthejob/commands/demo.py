@@ -15,7 +15,7 @@ import tyro
 
 from onthejob.commands.collect import demonstrations
 from onthejob.commands.evaluation import steps
-from onthejob.commands.office import make_office, scenario_of
+from onthejob.commands.office import check_days, make_office, scenario_of
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, load_model
 from onthejob.commands.terminal import Output, Terminal, jsonable
@@ -88,6 +88,15 @@ class Demo:
         if self.decisions < 1 or self.states < 2 or self.alternatives < 0:
             got = f"{self.decisions}, {self.states} and {self.alternatives}"
             raise ConfigError(f"decisions must be >= 1, states >= 2 and alternatives >= 0, got {got}.")
+        check_days(self.days)
+        if self.seeds < 1 or self.workers < 0:
+            raise ConfigError(f"seeds must be >= 1 and workers >= 0, got {self.seeds} and {self.workers}.")
+        if self.report.is_dir():
+            raise ConfigError(f"the report cannot be written to {self.report}: it is a folder. Set --report report.html.")
+        # Ten minutes of training must not end in a wrong option or an unwritable folder.
+        config = self._loop()
+        for folder in (self.runs, self.report.parent):
+            folder.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
 
         def step(number: int, what: str) -> None:
@@ -100,7 +109,6 @@ class Demo:
         step(2, f"warm start of {', '.join(self.roles)} from the stochastic {TEACHER}")
         self._warm_start(stack, learner, terminal)
         step(3, f"GRPO, {self.iterations} updates per role, on what each reply does to the company")
-        config = self._loop()
         with Run.create(self.runs, config={"demo": jsonable(self)}) as run:
             path = run.path
             self._grpo(stack, learner, run, config, terminal)

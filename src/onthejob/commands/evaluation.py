@@ -59,7 +59,7 @@ class Eval:
 
     def run(self, terminal: Terminal) -> int:
         """Collect states if need be, judge, print the table and the differences to the last team."""
-        from onthejob.commands.office import make_office, scenarios_named
+        from onthejob.commands.office import check_days, make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
@@ -75,6 +75,7 @@ class Eval:
         if unknown := [role for role in roles if role not in SEATS]:
             raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
         _check_teams(self.teams)
+        check_days(self.days)
         config = QualityConfig(
             worlds=tuple(range(10_000, 10_000 + self.worlds)),
             turns=self.turns,
@@ -165,7 +166,7 @@ class Compare:
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
-        from onthejob.commands.office import make_office, scenarios_named
+        from onthejob.commands.office import check_days, make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
@@ -179,6 +180,7 @@ class Compare:
         if unknown := [role for role in self.alone if role not in SEATS]:
             raise ConfigError(f"--alone takes some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
         _check_teams(self.teams)
+        check_days(self.days)
         tasks = office_tasks(
             Split(self.split),
             seeds=self.seeds,

@@ -31,6 +31,15 @@ def scenarios_named(names: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
+def check_days(days: int) -> None:
+    """Refuse a length that no episode can have, before anything is loaded.
+
+    Raises:
+        ConfigError: not in the range that the office allows.
+    """
+    OfficeConfig(days=days)
+
+
 def split_of(seed: int) -> Split:
     """The split whose range `seed` lies in; seeds below all ranges belong to dev, like the lowest range.
 

@@ -48,10 +48,14 @@ class Play:
 
     def run(self, terminal: Terminal) -> int:
         """Play, printing turns as they happen; then the company's figures."""
-        from onthejob.commands.office import make_office, scenarios_named, split_of
+        from onthejob.commands.office import check_days, make_office, scenarios_named, split_of
         from onthejob.rollout.play import play
         from onthejob.types import Task
 
+        check_days(self.days)
+        if not 0.0 <= self.temperature < float("inf") or self.max_new_tokens < 1:
+            got = f"{self.temperature} and {self.max_new_tokens}"
+            raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
         scenarios = scenarios_named([self.scenario])
         if len(scenarios) != 1:
             raise ConfigError(f"play takes one scenario, got {self.scenario!r}. Choose one of {', '.join(scenarios)}.")

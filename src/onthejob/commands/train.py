@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from onthejob.commands.office import make_office, scenario_of, scenarios_named
+from onthejob.commands.office import check_days, make_office, scenario_of, scenarios_named
 from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
@@ -104,6 +104,7 @@ class Train:
             raise ConfigError(
                 "eval_every needs the library: the command line evaluates with `onthejob eval`. Set --eval-every 0."
             )
+        check_days(self.days)
         scenarios_named(self.scenarios)
         team(self.partner)
 

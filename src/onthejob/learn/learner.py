@@ -65,7 +65,11 @@ class LearnerConfig:
             raise ConfigError(f"max_grad_norm must be > 0, got {self.max_grad_norm}. 1.0 is usual.")
         if self.max_tokens < 2:
             raise ConfigError(f"max_tokens must be >= 2, got {self.max_tokens}. 2048 is usual.")
-        if not self.weight_decay >= 0:
+        if not all(0 <= beta < 1 for beta in self.betas) or not (self.adam_eps > 0 and math.isfinite(self.adam_eps)):
+            raise ConfigError(
+                f"betas must be in [0, 1) and adam_eps > 0, got {self.betas} and {self.adam_eps}. Usual: (0.9, 0.999), 1e-8."
+            )
+        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
             raise ConfigError(f"weight_decay must be >= 0, got {self.weight_decay}.")
 
 

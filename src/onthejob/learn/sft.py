@@ -65,6 +65,8 @@ class SftConfig:
                 "SFT needs lr >= 0, epochs >= 1, batch_tokens >= 2 and warmup >= 0; got "
                 f"{self.lr}, {self.epochs}, {self.batch_tokens} and {self.warmup}."
             )
+        if self.seed < 0:
+            raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
         if self.max_steps is not None and self.max_steps < 1:
             raise ConfigError(f"max_steps must be >= 1 or None, got {self.max_steps}.")
         if self.schedule not in ("linear", "constant"):

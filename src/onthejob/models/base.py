@@ -42,15 +42,18 @@ def load_base(
         attention: transformers' attn_implementation; None takes its default.
 
     Raises:
-        ConfigError: unknown dtype, or a folder that is missing or incomplete.
+        ConfigError: unknown dtype, a GPU that is not there, or a folder that is missing or incomplete.
         ModelError: the files cannot be loaded.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     if dtype not in dtypes:
         raise ConfigError(f"dtype must be one of {', '.join(dtypes)}, got {dtype!r}.")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device is {device!r} but torch finds no GPU here. Use device cpu, or see `onthejob doctor`.")
     folder = check_folder(Path(path))
     try:
         with QuietTransformers():
@@ -59,7 +62,7 @@ def load_base(
                 folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True
             )
         model = model.to(torch.device(device))
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"the model at {folder} cannot be loaded: {error}. Fetch it again or choose another folder.") from error
     return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=weights_digest(folder))
 

@@ -49,6 +49,8 @@ class TrainConfig:
     """Collect and score without any update."""
 
     def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
         if self.iterations < 1:
             raise ConfigError(f"iterations must be >= 1, got {self.iterations}. Set --iterations 30.")
         if not 0.0 < self.sampling.temperature < float("inf"):
