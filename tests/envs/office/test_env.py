@@ -21,14 +21,14 @@ from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import parse
 from onthejob.envs.office.env import INVALID_KEY, REFLECTION_KEY, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.market import company_value
+from onthejob.envs.office.market import PIPELINE_MONTHS, company_value, pipeline_value
 from onthejob.envs.office.policies import do_nothing
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator
-from onthejob.envs.office.state import State
+from onthejob.envs.office.state import Stage, State
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.players import team
@@ -368,15 +368,26 @@ def test_a_branch_is_what_step_and_the_continuation_give(task, config: OfficeCon
     taken = env.snapshot()
     s = State.loads(taken[4 + int.from_bytes(taken[:4], "big") :])
     s.world = 3
-    start = company_value(s) - s.luck
+    start = company_value(s) + pipeline_value(s) - s.luck
     simulator = env._simulator
     assert simulator is not None
     action = parse(reply, Role.DEV)
     log = simulator.step(s, action)  # type: ignore[arg-type]
     returns = run(simulator, s, dict.fromkeys(SEATS, expert), turns=29)
-    assert got.outcome == (company_value(s) - s.luck - start) / 100
+    assert got.outcome == (company_value(s) + pipeline_value(s) - s.luck - start) / 100
     assert got.returns == pytest.approx({role: returns[role] + log.rewards()[role] for role in returns})
     assert (got.turns, got.valid) == (30, True)
+
+
+def test_the_open_pipeline_counts_only_where_the_episode_goes_on(office) -> None:
+    company = office()
+    before = pipeline_value(company.state)
+    company.account(Stage.PROPOSAL, size=2)
+    assert pipeline_value(company.state) == before + int(450_000 * PIPELINE_MONTHS[Stage.PROPOSAL])
+    company.account(Stage.WON, size=2)
+    assert pipeline_value(company.state) == before + int(450_000 * PIPELINE_MONTHS[Stage.PROPOSAL])
+    company.state.done = "horizon"
+    assert pipeline_value(company.state) == 0
 
 
 def test_an_unusable_reply_branches_as_a_lost_turn(task) -> None:

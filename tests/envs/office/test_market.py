@@ -222,7 +222,7 @@ def test_three_features_count_at_most_and_approval_matters_for_large_deals(offic
     deal.size = 2
     alone = close_logit(s, deal)
     deal.approved = True
-    assert close_logit(s, deal) == pytest.approx(alone + 1.0)
+    assert close_logit(s, deal) == pytest.approx(alone + 1.6)
     assert full > close_logit(s, deal)
 
 
@@ -252,12 +252,12 @@ def test_touchpoints_have_diminishing_returns_and_age(office) -> None:
 @pytest.mark.parametrize(
     ("change", "factor"),
     [
-        (lambda s: setattr(s, "directive_left", 2), 1.3),
+        (lambda s: setattr(s, "directive_left", 2), 1.4),
         (lambda s: s.blockers.__setitem__("dev", 0), 0.55),
-        (lambda s: setattr(s, "focus_left", 3), 1.12),
-        (lambda s: (setattr(s, "focus_left", 3), setattr(s, "tracked", 0)), 1.25),
-        (lambda s: (setattr(s, "focus_left", 3), setattr(s, "focus", 0)), 0.88),
-        (lambda s: setattr(s, "morale", 1.0), 1.15 / 1.0),
+        (lambda s: setattr(s, "focus_left", 3), 1.15),
+        (lambda s: (setattr(s, "focus_left", 3), setattr(s, "tracked", 0)), 1.35),
+        (lambda s: (setattr(s, "focus_left", 3), setattr(s, "focus", 0)), 0.85),
+        (lambda s: setattr(s, "morale", 1.0), 1.25),
     ],
     ids=["directive", "blocked", "aligned", "aligned and tracked", "misaligned", "morale"],
 )

@@ -176,7 +176,7 @@ def test_a_customer_pays_its_closing_reward_once(office) -> None:
     deal.stage = int(Stage.PROPOSAL)
     while deal.stage != Stage.WON:
         company.wait("sales")
-        deal.failed, deal.objections = 0, 0
+        deal.failed, deal.objections, deal.quality = 0, 0, 9.0
         log = company.act("sales", "CLOSE_DEAL", deal.name)
         assert log.parts()["sales"]["stage"] == 0.0
     assert sum(log.parts()["sales"]["stage"] for log in company.sleep(12)) == 0.0
