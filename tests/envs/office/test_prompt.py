@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from onthejob.envs.office.actions import Action, parse
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers.customer import deliver
-from onthejob.envs.office.prompt import messages, persona, sections, system_text
+from onthejob.envs.office.prompt import LISTED, messages, persona, sections, system_text
 from onthejob.envs.office.roles import ROLES, Role
+from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import actor_of
 from onthejob.envs.office.state import PAINS, SEGMENTS, Stage
 from onthejob.envs.office.views import view
@@ -58,7 +59,8 @@ def test_the_system_text_says_who_what_and_how(role: Role, profile: str) -> None
     assert text.startswith(persona(role))
     named = set(re.findall(r"\b[A-Z][A-Z_]{3,}\b", text)) - {"JSON", "PAIN", "NAME"}
     assert named == set(spec.actions)
-    example = text.splitlines()[2].removeprefix("Reply with JSON only: ")
+    form = next(line for line in text.splitlines() if line.startswith("Reply with JSON only: "))
+    example = form.removeprefix("Reply with JSON only: ")
     read = parse(example, role)
     assert isinstance(read, Action)
     assert read.clean
@@ -228,3 +230,33 @@ def test_a_role_is_told_that_it_is_blocked_or_directed(office) -> None:
     company.state.blockers["dev"] = 0
     assert "You are blocked. CEO directive: your work counts more." in messages(view(company.state, "dev"))[1].content
     assert "blocked" not in messages(view(company.state, "hr"))[1].content
+
+
+@pytest.mark.parametrize("scenario", SHIPPED)
+def test_the_prompt_lists_exactly_what_is_legal(playing, scenario: str) -> None:
+    """Actions that are possible only in some states stand in the user message, with all their targets, exactly when legal."""
+    listed = {role: set(re.findall(r"[A-Z][A-Z_]{3,}", text)) for role, text in LISTED.items()}
+    seen: set[str] = set()
+    for simulator, s, role, _, _ in playing("random", scenario, 5):
+        role = actor_of(s.turn)
+        if s.done or role == "customer":
+            continue
+        lines = messages(view(s, role))[1].content.splitlines()
+        legal: dict[str, set[str]] = {}
+        for action in simulator.legal(s, role):
+            legal.setdefault(action.action_type, set()).add(action.target)
+        for name in ROLES[Role(role)].actions:
+            if name not in listed[role]:
+                assert name in legal, (s.turn, name)
+                continue
+            if name == "FOLLOW_UP":  # any lead, and all leads are listed for their next step
+                shown = [line for line in lines if line.split(":")[0] in listed["sales"] - {"COLLECT_FEEDBACK"}]
+            elif role == "marketing":
+                shown = [line for line in lines if line.startswith("Affordable:") and name in line.split()]
+            else:
+                shown = [line for line in lines if re.match(rf"{name}\b", line)]
+            assert bool(shown) == (name in legal), (s.turn, name, lines)
+            if shown and role != "marketing":
+                assert all(target in " ".join(shown) for target in legal[name]), (s.turn, name, shown)
+            seen.add(name)
+    assert {"RESOLVE_BLOCKER", "PIVOT", "SHIP_RELEASE", "FIX_BUG", "RUN_AD"} <= seen

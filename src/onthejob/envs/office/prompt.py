@@ -15,25 +15,39 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from onthejob.envs.office.handlers.hr import CONTRACTOR, HIRABLE
+from onthejob.envs.office.handlers.marketing import AD, CAMPAIGN, TEST
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.sections import Count, Section, prune
-from onthejob.envs.office.state import KINDS, PAINS, SEGMENTS
+from onthejob.envs.office.state import DEPARTMENTS, KINDS, PAINS, SEGMENTS
 from onthejob.types import Message
 
 View = Mapping[str, Any]
 PROFILES = ("compact", "full")
 
-_TARGETS: MappingProxyType[str, str] = MappingProxyType({
-    "ceo": "SET_OKRS growth|product|retention; ALLOCATE_BUDGET marketing|hr|dev; REVIEW_STRATEGY; PIVOT " + "|".join(SEGMENTS)
-    + "; SEND_DIRECTIVE dev|marketing|sales|content|hr; APPROVE_INITIATIVE name",
-    "dev": "BUILD_FEATURE name; FIX_BUG critical|major|minor; SHIP_RELEASE name; REFACTOR; WRITE_DOCS; REVIEW_PR name",
-    "marketing": "LAUNCH_CAMPAIGN pain (500); RUN_AD segment (300); RESEARCH_MARKET segment; ANALYZE_COMPETITOR; "
-    "OPTIMIZE_FUNNEL; A_B_TEST (200)",
-    "sales": "QUALIFY_LEAD, RUN_DEMO, SEND_PROPOSAL, CLOSE_DEAL, FOLLOW_UP name; COLLECT_FEEDBACK customer; UPDATE_PIPELINE",
-    "content": "WRITE_BLOG, WRITE_SOCIAL_POST, WRITE_CASE_STUDY, WRITE_EMAIL_SEQUENCE, WRITE_DOCS pain; REVISE_CONTENT id",
-    "hr": "PLAN_SPRINT; TRACK_OKRS; RESOLVE_BLOCKER role; HIRE_CONTRACTOR dev|content (1000); PERFORMANCE_REVIEW; TEAM_SYNC",
+_SEGMENTS, _PAINS = "|".join(SEGMENTS), "|".join(PAINS)
+_ALWAYS: MappingProxyType[str, str] = MappingProxyType({
+    "ceo": "SET_OKRS growth|product|retention; SEND_DIRECTIVE dev|marketing|sales|content|hr; REVIEW_STRATEGY",
+    "dev": "REFACTOR; WRITE_DOCS",
+    "marketing": f"RESEARCH_MARKET {_SEGMENTS}; ANALYZE_COMPETITOR; OPTIMIZE_FUNNEL",
+    "sales": "UPDATE_PIPELINE",
+    "content": f"WRITE_BLOG, WRITE_SOCIAL_POST, WRITE_EMAIL_SEQUENCE, WRITE_DOCS {_PAINS}",
+    "hr": "PLAN_SPRINT; TRACK_OKRS; PERFORMANCE_REVIEW; TEAM_SYNC",
     "customer": "EVALUATE_PRODUCT; REQUEST_FEATURE; GIVE_FEEDBACK; REFER_LEAD; ESCALATE_ISSUE; RENEW_CONTRACT",
 })  # fmt: skip
+"""What is possible in every state (an exhausted one would achieve nothing, but is legal)."""
+LISTED: MappingProxyType[str, str] = MappingProxyType({
+    "ceo": "with a target listed below: ALLOCATE_BUDGET, PIVOT, APPROVE_INITIATIVE",
+    "dev": "with a target listed below: BUILD_FEATURE, FIX_BUG, SHIP_RELEASE, REVIEW_PR",
+    "marketing": f"when affordable: LAUNCH_CAMPAIGN {_PAINS} (500), RUN_AD {_SEGMENTS} (300), A_B_TEST (200)",
+    "sales": "with a name listed below for it: QUALIFY_LEAD, RUN_DEMO, SEND_PROPOSAL, CLOSE_DEAL, COLLECT_FEEDBACK; "
+    "FOLLOW_UP any lead",
+    "content": "with a target listed below: WRITE_CASE_STUDY, REVISE_CONTENT",
+    "hr": "with a target listed below: RESOLVE_BLOCKER, HIRE_CONTRACTOR (1000)",
+    "customer": "",
+})  # fmt: skip
+"""What is possible only in some states: the user message lists it with its targets exactly when it is legal, so that a small
+model can copy what it may do."""
 _EXAMPLES: MappingProxyType[str, str] = MappingProxyType(
     {
         "ceo": '{"action_type":"SET_OKRS","target":"growth"}',
@@ -49,7 +63,8 @@ _EXAMPLES: MappingProxyType[str, str] = MappingProxyType(
 
 def system_text(role: str, profile: str) -> str:
     """The constant part: who you are, what you may do, how to answer."""
-    text = f"{persona(role)}\nActions: {_TARGETS[role]}.\nReply with JSON only: {_EXAMPLES[role]}"
+    only = f"\nOnly {LISTED[role]}." if LISTED[role] else ""
+    text = f"{persona(role)}\nActions: {_ALWAYS[role]}.{only}\nReply with JSON only: {_EXAMPLES[role]}"
     if profile == "compact":
         return text
     return (
@@ -138,20 +153,18 @@ def _ceo(v: View) -> tuple[str, list[str]]:
         f"Stability {v['stability']} satisfaction {v['satisfaction']} alignment {v['aligned']}. "
         f"OKR days left {v['okr_left']} reached {v['okr']}%"
     )
-    acts = [
-        f"Released {v['pool']}k{'' if v['funded'] else ' (too little)'}. Envelopes: {money}",
-        f"Directive: {v['directed'] or 'none'}",
-    ]
-    return kpis, acts + _names("APPROVE_INITIATIVE", v["approve"])
+    acts = [f"Released {v['pool']}k. Envelopes: {money}", f"Directive: {v['directed'] or 'none'}"]
+    acts += _names("ALLOCATE_BUDGET", DEPARTMENTS if v["funded"] else ())
+    return kpis, acts + _names("PIVOT", v["pivot"]) + _names("APPROVE_INITIATIVE", v["approve"])
 
 
 def _dev(v: View) -> tuple[str, list[str]]:
-    kpis = f"Stability {v['stability']} velocity {v['velocity']} debt {v['debt']} docs {v['docs']}. Bugs: " + " ".join(
-        f"{name} {n}" for name, n in v["bugs"].items()
-    )
+    kpis = f"Stability {v['stability']} velocity {v['velocity']} debt {v['debt']} docs {v['docs']}"
     started = set(v["started"])
     build = [f"{name}{'*' if name in started else ''} {left}" for name, left in v["build"].items()]
     acts = [f"BUILD_FEATURE (turns left, * begun): {', '.join(build)}"] if build else []
+    bugs = [f"{name} {n}" for name, n in v["bugs"].items() if n]
+    acts += [f"FIX_BUG: {', '.join(bugs)}"] if bugs else []
     return kpis, acts + _names("SHIP_RELEASE", v["ready"]) + _names("REVIEW_PR", v["unreviewed"])
 
 
@@ -166,7 +179,13 @@ def _marketing(v: View) -> tuple[str, list[str]]:
         acts.append("Needs: " + " ".join(f"{segment} {pain}" for segment, pain in v["research"].items()))
     if v["tired"]:
         acts.append("Campaigns this week: " + " ".join(f"{pain} {days}d" for pain, days in v["tired"].items()))
-    return kpis, acts + _names("New", v["new"])
+    acts += _names("New", v["new"])
+    can = [
+        name
+        for name, dollars in (("LAUNCH_CAMPAIGN", CAMPAIGN), ("RUN_AD", AD), ("A_B_TEST", TEST))
+        if 100 * v["envelope"] >= dollars
+    ]
+    return kpis, [*acts, f"Affordable: {' '.join(can) or 'none'}"]
 
 
 def _sales(v: View) -> tuple[str, list[str]]:
@@ -207,7 +226,7 @@ def _content(v: View) -> tuple[str, list[str]]:
     )
     acts = [f"Draft: {_VERB[d['kind']]} {d['topic']}, {d['left']} turns left" for d in v["drafts"]]
     acts += [f"REVISE_CONTENT: {', '.join(v['revise'])}"] if v["revise"] else []
-    return kpis, acts + _names("Customers need", v["served"])
+    return kpis, acts + _names("WRITE_CASE_STUDY", v["served"])
 
 
 def _hr(v: View) -> tuple[str, list[str]]:
@@ -216,7 +235,9 @@ def _hr(v: View) -> tuple[str, list[str]]:
         f"Sprint plans today {v['planned']}. "
         f"OKR days left {v['okr_left']}, tracked {v['tracked']}d ago"
     )
-    acts = [f"RESOLVE_BLOCKER: {' '.join(v['blockers']) or 'none'}"]
+    acts = _names("RESOLVE_BLOCKER", v["blockers"])
+    if 100 * v["envelope"] >= CONTRACTOR:
+        acts += _names("HIRE_CONTRACTOR", [role for role in HIRABLE if role not in v["contractors"]])
     if v["contractors"]:
         acts.append("Contractors: " + ", ".join(f"{role} {days}d" for role, days in v["contractors"].items()))
     return kpis, acts

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onthejob.envs.office.handlers import READ_FOR
-from onthejob.envs.office.handlers.ceo import CHUNK, approvable
+from onthejob.envs.office.handlers.ceo import CHUNK, approvable, pivotable
 from onthejob.envs.office.handlers.content import served, to_revise
 from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
 from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
@@ -65,6 +65,7 @@ def _ceo(s: State, v: View) -> None:
     v["okr_left"] = s.focus_left
     v["okr"] = round(100 * okr_progress(s))
     v["approve"] = approvable(s)
+    v["pivot"] = pivotable(s)
     v["funded"] = s.board_pool >= CHUNK
     v["directed"] = s.directive_role if s.directive_left > 0 else ""
     v["aligned"] = round(100 * s.alignment)

@@ -48,6 +48,11 @@ def pivot(s: State, a: Action, now: Now) -> bool:
     return True
 
 
+def pivotable(s: State) -> list[str]:
+    """Segments that marketing may be turned to: none within a week of the last turn."""
+    return [x for i, x in enumerate(SEGMENTS) if i != s.pivot_segment] if s.pivot_days == 0 else []
+
+
 def send_directive(s: State, a: Action, now: Now) -> bool:
     """Raise one role's priority: its next three turns achieve 40 % more."""
     again = s.directive_left > 0 and s.directive_role == a.target
@@ -79,9 +84,7 @@ HANDLERS = {
     "SET_OKRS": Handler(lambda s: list(FOCI), set_okrs, NEUTRAL),
     "ALLOCATE_BUDGET": Handler(lambda s: list(DEPARTMENTS) if s.board_pool >= CHUNK else [], allocate_budget, NEUTRAL),
     "REVIEW_STRATEGY": Handler(untargeted, review_strategy, NEUTRAL),
-    "PIVOT": Handler(
-        lambda s: [x for i, x in enumerate(SEGMENTS) if i != s.pivot_segment] if s.pivot_days == 0 else [], pivot, NEUTRAL
-    ),
+    "PIVOT": Handler(pivotable, pivot, NEUTRAL),
     "SEND_DIRECTIVE": Handler(lambda s: list(DIRECTED), send_directive, NEUTRAL),
     "APPROVE_INITIATIVE": Handler(approvable, approve_initiative, NEUTRAL),
 }

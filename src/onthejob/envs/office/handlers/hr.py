@@ -9,6 +9,8 @@ from onthejob.envs.office.state import State
 
 CONTRACTOR = 1_000
 """Dollars."""
+HIRABLE = ("dev", "content")
+"""Whom a contractor can help."""
 MAX_VELOCITY = 2.0
 
 
@@ -57,7 +59,7 @@ def team_sync(s: State, a: Action, now: Now) -> bool:
 
 
 def _hirable(s: State) -> list[str]:
-    return [role for role in ("dev", "content") if role not in s.contractor_days] if s.envelopes["hr"] >= CONTRACTOR * 100 else []
+    return [role for role in HIRABLE if role not in s.contractor_days] if s.envelopes["hr"] >= CONTRACTOR * 100 else []
 
 
 HANDLERS = {
