@@ -80,6 +80,11 @@ def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
 
     (trained,) = call("sft", "--roles", "sales", "--epochs", "3", "--lr", "0.01", "--lora.rank", "2", *model(tiny_path))
     assert trained["last loss"] < trained["first loss"]
+    small = ("--roles", "sales", "hr", "--lora.rank", "2", "--limit", "4", *model(tiny_path))
+    alone, beside = call("sft", *small, "--out", "alone"), call("sft", *small, "--out", "beside", "--processes", "2")
+    assert [row["last loss"] for row in alone] == pytest.approx([row["last loss"] for row in beside])
+    assert [row["adapter"] for row in alone] == [row["adapter"] for row in beside] == ["hr@0000", "sales@0000"]
+    assert "processes must be in 1..2" in call("sft", *small, "--processes", "3", code=2)
     assert "boss" in call("sft", "--roles", "boss", *model(tiny_path), code=2)
     Path("demonstrations/sales.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
     assert "line 1" in call("sft", "--roles", "sales", *model(tiny_path), code=2)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Annotated, Literal
 
 import tyro
@@ -19,6 +24,8 @@ from onthejob.learn.sft import Example, SftConfig, SftMetrics
 from onthejob.types import Message
 
 Mark = Literal["expert", "random", "negative"]
+Row = tuple[str, int, int, float, float, str]
+"""Adapter, demonstrations, steps, first and last loss, path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +40,9 @@ class Sft:
     """Which roles; none means every role that has a file."""
     limit: int = 0
     """At most this many decisions per role, taken evenly from the file; 0 takes all."""
+    processes: int = 1
+    """Roles trained side by side, each in a process with its share of the cores and a base model of its own. On a CPU two
+    processes with one thread each do more than one with two."""
     init: str = ""
     """Start from these adapters (a run or a folder) instead of from the bare model."""
     max_tokens: int = 2048
@@ -47,14 +57,24 @@ class Sft:
 
     def run(self, terminal: Terminal) -> int:
         """Train role after role; an adapter is written when its role is done."""
+        roles = list(demonstration_files(self.data, self.roles))
+        if not 1 <= self.processes <= len(roles):
+            raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
+        rows = self._imitate(roles, terminal.progress) if self.processes == 1 else self._share(roles, terminal)
+        columns = ("adapter", "demonstrations", "steps", "first loss", "last loss", "path")
+        terminal.result([dict(zip(columns, row, strict=True)) for row in rows], table(columns, rows))
+        return 0
+
+    def _imitate(self, roles: Sequence[str], progress: Callable[[str], None]) -> list[Row]:
+        """Train `roles` in this process."""
         from onthejob.learn.lora import save_adapter
         from onthejob.learn.sft import sft
         from onthejob.stack import attach_learner, find_adapters
 
-        files = demonstration_files(self.data, self.roles)
+        files = demonstration_files(self.data, roles)
         init = find_adapters(adapters_folder(self.init)) if self.init else None
         stack, learner = attach_learner(
-            load_model(self.model, terminal.progress),
+            load_model(self.model, progress),
             list(files),
             lora=self.lora,
             config=LearnerConfig(max_tokens=self.max_tokens),
@@ -73,16 +93,38 @@ class Sft:
             def on_progress(step: SftMetrics, role: str = role) -> None:
                 if step.step % 10 == 1 or step.step == step.steps:
                     pace = f"{step.tokens_per_s:,.0f} tokens/s, {step.eta_s:,.0f} s left"
-                    terminal.progress(f"{role} step {step.step}/{step.steps} loss {step.loss:.4f} ({pace})")
+                    progress(f"{role} step {step.step}/{step.steps} loss {step.loss:.4f} ({pace})")
 
             history = sft(learner, role, examples, self.sft, on_progress=on_progress)
             adapter = save_adapter(
                 learner.model, role, self.out, version=0, parent=None, base_digest=stack.digest, dtype="float32"
             )
             rows.append((adapter.name, len(examples), len(history), history[0].loss, history[-1].loss, str(adapter.path)))
-        columns = ("adapter", "demonstrations", "steps", "first loss", "last loss", "path")
-        terminal.result([dict(zip(columns, row, strict=True)) for row in rows], table(columns, rows))
-        return 0
+        return rows
+
+    def _share(self, roles: Sequence[str], terminal: Terminal) -> list[Row]:
+        """Train every `processes`-th role in a process of its own, each with its share of the cores."""
+        # Not fork: this process may have threads by now.
+        context = get_context("spawn")
+        threads = max(1, (os.cpu_count() or 1) // self.processes)
+        with context.Manager() as manager, ProcessPoolExecutor(self.processes, mp_context=context) as pool:
+            said = manager.Queue()
+            parts = [
+                pool.submit(_imitate_apart, self, roles[index :: self.processes], threads, said)
+                for index in range(self.processes)
+            ]
+            while not all(part.done() for part in parts) or not said.empty():
+                with suppress(Empty):
+                    terminal.progress(said.get(timeout=0.2))
+            return sorted(row for part in parts for row in part.result())
+
+
+def _imitate_apart(command: Sft, roles: Sequence[str], threads: int, said: Queue[str]) -> list[Row]:
+    """What a process of `Sft._share` does."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return command._imitate(roles, said.put)
 
 
 def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
