@@ -17,6 +17,7 @@ import json
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -27,19 +28,21 @@ from pathlib import Path
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from onthejob.envs.office.state import PAINS
+
 SUBJECTS = ("echo", "office table", "office seat")
 FLOOR = {32: 1_500.0, 512: 1_500.0}
 """Connections -> steps/s that the office must reach."""
 P99_MS = {32: 60.0}
 REPLIES = {
-    "ceo": "REVIEW_STRATEGY",
-    "dev": "REFACTOR",
-    "marketing": "OPTIMIZE_FUNNEL",
-    "sales": "UPDATE_PIPELINE",
-    "content": "WRITE_SOCIAL_POST",
-    "hr": "TEAM_SYNC",
+    "ceo": {"action_type": "REVIEW_STRATEGY", "target": ""},
+    "dev": {"action_type": "REFACTOR", "target": ""},
+    "marketing": {"action_type": "OPTIMIZE_FUNNEL", "target": ""},
+    "sales": {"action_type": "UPDATE_PIPELINE", "target": ""},
+    "content": {"action_type": "WRITE_SOCIAL_POST", "target": PAINS[0]},
+    "hr": {"action_type": "TEAM_SYNC", "target": ""},
 }
-"""What each role always replies: possible in every state, so that no step is cheaper for being refused."""
+"""What each role always replies: possible in every state, because a refused step would be a cheap one."""
 OPENING = 64
 """Connections that are opened at the same time."""
 PATIENCE_S = 120.0
@@ -127,7 +130,7 @@ def next_step(subject: str, number: int, answer: dict) -> dict:
     if subject == "echo":
         return {"type": "step", "data": {"metadata": {"say": "hello"}}}
     role = answer["data"]["observation"]["current_role"]
-    return {"type": "step", "data": {"role": role, "reply": json.dumps({"action_type": REPLIES[role], "target": ""})}}
+    return {"type": "step", "data": {"role": role, "reply": json.dumps(REPLIES[role])}}
 
 
 def opening(subject: str, number: int) -> dict:
@@ -151,6 +154,8 @@ async def one(number: int, client: ClientConnection, first: dict, measured: Meas
             answer = json.loads(await asyncio.wait_for(client.recv(), PATIENCE_S))
             if answer["type"] != "observation":
                 raise RuntimeError(answer["data"]["message"])
+            if not answer["data"]["observation"].get("valid", True):
+                raise RuntimeError(answer["data"]["observation"]["error"])
             if frame["type"] == "step":
                 measured.latencies_ms.append(1e3 * (time.perf_counter() - start))
                 measured.steps += 1
@@ -284,6 +289,8 @@ def main() -> int:
     if arguments.serve:
         serve(arguments.serve, arguments.port, arguments.connections[0])
         return 0
+    # Ended from outside, it must still stop its server.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = [measure(s, n, arguments.seconds) for n in arguments.connections for s in arguments.subjects]
     print(json.dumps([report(m) for m in results], indent=2) if arguments.json else table(results))
     return 1 if any(m.missed() for m in results) else 0

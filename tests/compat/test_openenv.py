@@ -259,6 +259,26 @@ def test_one_connection_above_the_cap_is_refused_and_recovers():
 
 
 @pytest.mark.server
+@pytest.mark.slow
+def test_a_session_that_was_idle_too_long_is_closed_and_says_so():
+    """OpenEnv looks for idle sessions every five seconds, closes their environments and leaves the sockets open."""
+    with serving(make_app(office(), max_sessions=1, session_timeout_s=0.5)) as address, session(address) as client:
+        ask(client, "reset", {**PLAY, "days": 30})
+        answers: list[dict[str, Any]] = []
+
+        def closed() -> bool:
+            time.sleep(6.0)
+            answers.append(ask(client, "step", {"reply": "{}"}))
+            return answers[-1]["type"] == "error"
+
+        wait(closed, "an idle session was never closed")
+        refusal(answers[-1], "EXECUTION_ERROR", "SESSION_CLOSED")
+        refusal(ask(client, "reset", PLAY), "EXECUTION_ERROR", "SESSION_CLOSED")
+        with session(address) as other:
+            assert ask(other, "reset", PLAY)["type"] == "observation"
+
+
+@pytest.mark.server
 def test_a_models_own_json_is_an_action(address: str):
     with session(address) as client:
         ask(client, "reset", PLAY)
@@ -366,6 +386,15 @@ def test_a_closed_environment_refuses(repository: Path):
 def test_wrong_settings_are_refused(options: dict[str, Any], word: str):
     with pytest.raises(ConfigError, match=word):
         make_app(office(), **options)
+
+
+def test_the_packages_former_name_beside_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    installed = tmp_path / "openenv_core-0.3.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: openenv-core\nVersion: 0.3.0\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"openenv-core 0\.3\.0 .* pip uninstall"):
+        make_app(office())
 
 
 # The package folder and OpenEnv's validation.
