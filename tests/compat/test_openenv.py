@@ -457,7 +457,11 @@ class Running:
         self.base_url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "server.app", "--port", str(port)]
         self._process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait(self._healthy, "the package's server did not start", seconds=280.0)
+        try:
+            wait(self._healthy, "the package's server did not start", seconds=600.0)
+        except BaseException:
+            self.stop()
+            raise
 
     def _healthy(self) -> bool:
         assert self._process.poll() is None, "the package's server ended"
@@ -497,6 +501,7 @@ class Loopback:
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.timeout(1_500)
 def test_the_package_passes_runtime_and_semantic_validation(folder: Path):
     from openenv.validation.types import ProviderCapability
 
@@ -520,6 +525,7 @@ def test_a_running_server_passes_validation(address: str):
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.timeout(1_500)
 def test_serve_env_on_the_command_line(tmp_path: Path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -538,7 +544,7 @@ def test_serve_env_on_the_command_line(tmp_path: Path):
             except OSError:
                 return False
 
-        wait(healthy, "the server did not start", seconds=280.0)
+        wait(healthy, "the server did not start", seconds=600.0)
         with session(f"127.0.0.1:{port}") as client:
             ask(client, "reset", {**PLAY, "trainer_key": KEY})
             assert ask(client, "state")["data"]["snapshot"]
