@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def benchmark(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_missed_target_is_named(benchmark: ModuleType):
-    def measured(**changes: object) -> object:
+    def measured(**changes: object) -> Any:
         fields = {"subject": "office table", "connections": 32, "steps": 30_000, "seconds": 10.0, "latencies_ms": [5.0] * 100}
         return benchmark.Measured(**{**fields, **changes})
 
