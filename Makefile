@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test check acceptance clean
+.PHONY: demo test check acceptance space clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -25,6 +25,14 @@ check: $(VENV)/.installed-check
 # Every marker but gpu with full counts; hours on two cores.
 acceptance: $(VENV)/.installed-test
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
+
+# The package's source into the folder that `openenv build` and `openenv push` take.
+SPACE := spaces/office
+space:
+	rm -rf $(SPACE)/package
+	mkdir -p $(SPACE)/package
+	cp -r src pyproject.toml README.md LICENSE $(SPACE)/package/
+	find $(SPACE)/package -name __pycache__ -prune -exec rm -rf {} +
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

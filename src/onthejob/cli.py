@@ -44,6 +44,7 @@ COMMANDS: dict[str, Entry] = {
     "train": Entry("train", "Train", "GRPO on what the roles' actions do to the company.", configurable=True),
     "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states."),
     "compare": Entry("evaluation", "Compare", "Whole held-out episodes of teams, matched and paired."),
+    "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv."),
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),

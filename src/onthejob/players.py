@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onthejob.envs.office.actions import Action, Invalid, parse, render
+from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS
-from onthejob.envs.office.luck import Sub, draw
-from onthejob.envs.office.policies import Legal, Player, View, players, random_legal
-from onthejob.envs.office.roles import Role
+from onthejob.envs.office.policies import Legal, Player, View, as_reply, players, random_legal
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.types import Observation, Policy
+from onthejob.types import Policy
 
 
 def as_policy(player: Player, *, version: str) -> ScriptedPolicy:
     """A player as a policy: its luck is keyed by the context's seed, its reply is the canonical JSON."""
-
-    def reply(observation: Observation, seed: int) -> str:
-        def legal() -> list[Action]:
-            read = [parse(text, Role(observation.actor)) for text in observation.view["legal"]]
-            return [action for action in read if not isinstance(action, Invalid)]
-
-        action = player(observation.view, legal, draw(seed, Sub.POLICY, 0, 0))
-        return "" if action is None else render(action)
-
-    return ScriptedPolicy(reply, version=version)
+    return ScriptedPolicy(as_reply(player), version=version)
 
 
 def scripted(name: str) -> Policy:

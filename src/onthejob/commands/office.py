@@ -7,9 +7,8 @@ from functools import partial
 
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.scenarios import SHIPPED, load
-from onthejob.envs.office.tasks import FIRST_SEED
 from onthejob.errors import ConfigError
-from onthejob.types import Split, Task
+from onthejob.types import Task
 
 
 def make_office(config: OfficeConfig | None = None) -> Callable[[], OfficeEnvironment]:
@@ -38,18 +37,6 @@ def check_days(days: int) -> None:
         ConfigError: not in the range that the office allows.
     """
     OfficeConfig(days=days)
-
-
-def split_of(seed: int) -> Split:
-    """The split whose range `seed` lies in; seeds below all ranges belong to dev, like the lowest range.
-
-    Raises:
-        ConfigError: a negative seed.
-    """
-    if seed < 0:
-        raise ConfigError(f"seed must be >= 0, got {seed}. Dev seeds begin at {FIRST_SEED[Split.DEV]}.")
-    below = [(start, split) for split, start in FIRST_SEED.items() if start <= seed]
-    return max(below)[1] if below else Split.DEV
 
 
 def scenario_of(task: Task) -> str:

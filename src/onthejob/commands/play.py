@@ -48,7 +48,8 @@ class Play:
 
     def run(self, terminal: Terminal) -> int:
         """Play, printing turns as they happen; then the company's figures."""
-        from onthejob.commands.office import check_days, make_office, scenarios_named, split_of
+        from onthejob.commands.office import check_days, make_office, scenarios_named
+        from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play
         from onthejob.types import Task
 

@@ -41,3 +41,15 @@ def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED
             payload = {"scenario": scenario, "days": days}
             tasks.append(Task(id=f"office-{scenario}-{seed}-d{days}", env="office", split=split, seed=seed, payload=payload))
     return tasks
+
+
+def split_of(seed: int) -> Split:
+    """The split whose range `seed` lies in; seeds below all ranges belong to dev, like the lowest range.
+
+    Raises:
+        ConfigError: a negative seed.
+    """
+    if seed < 0:
+        raise ConfigError(f"seed must be >= 0, got {seed}. Dev seeds begin at {FIRST_SEED[Split.DEV]}.")
+    below = [(start, split) for split, start in FIRST_SEED.items() if start <= seed]
+    return max(below)[1] if below else Split.DEV

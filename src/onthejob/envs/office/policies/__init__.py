@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onthejob.envs.office.actions import IDLE, Action
+from onthejob.envs.office.actions import IDLE, Action, Invalid, parse, render
+from onthejob.envs.office.luck import Sub, draw
+from onthejob.envs.office.roles import Role
+from onthejob.types import Observation
 
 View = Mapping[str, Any]
 Legal = Callable[[], list[Action]]
@@ -30,6 +33,20 @@ def random_legal(view: View, legal: Legal, luck: float) -> Action | None:
 def do_nothing(view: View, legal: Legal, luck: float) -> Action | None:
     """Never acts."""
     return IDLE
+
+
+def as_reply(player: Player) -> Callable[[Observation, int], str]:
+    """`player` as a pure function of the request and a seed, which keys its luck; the reply is the canonical JSON."""
+
+    def reply(observation: Observation, seed: int) -> str:
+        def legal() -> list[Action]:
+            read = [parse(text, Role(observation.actor)) for text in observation.view["legal"]]
+            return [action for action in read if not isinstance(action, Invalid)]
+
+        action = player(observation.view, legal, draw(seed, Sub.POLICY, 0, 0))
+        return "" if action is None else render(action)
+
+    return reply
 
 
 def players() -> dict[str, Player]:

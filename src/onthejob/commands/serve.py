@@ -1,0 +1,105 @@
+"""`onthejob serve env`: a workplace as an OpenEnv server."""
+
+from __future__ import annotations
+
+import ipaddress
+import resource
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from onthejob.commands.terminal import Output, Terminal
+from onthejob.errors import ConfigError
+
+SPARE_FILES = 256
+"""Open files that the server itself needs, beside one per connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Env:
+    """Serve a workplace under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md."""
+
+    workplace: tyro.conf.Positional[Literal["office"]] = "office"
+    """Which workplace."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Only this machine by default; anybody who reaches the port can play."""
+    port: int = 8000
+    """Port to listen on; 0 takes a free one, which the log then names."""
+    max_sessions: int = 512
+    """Connections at the same time; one more gets CAPACITY_REACHED. At least a training batch's episodes."""
+    session_timeout_s: float = 3600.0
+    """A session without a request for so many seconds is closed; longer than the learner's slowest update."""
+    profile: Literal["compact", "full"] = "compact"
+    """Prompts of about 250 tokens, or with team status, memories and reasoning."""
+    trainer_key_file: Path | None = None
+    """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Serve; ends with Ctrl-C."""
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"port must be in 0..65535, got {self.port}.")
+        if self.max_sessions < 1:
+            raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
+        key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
+
+        from onthejob.compat.openenv import make_app, server_options
+        from onthejob.compat.workplace import office
+        from onthejob.envs.office.env import OfficeConfig
+
+        app = make_app(
+            office(OfficeConfig(profile=self.profile)),
+            max_sessions=self.max_sessions,
+            session_timeout_s=self.session_timeout_s,
+            trainer_key=key,
+        )
+        allow_files(self.max_sessions + SPARE_FILES)
+        if not is_loopback(self.host):
+            terminal.warn(f"{self.host} can be reached from other machines: whoever reaches port {self.port} can play.")
+
+        import uvicorn
+
+        level = "debug" if self.output.debug else "warning" if self.output.quiet else "info"
+        uvicorn.run(app, host=self.host, port=self.port, log_level=level, **server_options())
+        return 0
+
+
+def read_key(path: Path) -> str:
+    """The trainer's key in a file.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not hold one line of at least 16 characters.
+    """
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--trainer-key-file {path} cannot be read: {error}.") from error
+    if len(key) < 16 or len(key.splitlines()) != 1:
+        raise ConfigError(f"--trainer-key-file {path} must hold one line of at least 16 characters, got {len(key)}.")
+    return key
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can connect to `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def allow_files(wanted: int) -> None:
+    """Raise this process's limit of open files to `wanted`.
+
+    Raises:
+        ConfigError: the system does not allow so many.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise ConfigError(
+            f"{wanted} open files are needed, this system allows {hard}. Lower --max-sessions, or raise `ulimit -Hn`."
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
