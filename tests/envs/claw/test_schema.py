@@ -90,7 +90,7 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ("intent", ..., "intent: Field required"),
         ("intent", "", "intent: String should have at least 1 character"),
         ("intent", "a\0b", "intent: must not hold NUL"),
-        ("intent", "\ud800", "intent: must be UTF-8"),
+        ("intent", "\ud800", "intent: Input should be a valid string"),
         ("task_id", "../x", "task_id: String should match pattern"),
         ("colour", "red", "colour: Extra inputs are not permitted"),
         ("difficulty", "tricky", "difficulty: Input should be 'easy', 'medium' or 'hard'"),

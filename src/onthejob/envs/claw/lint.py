@@ -108,7 +108,7 @@ def _found(pattern: str, text: str) -> bool:
 
 
 _OF_CONTENT = (AssertionKind.FILE_CONTENTS_CONTAIN, AssertionKind.FILE_CONTENTS_MATCH_REGEX)
-_SLOW = re.compile(r"(?<!\\)\((?:[^()\\]|\\.)*(?:[^\\(][+*]|\{\d*,\})(?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,\d*\})")
+_SLOW = re.compile(r"(?<!\\)\((?:[^()\\]|\\.)*(?:(?:[^\\(]|\\.)[+*]|\{\d*,\})(?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,\d*\})")
 
 
 def _content(task: ClawTask) -> Iterator[Problem]:
