@@ -90,7 +90,9 @@ def test_a_wrong_count_is_noticed(tmp_path: Path) -> None:
     task = instance(FAMILIES["count-entries"], 0)
     (answer,) = task.answers
     out = next(a.path for a in task.assertions if a.kind is AssertionKind.FILE_CONTENTS_MATCH_REGEX)
-    for index, (written, right) in enumerate([(answer, True), (f" {answer} ", True), (f"1{answer}", False), (f"{answer}\n0", False)]):
+    for index, (written, right) in enumerate(
+        [(answer, True), (f" {answer} ", True), (f"1{answer}", False), (f"{answer}\n0", False)]
+    ):
         assert play(task, [f"printf '{written}\\n' > {out}"], tmp_path / str(index)).passed is right
 
 

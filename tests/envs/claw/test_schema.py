@@ -146,7 +146,9 @@ def test_unknown_keys_of_a_model_are_dropped_at_any_depth() -> None:
     assert isinstance(read_record(record), tuple)
 
 
-@pytest.mark.parametrize("junk", [{}, {"intent": 3}, {"workspace_seed": []}, {"verifiable_assertions": [None, 3]}, {"persona": "x"}])
+@pytest.mark.parametrize(
+    "junk", [{}, {"intent": 3}, {"workspace_seed": []}, {"verifiable_assertions": [None, 3]}, {"persona": "x"}]
+)
 def test_junk_is_reported_and_never_raises(junk: dict[str, Any]) -> None:
     for record in (junk, {**RECORD, **junk}):
         for ignore in (False, True):

@@ -131,7 +131,9 @@ def test_a_task_of_other_origin_has_no_split_of_its_own(thousand: list[ClawTask]
             split_of(stranger)
 
 
-@pytest.mark.parametrize("call", [lambda: synthesize(0), lambda: synthesize(8, seed=-1), lambda: growth(0), lambda: growth(1, first=-1)])
+@pytest.mark.parametrize(
+    "call", [lambda: synthesize(0), lambda: synthesize(8, seed=-1), lambda: growth(0), lambda: growth(1, first=-1)]
+)
 def test_what_cannot_be_made_is_refused(call) -> None:
     with pytest.raises(ConfigError, match="got"):
         call()

@@ -11,20 +11,21 @@ REGIONS = tuple(f"{part}-{side}-{n}" for part in ("eu", "us", "ap") for side in 
 
 
 def delete_temporary(s: Scene, d: Draw) -> None:
-    """Delete the files of one ending in a folder and keep the rest."""
+    """Delete the files of one ending below a folder and keep the rest."""
     ending, kept = d.some(("tmp", "bak", "old", "cache", "swp"), 2)
     folder = d.pick(("var", "work", "spool", "uploads"))
     names = d.some(HOSTS, d.number(4, 6))
-    doomed = [f"{folder}/{name}.{ending}" for name in names[:-2]]
-    keep = [f"{folder}/{names[-2]}.{kept}", f"{folder}/{names[-1]}.conf"]
+    below = d.pick(CITIES)
+    doomed = [f"{folder}/{below if i % 2 else ''}/{name}.{ending}".replace("//", "/") for i, name in enumerate(names[:-2])]
+    keep = [f"{folder}/{names[-2]}.{kept}", f"{folder}/{below}/{names[-1]}.conf"]
     for path in (*doomed, *keep):
         s.text(path, [f"{d.pick(CITIES)} {d.number(1, 999)}"])
     s.say(
-        f"Delete all .{ending} files in {folder} and keep everything else.",
-        f"Clean up {folder}: remove every file that ends in .{ending}, nothing more.",
-        f"Please remove the .{ending} files from the folder {folder}.",
+        f"Delete all .{ending} files in {folder} and its subfolders, and keep everything else.",
+        f"Clean up {folder} with its subfolders: remove every file that ends in .{ending}, nothing more.",
+        f"Please remove the .{ending} files from the folder {folder} and the folders below it.",
     )
-    s.do(f"rm {folder}/*.{ending}")
+    s.do(f"find {folder} -name '*.{ending}' -delete")
     s.gone(*doomed[:4])
     s.unchanged(*keep)
 

@@ -3,11 +3,81 @@
 from __future__ import annotations
 
 SURNAMES = tuple(
-    ["adler", "baker", "chen", "diaz", "evans", "fischer", "garcia", "hoel", "ito", "jones", "kumar", "lopez", "meyer", "novak", "okafor", "park", "quinn", "rossi"]
+    [
+        "adler",
+        "baker",
+        "chen",
+        "diaz",
+        "evans",
+        "fischer",
+        "garcia",
+        "hoel",
+        "ito",
+        "jones",
+        "kumar",
+        "lopez",
+        "meyer",
+        "novak",
+        "okafor",
+        "park",
+        "quinn",
+        "rossi",
+    ]
 )
-FIRST_NAMES = tuple(["Ada", "Ben", "Chloe", "Dev", "Elif", "Finn", "Grace", "Hugo", "Ines", "Jonas", "Kaya", "Liam", "Mara", "Noor", "Omar", "Petra", "Rosa", "Sven"])
-TOPICS = tuple(["methods", "results", "ablation", "overview", "baseline", "scaling", "errors", "latency", "pipeline", "survey", "limits", "dataset"])
-SERVICES = tuple(["billing", "search", "orders", "auth", "mailer", "gateway", "reports", "profile", "catalog", "payments", "inventory", "sessions"])
+FIRST_NAMES = tuple(
+    [
+        "Ada",
+        "Ben",
+        "Chloe",
+        "Dev",
+        "Elif",
+        "Finn",
+        "Grace",
+        "Hugo",
+        "Ines",
+        "Jonas",
+        "Kaya",
+        "Liam",
+        "Mara",
+        "Noor",
+        "Omar",
+        "Petra",
+        "Rosa",
+        "Sven",
+    ]
+)
+TOPICS = tuple(
+    [
+        "methods",
+        "results",
+        "ablation",
+        "overview",
+        "baseline",
+        "scaling",
+        "errors",
+        "latency",
+        "pipeline",
+        "survey",
+        "limits",
+        "dataset",
+    ]
+)
+SERVICES = tuple(
+    [
+        "billing",
+        "search",
+        "orders",
+        "auth",
+        "mailer",
+        "gateway",
+        "reports",
+        "profile",
+        "catalog",
+        "payments",
+        "inventory",
+        "sessions",
+    ]
+)
 CITIES = tuple(["oslo", "lima", "cairo", "delhi", "quito", "perth", "turin", "kyoto", "dakar", "salem", "porto", "leeds"])
 ANIMALS = tuple(["fox", "owl", "bear", "frog", "wolf", "crab", "moth", "toad", "hare", "lynx", "crow", "goat"])
 COLORS = tuple(["red", "blue", "green", "amber", "violet", "teal", "silver", "coral"])
