@@ -6,7 +6,7 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import NOTES, SENTENCES, SURNAMES, TOPICS
 
-VENUES = tuple(["NeurIPS", "ICML", "JMLR", "AISTATS", "COLT", "TMLR", "UAI", "ICLR"])
+VENUES = ("NeurIPS", "ICML", "JMLR", "AISTATS", "COLT", "TMLR", "UAI", "ICLR")
 
 
 def cite_keys(d: Draw, count: int) -> list[str]:

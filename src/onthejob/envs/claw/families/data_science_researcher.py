@@ -6,7 +6,7 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import ANIMALS, CITIES
 
-COLUMNS = tuple(["mass", "length", "height", "speed", "depth", "score", "weight", "volume", "angle", "rate"])
+COLUMNS = ("mass", "length", "height", "speed", "depth", "score", "weight", "volume", "angle", "rate")
 
 
 def csv_column(s: Scene, d: Draw) -> None:

@@ -6,21 +6,19 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import ANIMALS, COLORS, NOTES
 
-MACROS = tuple(
-    [
-        "BAUD_RATE",
-        "TICK_MS",
-        "STACK_WORDS",
-        "ADC_CHANNEL",
-        "PWM_PERIOD",
-        "RX_BUFFER",
-        "LED_PIN",
-        "WATCHDOG_MS",
-        "SPI_CLOCK",
-        "SLEEP_MS",
-    ]
+MACROS = (
+    "BAUD_RATE",
+    "TICK_MS",
+    "STACK_WORDS",
+    "ADC_CHANNEL",
+    "PWM_PERIOD",
+    "RX_BUFFER",
+    "LED_PIN",
+    "WATCHDOG_MS",
+    "SPI_CLOCK",
+    "SLEEP_MS",
 )
-REGISTERS = tuple(["CTRL", "STATUS", "DATA", "MODE", "CLOCK", "RESET", "IRQ", "MASK", "DMA", "TIMER"])
+REGISTERS = ("CTRL", "STATUS", "DATA", "MODE", "CLOCK", "RESET", "IRQ", "MASK", "DMA", "TIMER")
 SECTIONS = (".text", ".data", ".bss", ".rodata")
 
 

@@ -6,8 +6,8 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import ANIMALS, COLORS, FIRST_NAMES, SENTENCES
 
-JOBS = tuple(["music", "art", "story", "testing", "voices", "sound", "animation", "levels"])
-STATS = tuple(["player_speed", "jump_height", "enemy_count", "max_health", "gravity", "coin_value", "fire_rate", "lives"])
+JOBS = ("music", "art", "story", "testing", "voices", "sound", "animation", "levels")
+STATS = ("player_speed", "jump_height", "enemy_count", "max_health", "gravity", "coin_value", "fire_rate", "lives")
 LINES = (
     "Where is the lantern?",
     "I saw a light in the cave.",
