@@ -6,6 +6,7 @@
     ├── ModelError                    a model cannot be fetched, loaded or trusted  exit code 1
     ├── RecordError                   a run's record cannot be read or written      exit code 1
     ├── ContractError                 an object was used against its contract       exit code 1
+    ├── SandboxError                  commands cannot be isolated, or run           exit code 1
     └── TrainingError                 a learner cannot go on (non-finite numbers…)  exit code 1
 
 A message states what is wrong, the value met, what is allowed, and the remedy:
@@ -43,6 +44,10 @@ class RecordError(OnTheJobError):
 
 class ContractError(OnTheJobError):
     """An environment, policy or snapshot was used against its contract."""
+
+
+class SandboxError(OnTheJobError):
+    """A sandbox cannot be started, restarted or proven dead. Never raised for what a command does."""
 
 
 class TrainingError(OnTheJobError):

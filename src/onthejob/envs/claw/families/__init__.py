@@ -1,0 +1,33 @@
+"""The task families: eight per persona, three easy, three medium and two hard."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from onthejob.envs.claw.families import (
+    academic_author,
+    backend_developer,
+    data_science_researcher,
+    devops_engineer,
+    embedded_firmware_dev,
+    indie_game_dev,
+    ml_engineer,
+    technical_writer,
+)
+from onthejob.envs.claw.families.scene import Family
+
+_MODULES = (
+    academic_author,
+    backend_developer,
+    data_science_researcher,
+    devops_engineer,
+    embedded_firmware_dev,
+    indie_game_dev,
+    ml_engineer,
+    technical_writer,
+)
+
+FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
+    {family.name: family for module in _MODULES for family in module.FAMILIES}
+)
+"""Family name -> family, by persona and difficulty. Append only within a persona: the position is part of a task's number."""

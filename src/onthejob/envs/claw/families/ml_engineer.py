@@ -1,0 +1,211 @@
+"""Families of the machine learning engineer: configurations, metrics, checkpoints, data."""
+
+from __future__ import annotations
+
+from onthejob.envs.claw.draw import Draw
+from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
+from onthejob.envs.claw.families.words import CITIES, NOTES, SENTENCES, TOPICS
+
+PARAMETERS = ("batch_size", "warmup_steps", "max_length", "num_layers", "hidden_size", "num_epochs", "eval_every", "save_every")
+RATES = ("1e-3", "3e-4", "1e-4", "5e-5", "2e-5", "1e-5")
+
+
+def set_parameter(s: Scene, d: Draw) -> None:
+    """Change one parameter of a training configuration."""
+    names = d.some(PARAMETERS, d.number(3, 6))
+    values = d.some(range(2, 900), len(names))
+    name, new = names[0], d.number(901, 4096)
+    path = d.pick(("config.yaml", "train.yaml", "configs/base.yaml"))
+    pairs = d.shuffled(list(zip(names, values, strict=True)))
+    s.text(path, [f"{key}: {value}" for key, value in pairs])
+    s.say(
+        f"Set {name} to {new} in {path}.",
+        f"Change {name} in {path} to {new}; nothing else may change.",
+        f"The next run needs {name}: {new} in {path}.",
+    )
+    s.do(f"sed -i 's/^{name}: .*/{name}: {new}/' {path}")
+    s.exact(path, [f"{key}: {new if key == name else value}" for key, value in pairs])
+
+
+def prune_checkpoints(s: Scene, d: Draw) -> None:
+    """Delete all checkpoints but one."""
+    steps = d.some(range(1, 60), d.number(3, 5))
+    folder, ending = d.pick(("checkpoints", "ckpt", "saved")), d.pick(("pt", "bin", "safetensors"))
+    paths = [f"{folder}/step{100 * step}.{ending}" for step in steps]
+    s.stub(*paths)
+    doomed = paths[1:3]
+    s.say(
+        f"Delete the checkpoints {doomed[0]} and {doomed[1]}.",
+        f"Remove {doomed[0]} and {doomed[1]}; keep all other files in {folder}.",
+        f"We need disk space: {doomed[0]} and {doomed[1]} can be deleted.",
+    )
+    s.do(f"rm {doomed[0]} {doomed[1]}")
+    s.gone(*doomed)
+    s.unchanged(paths[0])
+
+
+def last_loss(s: Scene, d: Draw) -> None:
+    """Save the last loss line of a training log."""
+    rows = []
+    for step in range(d.number(4, 9)):
+        rows.append(f"step {step} loss {d.number(1, 9)}.{d.number(100, 999)}")
+        if d.below(3) == 0:
+            rows.append(f"step {step} saved checkpoint")
+    rows.append(d.pick(("training finished", "saved checkpoint", "writing summary")))
+    log, out = d.pick(("train.log", "logs/train.log", "output.log")), d.pick(("last.txt", "final.txt", "loss.txt"))
+    s.text(log, rows)
+    s.say(
+        f"Write the last line of {log} that contains 'loss' to {out}.",
+        f"Find the final 'loss' line of {log} and save this one line as {out}.",
+        f"{out} should hold only the last line with 'loss' from {log}.",
+    )
+    s.do(f"grep 'loss' {log} | tail -n 1 > {out}")
+    s.exact(out, [row for row in rows if "loss" in row][-1])
+    s.unchanged(log)
+
+
+def best_checkpoint(s: Scene, d: Draw) -> None:
+    """Find the step with the lowest loss and keep its checkpoint."""
+    steps = sorted(d.some(range(1, 80), d.number(4, 6)))
+    losses = d.some(range(1000, 9000), len(steps))
+    s.text("metrics.csv", [f"{100 * step},{loss}" for step, loss in zip(steps, losses, strict=True)])
+    s.stub(*(f"ckpt/{100 * step}.pt" for step in steps))
+    best = 100 * steps[losses.index(min(losses))]
+    folder = d.pick(("best", "final", "export"))
+    s.say(
+        f"metrics.csv has lines STEP,LOSS. Write the step with the lowest loss to {folder}/step.txt and copy its "
+        f"checkpoint ckpt/STEP.pt to {folder}/model.pt.",
+        f"Find the STEP with the smallest LOSS in metrics.csv (lines STEP,LOSS), write it to {folder}/step.txt and copy "
+        f"ckpt/STEP.pt to {folder}/model.pt.",
+    )
+    s.do("sort -t, -k2 -n metrics.csv | head -n 1", f"mkdir -p {folder}")
+    s.do(f"echo '{best}' > {folder}/step.txt", f"cp ckpt/{best}.pt {folder}/model.pt")
+    s.matches(f"{folder}/step.txt", rf"^\s*{best}\s*$")
+    s.exists(f"{folder}/model.pt")
+    s.unchanged("metrics.csv", f"ckpt/{best}.pt")
+
+
+def deduplicate(s: Scene, d: Draw) -> None:
+    """Remove repeated examples from a data set and report how many are left."""
+    examples = d.some(SENTENCES, d.number(5, 9))
+    lines = d.shuffled([*examples, *(d.pick(examples) for _ in range(d.number(3, 7)))])
+    path, folder = d.pick(("train.txt", "corpus.txt", "prompts.txt")), d.pick(("dedup", "unique", "clean"))
+    s.text(path, lines)
+    s.say(
+        f"Write the lines of {path}, sorted and without duplicates, to {folder}/{path}. Write the number of lines before "
+        f"to {folder}/before.txt and the number after to {folder}/after.txt.",
+        f"Deduplicate {path}: sorted unique lines to {folder}/{path}, line count of {path} to {folder}/before.txt, "
+        f"line count of the result to {folder}/after.txt.",
+    )
+    s.do(f"mkdir -p {folder}", f"sort -u {path} > {folder}/{path}")
+    s.do(f"wc -l < {path} > {folder}/before.txt", f"wc -l < {folder}/{path} > {folder}/after.txt")
+    s.exact(f"{folder}/{path}", sorted(set(lines)))
+    s.value(f"{folder}/before.txt", len(lines))
+    s.value(f"{folder}/after.txt", len(set(lines)))
+    s.unchanged(path)
+
+
+def sweep_configs(s: Scene, d: Draw) -> None:
+    """Write one configuration per learning rate."""
+    first, second, old = d.some(RATES, 3)
+    name, steps = d.pick(TOPICS), d.number(2, 90) * 100
+    lines = [f"name: {name}", f"lr: {old}", f"steps: {steps}"]
+    base, folder = d.pick(("base.yaml", "default.yaml")), d.pick(("sweep", "runs", "configs"))
+    s.text(base, lines)
+    targets = {rate: f"{folder}/lr-{rate}.yaml" for rate in (first, second)}
+    s.say(
+        f"Make {targets[first]} and {targets[second]} as copies of {base} in which lr is {first} and {second}. "
+        f"Leave {base} alone.",
+        f"For a sweep, copy {base} to {targets[first]} with lr: {first} and to {targets[second]} with lr: {second}. "
+        f"{base} stays unchanged.",
+    )
+    s.do(f"mkdir -p {folder}", *(f"cp {base} {target}" for target in targets.values()))
+    s.do(*(f"sed -i 's/^lr: .*/lr: {rate}/' {target}" for rate, target in targets.items()))
+    for rate, target in targets.items():
+        s.exact(target, [lines[0], f"lr: {rate}", lines[2]])
+    s.unchanged(base)
+
+
+def archive_experiment(s: Scene, d: Draw) -> None:
+    """Archive a finished experiment and clean up."""
+    name, step, note = d.pick(TOPICS), 100 * d.number(1, 90), d.pick(NOTES)
+    log = [f"step {i} loss {d.number(1, 9)}.{d.number(10, 99)}" for i in range(d.number(4, 8))]
+    log.insert(d.number(1, 3), "WARN gradient clipped")
+    log += ["WARN learning rate is zero", "done"] if d.below(2) else ["done"]
+    config = [f"name: {name}", "status: running", f"steps: {step}"]
+    s.text("run/train.log", log)
+    s.text("run/config.yaml", config)
+    s.stub(f"run/step{step}.pt", "run/optimizer.pt")
+    folder = f"archive/{name}-{step}"
+    losses = [line for line in log if "loss" in line]
+    s.ask(
+        (f"Archive the experiment {name}:", f"The run {name} is over. Please archive it:", f"Clean up after the run {name}:"),
+        f"create {folder}",
+        f"copy run/config.yaml into {folder}/ and change running to finished in the copy",
+        f"move run/step{step}.pt to {folder}/model.pt, and delete run/optimizer.pt",
+        f"save the lines of run/train.log with 'loss' to {folder}/loss.txt and their number to {folder}/n-steps.txt",
+        f"write the number of lines of run/train.log with WARN to {folder}/warnings.txt",
+        f"write '{note}' to {folder}/NOTE.txt",
+    )
+    s.do(f"mkdir -p {folder}", f"cp run/config.yaml {folder}/", f"sed -i 's/running/finished/' {folder}/config.yaml")
+    s.do(f"mv run/step{step}.pt {folder}/model.pt", "rm run/optimizer.pt")
+    s.do(
+        f"grep 'loss' run/train.log > {folder}/loss.txt",
+        f"wc -l < {folder}/loss.txt > {folder}/n-steps.txt",
+        f"grep -c 'WARN' run/train.log > {folder}/warnings.txt",
+    )
+    s.do(f"echo '{note}' > {folder}/NOTE.txt")
+    s.exact(f"{folder}/config.yaml", [line.replace("running", "finished") for line in config])
+    s.exists(f"{folder}/model.pt")
+    s.gone("run/optimizer.pt", f"run/step{step}.pt")
+    s.exact(f"{folder}/loss.txt", losses)
+    s.value(f"{folder}/n-steps.txt", len(losses))
+    s.value(f"{folder}/warnings.txt", sum("WARN" in line for line in log))
+    s.exact(f"{folder}/NOTE.txt", note)
+
+
+def sweep_summary(s: Scene, d: Draw) -> None:
+    """Rank the runs of a sweep and clean up the failed ones."""
+    names = d.some(CITIES, d.number(5, 6))
+    failed, good = names[0], names[1:]
+    scores = dict(zip(good, d.some(range(500, 990), len(good)), strict=True))
+    rates = {name: d.pick(RATES) for name in names}
+    for name in names:
+        end = "status=failed" if name == failed else f"accuracy={scores[name]}"
+        s.text(f"sweep/{name}.txt", [f"lr={rates[name]}", end])
+    ranking = sorted(good, key=lambda name: -scores[name])
+    best, count = ranking[0], d.number(2, 3)
+    s.ask(
+        ("The files in sweep/ hold lr=VALUE and accuracy=NUMBER, or status=failed:", "Summarise the sweep in sweep/*.txt:"),
+        "move the file with status=failed into failed/",
+        "write one line 'NAME NUMBER' per other run to summary/ranking.txt, highest accuracy first (NAME has no .txt)",
+        f"save the first {count} lines of it as summary/top.txt",
+        "write the lr value of the best run to summary/lr.txt, and copy its file to summary/best.txt",
+        "write the number of runs in the ranking to summary/n.txt",
+    )
+    s.do("grep -l 'status=failed' sweep/*.txt", "mkdir -p failed summary")
+    s.do(f"mv sweep/{failed}.txt failed/", "grep -H '^accuracy=' sweep/*.txt > summary/raw.tmp")
+    s.do(
+        "sed 's#sweep/##; s#.txt:accuracy=# #' summary/raw.tmp | sort -k2 -n -r > summary/ranking.txt",
+        "rm summary/raw.tmp",
+        f"head -n {count} summary/ranking.txt > summary/top.txt",
+        "cat summary/ranking.txt",
+    )
+    s.do(f"grep '^lr=' sweep/{best}.txt | cut -d= -f2 > summary/lr.txt", f"cp sweep/{best}.txt summary/best.txt")
+    s.do("wc -l < summary/ranking.txt > summary/n.txt")
+    ranked = [f"{name} {scores[name]}" for name in ranking]
+    s.exists(f"failed/{failed}.txt")
+    s.gone(f"sweep/{failed}.txt")
+    s.exact("summary/ranking.txt", ranked)
+    s.exact("summary/top.txt", ranked[:count])
+    s.value("summary/lr.txt", rates[best])
+    s.exact("summary/best.txt", s.files[f"sweep/{best}.txt"].content)
+    s.value("summary/n.txt", len(good))
+    s.unchanged(f"sweep/{best}.txt")
+
+
+FAMILIES = (
+    *easy("ml-engineer", set_parameter, prune_checkpoints, last_loss),
+    *medium("ml-engineer", best_checkpoint, deduplicate, sweep_configs),
+    *hard("ml-engineer", archive_experiment, sweep_summary),
+)

@@ -1,0 +1,109 @@
+"""Words from which several families draw names."""
+
+from __future__ import annotations
+
+SURNAMES = (
+    "adler",
+    "baker",
+    "chen",
+    "diaz",
+    "evans",
+    "fischer",
+    "garcia",
+    "hoel",
+    "ito",
+    "jones",
+    "kumar",
+    "lopez",
+    "meyer",
+    "novak",
+    "okafor",
+    "park",
+    "quinn",
+    "rossi",
+)
+FIRST_NAMES = (
+    "Ada",
+    "Ben",
+    "Chloe",
+    "Dev",
+    "Elif",
+    "Finn",
+    "Grace",
+    "Hugo",
+    "Ines",
+    "Jonas",
+    "Kaya",
+    "Liam",
+    "Mara",
+    "Noor",
+    "Omar",
+    "Petra",
+    "Rosa",
+    "Sven",
+)
+TOPICS = (
+    "methods",
+    "results",
+    "ablation",
+    "overview",
+    "baseline",
+    "scaling",
+    "errors",
+    "latency",
+    "pipeline",
+    "survey",
+    "limits",
+    "dataset",
+)
+SERVICES = (
+    "billing",
+    "search",
+    "orders",
+    "auth",
+    "mailer",
+    "gateway",
+    "reports",
+    "profile",
+    "catalog",
+    "payments",
+    "inventory",
+    "sessions",
+)
+CITIES = ("oslo", "lima", "cairo", "delhi", "quito", "perth", "turin", "kyoto", "dakar", "salem", "porto", "leeds")
+ANIMALS = ("fox", "owl", "bear", "frog", "wolf", "crab", "moth", "toad", "hare", "lynx", "crow", "goat")
+COLORS = ("red", "blue", "green", "amber", "violet", "teal", "silver", "coral")
+HOSTS = ("alpha", "bravo", "cedar", "delta", "ember", "falcon", "grove", "harbor", "iris", "juniper", "koala", "lotus")
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+SENTENCES = (
+    "The sample was stored at room temperature.",
+    "We repeat each measurement three times.",
+    "All participants gave their consent.",
+    "The effect is small but stable.",
+    "Earlier work reports similar values.",
+    "The second group shows no change.",
+    "Noise dominates below the threshold.",
+    "We release the code with the paper.",
+    "A larger study is under way.",
+    "Costs grow with the square of the size.",
+    "The model fits the data well.",
+    "Outliers were kept in the analysis.",
+    "This section states the assumptions.",
+    "Results are averaged over five seeds.",
+    "The proof is given in the appendix.",
+    "We thank the anonymous reviewers.",
+)
+NOTES = (
+    "check the units",
+    "add a second example",
+    "shorten this part",
+    "explain the symbol",
+    "cite the original source",
+    "move this to the appendix",
+    "verify the last number",
+    "ask for permission",
+    "redraw the plot",
+    "fix the grammar",
+    "compare with last year",
+    "drop the weak claim",
+)

@@ -1,0 +1,144 @@
+"""The outcome of an episode: which assertions hold in the workspace that a dead sandbox left.
+
+Fails closed: what cannot be checked does not hold, and the verdict says why. Paths are walked without following links, reads
+are capped, seeded files are compared by size and SHA-256, and regular expressions have a time limit (the `regex` package, which
+also lets other threads run meanwhile), so no file and no pattern can make grading lie, hang or fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import regex
+
+from onthejob.envs.claw.schema import Assertion, AssertionKind, SeedFile
+from onthejob.envs.claw.workspace import Found, Unreadable, Workspace
+from onthejob.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraderConfig:
+    """How much is read."""
+
+    max_bytes: int = 1 << 20
+    """Largest file whose contents are searched; a larger one fails its assertion."""
+    regex_s: float = 1.0
+    """Seconds per regular expression; one that needs longer fails its assertion."""
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1 or not 0.0 < self.regex_s < float("inf"):
+            raise ConfigError(f"max_bytes must be >= 1 and regex_s > 0, got {self.max_bytes} and {self.regex_s}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One assertion, checked."""
+
+    kind: str
+    path: str
+    passed: bool
+    reason: str = ""
+    """Why it does not hold; empty when it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """All assertions of a task, checked. Without assertions nothing is passed."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def total(self) -> int:
+        return len(self.verdicts)
+
+    @property
+    def n_passed(self) -> int:
+        return sum(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def passed(self) -> bool:
+        """True when there are assertions and all hold."""
+        return self.total > 0 and self.n_passed == self.total
+
+    @property
+    def rate(self) -> float:
+        """Share of assertions that hold, in [0, 1]; 0 without assertions."""
+        return self.n_passed / self.total if self.total else 0.0
+
+
+def grade(root: Path, assertions: Sequence[Assertion], seed: Sequence[SeedFile], config: GraderConfig | None = None) -> Grade:
+    """Check `assertions` below `root`. Nothing may run in the workspace any more.
+
+    Args:
+        root: the workspace's folder.
+        assertions: of the task.
+        seed: the files that were there at the start, for `file_unchanged`.
+        config: limits.
+
+    Raises:
+        OSError: `root` itself cannot be opened; that is our failure and no grade.
+    """
+    limits, seeded = config or GraderConfig(), {file.path: file for file in seed}
+    with Workspace(root) as workspace:
+        return Grade(verdicts=tuple(_verdict(workspace, assertion, seeded, limits) for assertion in assertions))
+
+
+def _verdict(workspace: Workspace, assertion: Assertion, seeded: Mapping[str, SeedFile], limits: GraderConfig) -> Verdict:
+    try:
+        reason = _problem(workspace, assertion, seeded, limits)
+    except Unreadable as error:
+        reason = str(error)
+    return Verdict(kind=str(assertion.kind), path=assertion.path, passed=not reason, reason=reason)
+
+
+def _problem(workspace: Workspace, assertion: Assertion, seeded: Mapping[str, SeedFile], limits: GraderConfig) -> str:
+    """Why the assertion does not hold; empty when it does."""
+    path = assertion.path
+    match assertion.kind:
+        case AssertionKind.FILE_EXISTS:
+            found = workspace.find(path)
+            return "" if found in (Found.FILE, Found.FOLDER) else f"there is {found} at the path"
+        case AssertionKind.FILE_NOT_EXISTS:
+            found = workspace.find(path)
+            return "" if found is Found.NOTHING else f"there is {found} at the path"
+        case AssertionKind.FILE_CONTENTS_CONTAIN:
+            return _contains(_text(workspace, path, limits), assertion.must_contain)
+        case AssertionKind.FILE_CONTENTS_MATCH_REGEX:
+            return _matches(_text(workspace, path, limits), assertion.regex, limits)
+        case AssertionKind.FILE_UNCHANGED:
+            if path not in seeded:
+                return "was not there at the start"
+            data = seeded[path].data
+            same = workspace.holds(path, size=len(data), sha256=hashlib.sha256(data).digest())
+            return "" if same else "is not what it was"
+        case _:
+            return f"the assertion kind {assertion.kind!r} is unknown"
+
+
+def _text(workspace: Workspace, path: str, limits: GraderConfig) -> str:
+    try:
+        return workspace.read(path, limit=limits.max_bytes).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Unreadable("is not UTF-8 text") from error
+
+
+def _contains(text: str, wanted: Sequence[str]) -> str:
+    if not wanted or not all(wanted):
+        return "the assertion names nothing that must be contained"
+    missing = [part for part in wanted if part not in text]
+    return f"does not contain {missing[0]!r}" if missing else ""
+
+
+def _matches(text: str, pattern: str, limits: GraderConfig) -> str:
+    if not pattern:
+        return "the assertion has no pattern"
+    try:
+        found = regex.search(pattern, text, flags=regex.V0, timeout=limits.regex_s, concurrent=True)
+    except TimeoutError:
+        return f"the pattern needs more than {limits.regex_s:g} s"
+    except (regex.error, RecursionError, OverflowError, MemoryError) as error:
+        return f"the pattern cannot be used ({error})"
+    return "" if found else f"does not match {pattern!r}"

@@ -1,0 +1,91 @@
+"""The rules of the conversation: how many turns, how long a command may take, and what the agent sees of it.
+
+    exit code: 0
+    stdout:
+    notes.txt
+    stderr:
+    (only when there is any)
+
+Long output keeps its beginning and its end, with the true size in between.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from onthejob.envs.claw.sandbox import CommandResult
+from onthejob.envs.claw.stops import stop_table
+from onthejob.errors import ConfigError
+
+IGNORED = "Note: only the first bash block was run."
+RESTARTED = "Note: the shell died and was started again; files are kept."
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolConfig:
+    """Limits of an episode."""
+
+    max_turns: int = 12
+    """Replies, of all kinds, after which the episode ends."""
+    command_s: float = 10.0
+    """Seconds after which a command is killed."""
+    output_chars: int = 4_000
+    """Characters shown of stdout and of stderr each."""
+    context_chars: int = 200_000
+    """Characters of the whole conversation after which the episode ends (`StopReason.CONTEXT`), so that a flood of output cannot
+    outgrow a model's context: about 3 per token, less `output_chars` and one reply."""
+    stops: str = "standard"
+    """Table of stop sentinels: `standard`, `seed` or `literal`."""
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1:
+            raise ConfigError(f"max_turns must be >= 1, got {self.max_turns}. Set --max-turns 12.")
+        if not 0.0 < self.command_s <= 3_600.0:
+            raise ConfigError(f"command_s must be in (0, 3600], got {self.command_s}. Set --command-s 10.")
+        if self.output_chars < 100:
+            raise ConfigError(f"output_chars must be >= 100, got {self.output_chars}. Set --output-chars 4000.")
+        if self.context_chars < 1_000:
+            raise ConfigError(f"context_chars must be >= 1000, got {self.context_chars}. Set --context-chars 200000.")
+        stop_table(self.stops)
+
+
+def observe(result: CommandResult, config: ProtocolConfig, *, ignored: bool = False) -> str:
+    """What the agent is told about one command; `ignored` when its reply held further blocks."""
+    lines = [f"exit code: {result.exit_code}"]
+    if result.timed_out:
+        lines.append(f"TIMED OUT after {config.command_s:g} s")
+    for name, data, size in (("stdout", result.stdout, result.stdout_size), ("stderr", result.stderr, result.stderr_size)):
+        if size:
+            lines += [f"{name}:", shown(data, size, limit=config.output_chars)]
+    if not (result.stdout_size or result.stderr_size):
+        lines.append("(no output)")
+    lines += [RESTARTED] if result.restarted else []
+    lines += [IGNORED] if ignored else []
+    return "\n".join(lines)
+
+
+def shown(data: bytes, size: int, *, limit: int) -> str:
+    r"""At most about `limit` characters of an output of `size` bytes, of which `data` was kept.
+
+    When `size` is larger than `len(data)`, the first half of `data` is the beginning and the rest the end of the output. Bytes
+    that are not UTF-8 are replaced, and control characters are shown as `\x1b`, so that a terminal's commands stay text.
+    """
+    whole = size <= len(data)
+    if whole:
+        text = _plain(data)
+        if len(text) <= limit:
+            return text
+        head = tail = text
+    else:
+        middle = len(data) // 2
+        head, tail = _plain(data[:middle]), _plain(data[middle:])
+    half = limit // 2
+    return f"{head[:half]}\n[... middle left out; {size} bytes in all ...]\n{tail[-half:]}"
+
+
+def _plain(data: bytes) -> str:
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

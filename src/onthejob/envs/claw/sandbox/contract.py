@@ -1,0 +1,203 @@
+"""What a sandbox promises, whatever it is made of: limits in, results out, a dead workspace for the grader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Protocol, Self
+
+from onthejob.errors import ConfigError
+
+MIB = 1 << 20
+NOT_RUN = 126
+"""Exit code of a command that could not be given to bash (NUL byte, lone surrogate, too long); bash's own "cannot execute"."""
+TIMED_OUT = 124
+"""Exit code of a command that was killed at its timeout; that of coreutils' `timeout`."""
+DIED = 137
+"""Exit code of a command during which the whole sandbox died (out of memory): 128 + SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one sandbox may use. All are enforced by the kernel; which of them are active is in the host's report."""
+
+    workspace_bytes: int = 64 * MIB
+    """Size of the workspace, bytes; writing more is ENOSPC."""
+    workspace_files: int = 8_192
+    """Files and folders in the workspace; creating more is ENOSPC."""
+    tmp_bytes: int = 32 * MIB
+    """Size of `/tmp` and `/dev/shm` together, bytes."""
+    tmp_files: int = 2_048
+    """Files and folders in `/tmp` and `/dev/shm` together."""
+    processes: int = 64
+    """Processes and threads alive at once, pid 1 included; forking more is EAGAIN."""
+    memory_bytes: int = 256 * MIB
+    """Memory of all processes and of the files in memory together, bytes. Active with a memory cgroup only."""
+    address_bytes: int = 1_024 * MIB
+    """Address space of one process, bytes."""
+    file_bytes: int = 64 * MIB
+    """Size of one file, bytes; more is SIGXFSZ."""
+    open_files: int = 256
+    """File descriptors of one process."""
+    output_bytes: int = 16_384
+    """How much of stdout, and of stderr, is kept, bytes; the true size is always reported."""
+    command_bytes: int = MIB
+    """Longest command, UTF-8 bytes; a longer one is not run."""
+    start_s: float = 60.0
+    """Seconds a sandbox may take to start."""
+    grace_s: float = 30.0
+    """Outer wall clock: seconds after a command's timeout in which pid 1 must have answered; then the sandbox is restarted."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that no command could live under.
+
+        Raises:
+            ConfigError: A limit is below its minimum.
+        """
+        minimum = {"processes": 4, "address_bytes": 64 * MIB, "memory_bytes": 32 * MIB, "open_files": 16}
+        minimum |= {"workspace_bytes": 4_096, "workspace_files": 4, "tmp_bytes": 4_096, "tmp_files": 4}
+        minimum |= {"file_bytes": 4_096, "output_bytes": 2, "command_bytes": 1, "start_s": 0.1, "grace_s": 0.1}
+        for name, least in minimum.items():
+            if not getattr(self, name) >= least:
+                raise ConfigError(f"sandbox limit {name} must be >= {least}, got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What one command did. A command that fails, floods or hangs is data, never an exception."""
+
+    exit_code: int
+    """bash's exit code, 0-255; 128 + n when it was killed by signal n; 124 at the timeout; 126 when it could not be run."""
+    stdout: bytes
+    """What was kept. When `stdout_size` is larger, the first half is the beginning and the rest is the end of the output."""
+    stderr: bytes
+    stdout_size: int
+    """Bytes written in all."""
+    stderr_size: int
+    timed_out: bool
+    wall_s: float
+    """Seconds from handing the command over to its result, monotonic."""
+    restarted: bool = False
+    """True when the sandbox died or stopped answering, and was started again on the same workspace."""
+
+
+class Layer(NamedTuple):
+    """One layer of isolation on this machine."""
+
+    name: str
+    active: bool
+    detail: str
+    """How it is done, or why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """What isolates the sandboxes of a host; recorded with every trajectory."""
+
+    backend: str
+    """`bwrap`, or `unsafe` (plain subprocess, no isolation)."""
+    layers: tuple[Layer, ...]
+
+    def active(self, name: str) -> bool:
+        """True when the layer exists and is active."""
+        return any(layer.active for layer in self.layers if layer.name == name)
+
+
+class Sandbox(Protocol):
+    """One episode's place to work."""
+
+    @property
+    def backend(self) -> str:
+        """As `HostReport.backend`."""
+        ...
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
+        """Run `command` in a fresh `bash -c` at the workspace's root; `cd` and variables do not persist, files do.
+
+        stdin is empty. Every process that the command left is dead when this returns.
+
+        Args:
+            command: Any text. One with NUL bytes or lone surrogates, or a too long one, gives exit code 126.
+            timeout_s: Seconds after which everything is killed, > 0.
+
+        Raises:
+            ConfigError: `timeout_s` is not a positive number.
+            ContractError: The sandbox was collected or closed.
+            SandboxError: The sandbox died and could not be started again.
+        """
+        ...
+
+    def collect(self) -> Path:
+        """Kill everything inside, wait until it is gone, and return the workspace's root for reading.
+
+        The root is a real folder: `os.open(root, O_DIRECTORY | O_NOFOLLOW)` works in this process (another process cannot use
+        the path). It holds whatever the agent left: symbolic links, FIFOs, any bytes in names. Valid until `close`; calling
+        again returns the same path.
+
+        Raises:
+            ContractError: The sandbox was closed.
+            SandboxError: The processes inside could not be proven dead, so nothing may be graded.
+        """
+        ...
+
+    def close(self) -> None:
+        """Kill what runs and remove everything. May be called again."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class SandboxHost(Protocol):
+    """Makes sandboxes, and sees to it that none outlives this process."""
+
+    @property
+    def report(self) -> HostReport: ...
+
+    def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> Sandbox:
+        """A new sandbox whose workspace holds `files`.
+
+        Args:
+            files: Path relative to the workspace -> content. A path that ends with `/` is an empty folder (content `b""`).
+            limits: None for the defaults.
+
+        Raises:
+            ConfigError: A path is absolute, empty, leaves the workspace, is used twice or as a folder, or the files do not fit.
+            ContractError: The host was closed.
+            SandboxError: The sandbox could not be started.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all sandboxes. May be called again."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def checked_paths(files: Mapping[str, bytes]) -> dict[PurePosixPath, bytes | None]:
+    """The files to write, in an order in which folders come before what is in them; None marks an empty folder.
+
+    Raises:
+        ConfigError: A path is not a plain relative one, or two paths cannot both exist.
+    """
+    made: dict[PurePosixPath, bytes | None] = {}
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        parts = name.removesuffix("/").split("/")
+        if "\0" in name or any(part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 255 for part in parts):
+            raise ConfigError(f"a workspace path must be relative, without empty, `.` or `..` parts, got {name!r}.")
+        if name.endswith("/") and content:
+            raise ConfigError(f"a workspace path that ends with / is an empty folder; {name!r} came with {len(content)} bytes.")
+        if path in made:
+            raise ConfigError(f"the workspace path {name!r} is given twice.")
+        made[path] = None if name.endswith("/") else bytes(content)
+    for path in made:
+        for parent in path.parents:
+            if made.get(parent) is not None:
+                raise ConfigError(f"the workspace path {str(parent)!r} is a file and cannot hold {path.name!r}.")
+    return dict(sorted(made.items()))

@@ -1,0 +1,19 @@
+"""Chooses the backend: bubblewrap, or plain subprocesses when that is asked for in so many words."""
+
+from __future__ import annotations
+
+from onthejob.envs.claw.sandbox.contract import SandboxHost
+from onthejob.errors import SandboxError
+
+
+def open_host(*, unsafe: bool = False) -> SandboxHost:
+    """A host for sandboxes; close it, or use it as a context manager.
+
+    Args:
+        unsafe: Run commands as plain subprocesses of this user, with no isolation at all. Only for a machine that is itself
+            disposable.
+
+    Raises:
+        SandboxError: Commands cannot be isolated here; the message says what is missing. Nothing weaker is used instead.
+    """
+    raise SandboxError(f"not built yet (unsafe={unsafe}).")
