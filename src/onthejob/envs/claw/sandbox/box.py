@@ -57,9 +57,21 @@ class BwrapSandbox:
         self._lock = threading.RLock()
 
     @property
+    def state(self) -> str:
+        """`open`, `collected` or `closed`."""
+        return self._state
+
+    @property
     def pid(self) -> int:
         """Pid of the sandbox's process 1 outside; for checks, not for signals."""
         return self._pid
+
+    def size_of(self, name: str) -> int:
+        """Size of a file in the workspace while the sandbox lives, bytes; -1 when there is none. For checks."""
+        try:
+            return os.stat(workspace.root(self._folder) / name, follow_symlinks=False).st_size
+        except OSError:
+            return -1
 
     def attach(self, started: Started) -> None:
         """Wait until pid 1 has reported, and believe only what proves the isolation.

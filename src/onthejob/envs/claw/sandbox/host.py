@@ -70,7 +70,7 @@ class BwrapHost:
             self._report = HostReport(backend=BACKEND, layers=tuple(Layer(*layer) for layer in layers))
             # Fail closed now rather than in the middle of a run: a real sandbox, its credentials checked, runs a command.
             with self.open({"probe": b"1"}) as sandbox:
-                result = sandbox.run("cat probe && echo 2 > /work/two", timeout_s=BROKER_S)
+                result = sandbox.run("cat probe && echo 2 > two", timeout_s=BROKER_S)
                 if result.stdout != b"1" or result.exit_code != 0:
                     raise SandboxError(f"a first sandbox does not work: exit code {result.exit_code}, {result.stderr!r}.")
         except BaseException:
