@@ -112,7 +112,10 @@ class Broker:
             for descriptor, _ in poll.poll():
                 if descriptor == self._parent:
                     return
-                packet = requests.recv(MESSAGE_BYTES)
+                try:
+                    packet = requests.recv(MESSAGE_BYTES)
+                except ConnectionResetError:
+                    return
                 if not packet:
                     return
                 descriptors: list[int] = []

@@ -199,6 +199,7 @@ def run(command: bytes, timeout_s: float, keep: int, control: int, null: int) ->
 def main(arguments: list[str]) -> None:
     """Serve until the other side is gone. Arguments: socket, bytes kept per stream, then resource=limit pairs."""
     _signal.signal(SIGINT, _signal.SIG_IGN)
+    os.umask(0o022)
     control, keep = int(arguments[0]), int(arguments[1])
     os.set_inheritable(control, False)
     null = os.open("/dev/null", os.O_RDWR)
