@@ -105,7 +105,7 @@ def facts() -> bytes:
 
 def spawn(command: bytes, out: Stream, err: Stream, null: int) -> int:
     """Start bash; returns its pid."""
-    arguments: list[str | bytes] = ["bash", "-c", command]
+    arguments: tuple[str | bytes, ...] = ("bash", "-c", command)
     script = -1
     actions: list[tuple[int, ...]] = [
         (os.POSIX_SPAWN_DUP2, null, 0),
@@ -119,7 +119,7 @@ def spawn(command: bytes, out: Stream, err: Stream, null: int) -> int:
             view = view[os.write(script, view) :]
         os.lseek(script, 0, os.SEEK_SET)
         actions.append((os.POSIX_SPAWN_DUP2, script, 9))
-        arguments = ["bash", "/proc/self/fd/9"]
+        arguments = ("bash", "/proc/self/fd/9")
     try:
         return os.posix_spawn(
             "/bin/bash", arguments, ENVIRONMENT, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET
