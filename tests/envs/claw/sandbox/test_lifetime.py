@@ -38,10 +38,16 @@ class Traces(NamedTuple):
 
 
 def traces() -> Traces:
-    """All of it, now. Processes are those whose ancestor is this one, or that run a sandbox's pid 1."""
-    groups = {str(path) for name in ("pids", "memory") for _, folder in candidates(name) for path in folder.glob(f"{PREFIX}-*/*")}
+    """All of it, now: descendants of this process, groups of brokers that are among them or dead, not those of others."""
+    ours = descendants()
+    groups = set()
+    for _, folder in (found for name in ("pids", "memory") for found in candidates(name)):
+        for path in folder.glob(f"{PREFIX}-*-*-*"):
+            pid, started = path.name.split("-")[2:]
+            if int(pid) in ours or start_time(int(pid)) != started:
+                groups |= {str(path), *(str(child) for child in path.iterdir() if child.is_dir())}
     return Traces(
-        processes=frozenset(descendants()),
+        processes=frozenset(ours),
         mounts=len(Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()),
         groups=frozenset(groups),
         folders=frozenset(path.name for path in Path("/tmp").glob("onthejob-*")),

@@ -96,7 +96,8 @@ def delete_system(bench: Bench) -> None:
         check("ro" in options.split(",") or place in WRITABLE or place in DEVICES, f"{place} is mounted {options}")
     probe = bench.run(sandbox, "for d in / /usr /usr/bin /etc /run /run/pid1 /dev /proc; do touch $d/x && echo $d; done")
     check(probe.stdout == b"", f"writable: {probe.stdout!r}")
-    bench.run(sandbox, "rm -rf --no-preserve-root /; true")
+    # It asks the kernel for every file below /usr; how long that takes is not the point.
+    sandbox.run("rm -rf --no-preserve-root /work /tmp /dev /etc; rm -rf --no-preserve-root / 2> /dev/null", timeout_s=5)
     check(bench.run(sandbox, "ls /usr/bin/env && ls -A /work").stdout == b"/usr/bin/env\n", "the system was changed")
 
 
