@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,10 @@ from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
 SLOW_S = 120.0
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.fixture(params=["bwrap", "unsafe"])
@@ -34,7 +39,7 @@ def test_files_go_in_and_come_out(backend: SandboxHost):
         root = sandbox.collect()
         assert (root / "notes/b.txt").read_bytes() == b"new\n"
         assert (root / "bin").read_bytes() == bytes(range(256))
-        assert sorted(os.listdir(root)) == ["bin", "deep", "empty", "notes"]
+        assert sorted(path.name for path in root.iterdir()) == ["bin", "deep", "empty", "notes"]
         os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
         assert sandbox.collect() == root
     assert not (root / "bin").exists()
@@ -110,12 +115,12 @@ def test_closing_the_host_closes_its_sandboxes():
 
 
 def test_files_that_do_not_fit_are_refused_and_leave_nothing(host: BwrapHost):
-    before = os.listdir("/proc/self/fd")
+    before = descriptors()
     with pytest.raises(ConfigError, match="do not fit"):
         host.open({"big": bytes(100_000)}, Limits(workspace_bytes=50_000))
     with pytest.raises(ConfigError, match="do not fit"):
         host.open({f"f{number}": b"" for number in range(20)}, Limits(workspace_files=10))
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize("name", ["processes", "memory_bytes", "output_bytes", "start_s", "workspace_files"])
@@ -151,12 +156,12 @@ def test_the_report_names_every_layer(host: BwrapHost):
 
 
 def test_a_sandbox_that_cannot_start_is_an_error_and_leaves_nothing(host: BwrapHost):
-    before = len(os.listdir("/proc/self/fd"))
+    # Neither the control group nor the process limit takes this number; `Limits` refuses it before.
+    limits = Limits()
+    object.__setattr__(limits, "processes", -5)
+    before = descriptors()
     with pytest.raises(SandboxError):
-        # Neither the control group nor the process limit takes this number; `Limits` refuses it before.
-        limits = Limits()
-        object.__setattr__(limits, "processes", -5)
         host.open({}, limits)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
     with host.open({}) as sandbox:
         assert sandbox.run("echo on", timeout_s=SLOW_S).stdout == b"on\n"

@@ -51,7 +51,7 @@ def traces() -> Traces:
         mounts=len(Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()),
         groups=frozenset(groups),
         folders=frozenset(path.name for path in Path("/tmp").glob("onthejob-*")),
-        descriptors=len(os.listdir("/proc/self/fd")),
+        descriptors=len(list(Path("/proc/self/fd").iterdir())),
     )
 
 
@@ -213,7 +213,7 @@ def test_a_sandbox_that_is_less_isolated_is_refused():
         return "\n".join(f"{name} {value}" for name, value in (status | changes).items())
 
     check_isolation(hello({}))
-    shared = os.readlink("/proc/self/ns/net")
+    shared = str(Path("/proc/self/ns/net").readlink())
     wrong = [{"CapEff": "0" * 15 + "1"}, {"NoNewPrivs": "0"}, {"Seccomp": "0"}, {"pid": "2"}, {"ns:net": shared}]
     for changes in [*wrong, {"Uid": "0\t0\t0\t0"}]:
         with pytest.raises(SandboxError, match="not isolated"):

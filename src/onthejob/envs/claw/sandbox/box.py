@@ -71,7 +71,7 @@ class BwrapSandbox:
     def size_of(self, name: str) -> int:
         """Size of a file in the workspace while the sandbox lives, bytes; -1 when there is none. For checks."""
         try:
-            return os.stat(workspace.root(self._folder) / name, follow_symlinks=False).st_size
+            return (workspace.root(self._folder) / name).lstat().st_size
         except OSError:
             return -1
 

@@ -192,7 +192,7 @@ def candidates(controller: str) -> Iterator[tuple[int, Path]]:
 
 def own_name() -> str:
     """Name of this process's groups."""
-    return f"{PREFIX}-{os.stat('/proc/self/ns/pid').st_ino}-{os.getpid()}-{start_time(os.getpid())}"
+    return f"{PREFIX}-{Path('/proc/self/ns/pid').stat().st_ino}-{os.getpid()}-{start_time(os.getpid())}"
 
 
 def start_time(pid: int) -> str | None:
@@ -207,7 +207,7 @@ def start_time(pid: int) -> str | None:
 
 def sweep(folder: Path) -> None:
     """Remove the groups of hosts that are gone, and kill what is still in them."""
-    own = f"{PREFIX}-{os.stat('/proc/self/ns/pid').st_ino}-"
+    own = f"{PREFIX}-{Path('/proc/self/ns/pid').stat().st_ino}-"
     try:
         found = [path for path in folder.iterdir() if path.name.startswith(own)]
     except OSError:

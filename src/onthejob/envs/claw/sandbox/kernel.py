@@ -40,7 +40,7 @@ TERMINAL_INPUT = (0x5412, 0x541C)
 class Comparison(ctypes.Structure):
     """libseccomp's `struct scmp_arg_cmp`."""
 
-    _fields_ = [  # noqa: RUF012 - ctypes' way
+    _fields_ = [
         ("arg", ctypes.c_uint),
         ("op", ctypes.c_int),
         ("a", ctypes.c_uint64),

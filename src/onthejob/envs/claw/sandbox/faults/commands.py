@@ -110,7 +110,7 @@ def stateless(bench: Bench) -> None:
     sandbox = bench.open()
     change = "cd /tmp; export X=1; f() { echo f; }; set -e; alias ls=false; PATH=; umask 077; ulimit -n 20"
     bench.run(sandbox, f"echo kept > file; {change}")
-    result = bench.run(sandbox, "pwd; echo \"[$X]\"; type f >/dev/null 2>&1; echo $?; umask; ulimit -n; cat file")
+    result = bench.run(sandbox, 'pwd; echo "[$X]"; type f >/dev/null 2>&1; echo $?; umask; ulimit -n; cat file')
     check(result.stdout == b"/work\n[]\n1\n0022\n256\nkept\n", f"{result}")
 
 
@@ -120,7 +120,7 @@ def remove_root(bench: Bench) -> None:
     bench.run(sandbox, "rm -rf /work; cd ..; rm -rf work; rmdir work; mv work gone; ln -sT /usr work; true")
     result = bench.run(sandbox, "pwd; ls -A; echo new > f; cat f")
     check(result.stdout == b"/work\nnew\n", f"{result}")
-    check(os.listdir(sandbox.collect()) == ["f"], "the collected workspace is not the one that was written")
+    check([path.name for path in sandbox.collect().iterdir()] == ["f"], "the collected workspace is not the one that was written")
 
 
 def lock_root(bench: Bench) -> None:
@@ -166,7 +166,7 @@ def special_files(bench: Bench) -> None:
     bench.run(sandbox, "mkfifo p; ln -s /etc/passwd l; ln -s loop loop; ln -s /proc/self/fd d")
     bench.run(sandbox, "truncate -s 4T huge; truncate -s 50M hole")
     root = sandbox.collect()
-    modes = {name: stat.S_IFMT((root / name).lstat().st_mode) for name in os.listdir(root)}
+    modes = {path.name: stat.S_IFMT(path.lstat().st_mode) for path in root.iterdir()}
     expected = {"p": stat.S_IFIFO, "l": stat.S_IFLNK, "loop": stat.S_IFLNK, "d": stat.S_IFLNK, "s": stat.S_IFSOCK}
     check({name: modes.get(name) for name in expected} == expected, f"{modes}")
     opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onthejob.envs.claw.sandbox.faults.bench import SECRET, Bench, check, own_pid
 
-WRITABLE = {"/work", "/tmp", "/dev/shm"}  # noqa: S108 - paths inside a sandbox
+WRITABLE = {"/work", "/tmp", "/dev/shm"}
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts", "/dev/console")
 
 
