@@ -7,7 +7,7 @@ import stat
 import threading
 
 from onthejob.envs.claw.sandbox.contract import NOT_RUN
-from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S, Bench, check, wait_until
+from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S, SHORT_S, Bench, check, wait_until
 
 
 def invalid_utf8(bench: Bench) -> None:
@@ -43,10 +43,12 @@ def read_stdin(bench: Bench) -> None:
 
 
 def want_terminal(bench: Bench) -> None:
-    """25: programs that want a terminal return."""
+    """25: programs that want a terminal return, or are killed like any other (vim waits for a key, also in plain bash)."""
     sandbox = bench.open({"f": b"text\n"})
-    for command in ("less f", "more f", "vi f", "nano f", "top -b -n 1", "sudo ls", "ssh localhost", "su", "passwd", "man ls"):
+    for command in ("less f", "more f", "top -b -n 1", "sudo ls", "ssh localhost", "su", "passwd", "man ls"):
         bench.run(sandbox, command)
+    for command in ("vi f", "nano f", "emacs -nw f"):
+        sandbox.run(command, timeout_s=SHORT_S)
     check(bench.run(sandbox, "echo x > /dev/tty").exit_code != 0, "there is a terminal")
 
 
