@@ -75,7 +75,7 @@ def episode(host: SandboxHost) -> None:
 
 
 def life(host: SandboxHost) -> None:
-    """create + true + destroy."""
+    """One whole life: create, `true`, destroy."""
     with host.open({}) as sandbox:
         sandbox.run("true", timeout_s=TIMEOUT_S)
 
