@@ -58,6 +58,7 @@ COMMANDS: dict[str, Entry] = {
     "tasks validate": Entry("tasks", "Validate", "Prove claw tasks: linter clean, doing nothing fails, gold passes."),
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
+    "sandbox doctor": Entry("sandbox", "Doctor", "Show what isolates an agent's commands here, and attack it."),
     "doctor": Entry("doctor", "Doctor", "Check versions, cores, memory, disk, cache and model."),
 }
 """Command line words -> where they are implemented, in the order of `--help`."""
