@@ -74,7 +74,8 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
     """One advantage per trajectory, or None for a dead group.
 
     Mean and standard deviation are those of the legal replies (`Trajectory.valid`), so that a penalty for bad format does not
-    move the baseline of the others; an invalid reply gets `min(min(legal) - 1, -2)`. When all legal returns are equal (up to
+    move the baseline of the others. A whole episode counts as legal whatever it holds: it is judged by its return, in which it
+    has paid for its unusable replies; only the one reply of a branch is judged by its form. There, an invalid reply gets `min(min(legal) - 1, -2)`. When all legal returns are equal (up to
     1e-9 of their size) the legal replies get 0 and the invalid ones -2. Trajectories that stopped with ERROR are our failure:
     they have no part in the baseline, their entry is 0 and `collate` leaves them out.
 
@@ -126,7 +127,7 @@ def _used(group: Group) -> npt.NDArray[np.bool_]:
 
 
 def _legal(group: Group) -> npt.NDArray[np.bool_]:
-    return np.array([t.stop is not StopReason.ERROR and t.valid for t in group.trajectories])
+    return np.array([t.stop is not StopReason.ERROR and (t.valid or t.stop is not StopReason.BRANCH) for t in group.trajectories])
 
 
 def _equal(returns: npt.NDArray[np.float64]) -> bool:
