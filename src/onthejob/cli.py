@@ -53,6 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
+    "sandbox doctor": Entry("sandbox", "Doctor", "Show what isolates an agent's commands here, and attack it."),
     "doctor": Entry("doctor", "Doctor", "Check versions, cores, memory, disk, cache and model."),
 }
 """Command line words -> where they are implemented, in the order of `--help`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onthejob.envs.claw.sandbox.contract import SandboxHost
-from onthejob.errors import SandboxError
+from onthejob.envs.claw.sandbox.host import BwrapHost
 
 
 def open_host(*, unsafe: bool = False) -> SandboxHost:
@@ -16,4 +16,8 @@ def open_host(*, unsafe: bool = False) -> SandboxHost:
     Raises:
         SandboxError: Commands cannot be isolated here; the message says what is missing. Nothing weaker is used instead.
     """
-    raise SandboxError(f"not built yet (unsafe={unsafe}).")
+    if unsafe:
+        from onthejob.envs.claw.sandbox.unsafe import UnsafeHost
+
+        return UnsafeHost()
+    return BwrapHost()

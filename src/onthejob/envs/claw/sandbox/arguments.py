@@ -1,0 +1,73 @@
+"""The bubblewrap command line of one sandbox, in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+INSIDE_UID = 1000
+"""The agent's uid and gid as it sees them."""
+PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+"""Interpreters that sandboxes can see, because they are below /usr."""
+BASH = Path("/bin/bash")
+
+ACCOUNTS = {
+    "passwd": f"root:x:0:0:root:/:/bin/false\nagent:x:{INSIDE_UID}:{INSIDE_UID}:agent:/work:/bin/bash\n",
+    "group": f"root:x:0:\nagent:x:{INSIDE_UID}:\n",
+    "hosts": "127.0.0.1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+"""What is below /etc inside, next to the host's /etc/alternatives and /etc/ld.so.cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Folders of one sandbox in the broker's mount namespace."""
+
+    etc: Path
+    """Holds `ACCOUNTS`."""
+    pid1: Path
+    """Holds the interpreter `python3` and `pid1.py`."""
+    work: Path
+    tmp: Path
+    shm: Path
+
+
+def command_line(bwrap: str, places: Places, *, filter_fd: int, info_fd: int) -> list[str]:
+    """Everything up to the command that becomes pid 1.
+
+    The order counts: what is mounted last lies on top, and folders become read-only after their mount points exist.
+    """
+    words = [bwrap, "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
+    words += [f"--unshare-{space}" for space in ("user", "ipc", "pid", "net", "uts", "cgroup")]
+    words += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID), "--ro-bind", "/usr", "/usr"]
+    words += system_folders()
+    words += ["--ro-bind", str(places.etc), "/etc", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
+    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(places.pid1), "/run/pid1"]
+    words += ["--bind", str(places.work), "/work", "--bind", str(places.tmp), "/tmp", "--bind", str(places.shm), "/dev/shm"]
+    words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
+    return [*words, "--seccomp", str(filter_fd), "--info-fd", str(info_fd), "--"]
+
+
+def system_folders() -> Iterator[str]:
+    """/bin, /lib and their like: links into /usr on a merged system, folders of their own on an old one."""
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/") / name
+        if path.is_symlink():
+            yield from ("--symlink", os.readlink(path), str(path))  # noqa: PTH115 - the link's text, not a path
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+
+
+def pid1_command(control: int, *, keep: int, resources: dict[str, int]) -> list[str]:
+    """The command that becomes pid 1; -I -S: nothing from the environment, the workspace or site-packages is imported."""
+    limits = [f"RLIMIT_{name}={value}" for name, value in resources.items()]
+    return ["/run/pid1/python3", "-I", "-S", "-B", "/run/pid1/pid1.py", str(control), str(keep), *limits]
+
+
+def find_python() -> Path | None:
+    """The interpreter for pid 1, or None."""
+    return next((Path(name).resolve() for name in PYTHONS if Path(name).is_file()), None)

@@ -1,0 +1,256 @@
+"""One bubblewrap sandbox: talks to its pid 1, kills it by pidfd, restarts it on the same workspace when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+
+from onthejob.envs.claw.sandbox import workspace
+from onthejob.envs.claw.sandbox.arguments import INSIDE_UID
+from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN, TIMED_OUT, CommandResult, Limits
+from onthejob.errors import ConfigError, ContractError, SandboxError
+
+DEATH_S = 60.0
+"""Seconds in which killed processes must be gone; milliseconds in practice."""
+REPLY_HEAD = 23
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+
+
+class Started(NamedTuple):
+    """Descriptors of a starting sandbox, in the order in which the broker sends them."""
+
+    control: int
+    info: int
+    errors: int
+
+
+class Asks(Protocol):
+    """What a sandbox needs of its host."""
+
+    def ask(self, request: dict[str, Any]) -> Any: ...
+
+    def forget(self, number: int) -> None: ...
+
+
+class BwrapSandbox:
+    """A `Sandbox`; made by `BwrapHost.open`."""
+
+    backend = "bwrap"
+
+    def __init__(self, host: Asks, number: int, folder: int, limits: Limits, cgroups: tuple[Path, ...]) -> None:
+        self.cgroups = cgroups
+        """Control groups that hold all its processes; empty when this host may not make any."""
+        self._host, self._number, self._folder, self._limits = host, number, folder, limits
+        self._control: socket.socket | None = None
+        self._pidfd = -1
+        self._pid = 0
+        self._state = "open"
+        self._lock = threading.RLock()
+
+    @property
+    def state(self) -> str:
+        """`open`, `collected` or `closed`."""
+        return self._state
+
+    @property
+    def pid(self) -> int:
+        """Pid of the sandbox's process 1 outside; for checks, not for signals."""
+        return self._pid
+
+    def size_of(self, name: str) -> int:
+        """Size of a file in the workspace while the sandbox lives, bytes; -1 when there is none. For checks."""
+        try:
+            return os.stat(workspace.root(self._folder) / name, follow_symlinks=False).st_size
+        except OSError:
+            return -1
+
+    def attach(self, started: Started) -> None:
+        """Wait until pid 1 has reported, and believe only what proves the isolation.
+
+        Raises:
+            SandboxError: It did not start, or it is less isolated than it should be.
+        """
+        deadline = time.monotonic() + self._limits.start_s
+        self._control = socket.socket(fileno=started.control)
+        with os.fdopen(started.info, "rb", buffering=0) as info, os.fdopen(started.errors, "rb", buffering=0) as errors:
+            try:
+                hello = self._frame(deadline)
+            except (OSError, EOFError) as error:
+                os.set_blocking(errors.fileno(), False)
+                said = (errors.read(4096) or b"").decode("utf-8", "replace").strip()
+                raise SandboxError(f"a sandbox did not start: {said or type(error).__name__}.") from error
+            self._pid = json.loads(info.read(4096))["child-pid"]
+        self._pidfd = os.pidfd_open(self._pid)
+        check_isolation(hello.decode("utf-8", "replace"))
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
+        if not (timeout_s > 0 and math.isfinite(timeout_s)):
+            raise ConfigError(f"timeout_s must be a positive number of seconds, got {timeout_s}.")
+        with self._lock:
+            if self._state != "open":
+                raise ContractError(f"the sandbox is {self._state}. Open another one.")
+            start = time.monotonic()
+            problem = unusable(command, self._limits)
+            if problem:
+                return CommandResult(
+                    exit_code=NOT_RUN, stdout=b"", stderr=problem, stdout_size=0, stderr_size=len(problem), timed_out=False, wall_s=0.0
+                )
+            data = max(1, round(timeout_s * 1000)).to_bytes(8, "big") + command.encode()
+            try:
+                deadline = start + timeout_s + self._limits.grace_s
+                self._send(len(data).to_bytes(4, "big") + data, deadline)
+                reply = self._frame(deadline)
+            except (OSError, EOFError):
+                late = time.monotonic() - start >= timeout_s
+                self._restart()
+                wall_s = time.monotonic() - start
+                problem = b"the sandbox died while the command ran, and was restarted\n"
+                return CommandResult(
+                    exit_code=TIMED_OUT if late else DIED,
+                    stdout=b"",
+                    stderr=problem,
+                    stdout_size=0,
+                    stderr_size=len(problem),
+                    timed_out=late,
+                    wall_s=wall_s,
+                    restarted=True,
+                )
+            return parse_reply(reply, time.monotonic() - start)
+
+    def collect(self) -> Path:
+        with self._lock:
+            if self._state == "closed":
+                raise ContractError("the sandbox is closed, its workspace is gone.")
+            if self._state == "open":
+                self._kill()
+                workspace.make_readable(self._folder)
+                self._state = "collected"
+            return workspace.root(self._folder)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._state == "closed":
+                return
+            self._state = "closed"
+            try:
+                # Not proven dead is no reason to keep the rest: the broker kills its group and says what is left.
+                with contextlib.suppress(SandboxError):
+                    self._kill()
+                os.close(self._folder)
+            finally:
+                self._host.forget(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _restart(self) -> None:
+        """New processes on the same workspace."""
+        self._kill()
+        workspace.unlock(self._folder)
+        self.attach(Started(*self._host.ask({"do": "restart", "id": self._number}).descriptors))
+
+    def _kill(self) -> None:
+        """End pid 1, and with it, by the kernel's rule, every process inside; returns when they are gone.
+
+        Raises:
+            SandboxError: They are not.
+        """
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._pidfd < 0:
+            return
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            # A pid namespace's first process ends after all others in it have been reaped.
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            if not poll.poll(DEATH_S * 1000):
+                raise SandboxError(f"process {self._pid} and what runs with it would not die in {DEATH_S:.0f} s.")
+        finally:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        """Hand over a request, watching the clock."""
+        assert self._control is not None
+        view = memoryview(data)
+        while view:
+            self._control.settimeout(max(0.001, deadline - time.monotonic()))
+            view = view[self._control.send(view) :]
+
+    def _frame(self, deadline: float) -> bytes:
+        """One length-prefixed answer of pid 1."""
+        size = int.from_bytes(self._receive(4, deadline), "big")
+        if size > 4 * self._limits.output_bytes + 65_536:
+            raise EOFError("an answer of impossible length")
+        return self._receive(size, deadline)
+
+    def _receive(self, count: int, deadline: float) -> bytes:
+        assert self._control is not None
+        data = bytearray()
+        while len(data) < count:
+            self._control.settimeout(max(0.001, deadline - time.monotonic()))
+            chunk = self._control.recv(count - len(data))
+            if not chunk:
+                raise EOFError("pid 1 is gone")
+            data += chunk
+        return bytes(data)
+
+
+def unusable(command: str, limits: Limits) -> bytes:
+    """Why bash cannot be given this text; empty when it can."""
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError as error:
+        return f"the command is not valid text: {command[error.start : error.start + 1]!r} at {error.start}; not run\n".encode()
+    if "\0" in command:
+        return f"the command contains a NUL byte at {command.index(chr(0))}; not run\n".encode()
+    if size > limits.command_bytes:
+        return f"the command has {size} bytes, at most {limits.command_bytes} are allowed; not run\n".encode()
+    return b""
+
+
+def parse_reply(reply: bytes, wall_s: float) -> CommandResult:
+    """The result in a frame of pid 1."""
+    kept = int.from_bytes(reply[19:REPLY_HEAD], "big")
+    return CommandResult(
+        timed_out=bool(reply[0]),
+        exit_code=int.from_bytes(reply[1:3], "big"),
+        stdout_size=int.from_bytes(reply[3:11], "big"),
+        stderr_size=int.from_bytes(reply[11:19], "big"),
+        stdout=reply[REPLY_HEAD : REPLY_HEAD + kept],
+        stderr=reply[REPLY_HEAD + kept :],
+        wall_s=wall_s,
+    )
+
+
+def check_isolation(hello: str) -> None:
+    """Refuse a sandbox whose first process has privileges, or shares a namespace with us.
+
+    Raises:
+        SandboxError: Says what is not as it should be.
+    """
+    found = dict(line.partition(" ")[::2] for line in hello.splitlines())
+    wanted = {"CapPrm": "0" * 16, "CapEff": "0" * 16, "CapAmb": "0" * 16, "CapBnd": "0" * 16}
+    wanted |= {"NoNewPrivs": "1", "Seccomp": "2", "pid": "1", "Uid": "\t".join([str(INSIDE_UID)] * 4)}
+    wrong = [f"{name} is {found.get(name)!r}" for name, value in wanted.items() if found.get(name) != value]
+    for space in NAMESPACES:
+        own = os.readlink(f"/proc/self/ns/{space}")  # noqa: PTH115 - the link's text, not a path
+        if found.get(f"ns:{space}", own) == own:
+            wrong.append(f"the {space} namespace is shared with this process")
+    if wrong:
+        raise SandboxError(f"a sandbox is not isolated: {'; '.join(wrong)}.")

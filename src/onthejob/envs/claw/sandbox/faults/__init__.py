@@ -1,0 +1,101 @@
+"""The fault list: attacks and mishaps, each tried for real on this machine's sandboxes.
+
+Run by `onthejob sandbox doctor` and by the tests. What needs a limit that is not proven active is not tried, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onthejob.envs.claw.sandbox.faults import commands, escapes, resources
+from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
+from onthejob.envs.claw.sandbox.host import BwrapHost
+
+__all__ = ["FAULTS", "Fault", "Outcome", "try_all", "try_one"]
+
+FAULTS = (
+    Fault(number=1, title="fork bomb", attack=resources.fork_bomb),
+    Fault(number=2, title="kill -9 -1", attack=escapes.kill_everyone),
+    Fault(number=3, title="stop or kill process 1", attack=escapes.stop_pid1),
+    Fault(number=4, title="read a file outside", attack=escapes.read_outside),
+    Fault(number=5, title="write or delete a file outside", attack=escapes.write_outside),
+    Fault(number=6, title="climb out with ..", attack=escapes.climb_out),
+    Fault(number=7, title="secrets of the environment", attack=escapes.steal_environment),
+    Fault(number=8, title="connect to this machine", attack=escapes.connect_outside),
+    Fault(number=9, title="see or kill a process outside", attack=escapes.find_harness),
+    Fault(number=10, title="fill the workspace", attack=resources.fill_workspace),
+    Fault(number=11, title="thousands of files", attack=resources.many_files),
+    Fault(number=12, title="fill /tmp and /dev/shm", attack=resources.fill_tmp),
+    Fault(number=13, title="900 MB of memory", attack=resources.much_memory),
+    Fault(number=14, title="endless loop", attack=resources.spin),
+    Fault(number=15, title="timeout with grandchildren", attack=resources.grandchildren),
+    Fault(number=16, title="daemon", attack=resources.daemon),
+    Fault(number=17, title="command in the background", attack=resources.background),
+    Fault(number=18, title="200 MB of output", attack=resources.much_output),
+    Fault(number=19, title="endless output", attack=resources.endless_output),
+    Fault(number=20, title="invalid UTF-8", attack=commands.invalid_utf8),
+    Fault(number=21, title="NUL in the output", attack=commands.nul_output),
+    Fault(number=22, title="NUL in the command", attack=commands.nul_command),
+    Fault(number=23, title="lone surrogate in the command", attack=commands.surrogate_command),
+    Fault(number=24, title="reading stdin", attack=commands.read_stdin),
+    Fault(number=25, title="programs that want a terminal", attack=commands.want_terminal),
+    Fault(number=26, title="exit, exec, kill $$, traps, closed descriptors", attack=commands.ends),
+    Fault(number=27, title="forged answers", attack=commands.forge_frames),
+    Fault(number=28, title="heredocs and unfinished syntax", attack=commands.unfinished),
+    Fault(number=29, title="no state but files", attack=commands.stateless),
+    Fault(number=30, title="remove the workspace", attack=commands.remove_root),
+    Fault(number=31, title="chmod 000 the workspace", attack=commands.lock_root),
+    Fault(number=32, title="rm -rf /", attack=escapes.delete_system),
+    Fault(number=33, title="mknod, mount, chroot, unshare", attack=escapes.use_privileges),
+    Fault(number=34, title="setuid copy, su, sudo", attack=escapes.become_root),
+    Fault(number=35, title="memory and descriptors of process 1", attack=escapes.open_pid1),
+    Fault(number=36, title="kernel settings", attack=escapes.set_kernel),
+    Fault(number=37, title="vsock, netlink, packet sockets", attack=escapes.open_odd_sockets),
+    Fault(number=38, title="another sandbox's files", attack=escapes.spy_on_neighbour),
+    Fault(number=39, title="very deep tree, odd names", attack=resources.deep_tree),
+    Fault(number=40, title="command of a megabyte", attack=commands.long_command),
+    Fault(number=59, title="sandbox killed during a command", attack=commands.killed_sandbox),
+    Fault(number=64, title="FIFO, socket, links in the workspace", attack=commands.special_files),
+    Fault(number=65, title="files that shadow modules", attack=escapes.shadow_modules),
+    Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one fault."""
+
+    number: int
+    title: str
+    verdict: str
+    """`held`, `FAILED` or `not tried`."""
+    detail: str
+    seconds: float
+
+
+def try_one(host: BwrapHost, fault: Fault) -> Outcome:
+    """Attack once.
+
+    Any exception counts as a failure: a fault that cannot be checked is not held.
+    """
+    start = time.monotonic()
+    verdict, detail = "held", ""
+    try:
+        with Bench(host) as bench:
+            fault.attack(bench)
+            bench.after()
+    except NotTried as reason:
+        verdict, detail = "not tried", str(reason)
+    except NotHeld as reason:
+        verdict, detail = "FAILED", str(reason)
+    except Exception as error:
+        verdict, detail = "FAILED", f"{type(error).__name__}: {error}"
+    return Outcome(number=fault.number, title=fault.title, verdict=verdict, detail=detail, seconds=time.monotonic() - start)
+
+
+def try_all(host: BwrapHost) -> Iterator[Outcome]:
+    """Attack with everything, in order."""
+    for fault in FAULTS:
+        yield try_one(host, fault)

@@ -1,0 +1,151 @@
+"""Using up what is limited: processes, memory, files, time, output."""
+
+from __future__ import annotations
+
+import os
+
+from onthejob.envs.claw.sandbox.box import BwrapSandbox
+from onthejob.envs.claw.sandbox.faults.bench import SHORT_S, Bench, check
+
+COUNT = "n=0; for d in /proc/[0-9]*; do n=$((n+1)); done; echo $n"
+"""Prints how many processes exist; bash alone makes two: process 1 and itself."""
+MIB = 1 << 20
+
+
+def nothing_runs(bench: Bench, sandbox: BwrapSandbox) -> None:
+    """Only process 1 and the shell that counts."""
+    result = bench.run(sandbox, COUNT)
+    check(result.stdout == b"2\n", f"{result.stdout!r} processes, 2 expected")
+
+
+def fork_bomb(bench: Bench) -> None:
+    """1: forks fail at the limit, the rest is killed at the timeout."""
+    limit = 32
+    sandbox = bench.open(processes=limit)
+    bench.limited(sandbox, "pids", "pids.max", limit + 2)
+    code = """
+import os, time
+count = 0
+try:
+    while count < 200:
+        if os.fork() == 0:
+            time.sleep(600)
+            os._exit(0)
+        count += 1
+except OSError as error:
+    print(error.errno)
+print(count)
+"""
+    error, count = bench.python_run(sandbox, code).stdout.decode().split()
+    check(error == "11" and int(count) < limit, f"{count} forks with a limit of {limit}, then error {error}")
+    nothing_runs(bench, sandbox)
+    result = sandbox.run("f() { f | f & f; }; f", timeout_s=SHORT_S)
+    check(result.timed_out or b"Resource temporarily unavailable" in result.stderr, f"it ended otherwise: {result}")
+    nothing_runs(bench, sandbox)
+
+
+def fill_workspace(bench: Bench) -> None:
+    """10: writing more than the workspace holds is ENOSPC."""
+    sandbox = bench.open(workspace_bytes=4 * MIB)
+    result = bench.run(sandbox, "head -c 40000000 /dev/zero > big; echo $?; stat -c %s big")
+    code, size = result.stdout.split()
+    check(code != b"0" and 0 < int(size) <= 4 * MIB, f"{size!r} bytes in a workspace of {4 * MIB}")
+    check(b"No space left" in result.stderr, f"said: {result.stderr!r}")
+    check(bench.run(sandbox, "rm big && echo x > small && cat small").stdout == b"x\n", "no room after removing the file")
+
+
+def many_files(bench: Bench) -> None:
+    """11: making more files than the quota is ENOSPC."""
+    sandbox = bench.open(workspace_files=500, tmp_files=300)
+    count = "(for ((i = 0; i < 3000; i++)); do : > f$i || break; done) 2>/dev/null; set -- f*; echo $#"
+    made = bench.run(sandbox, f"{count}; cd /tmp; {count}")
+    work, tmp = map(int, made.stdout.split())
+    check(400 <= work <= 500 and 200 <= tmp <= 300, f"{work} files of 500 in /work, {tmp} of 300 in /tmp")
+
+
+def fill_tmp(bench: Bench) -> None:
+    """12: /tmp and /dev/shm share a quota; nothing else is writable."""
+    sandbox = bench.open(tmp_bytes=4 * MIB)
+    for place in ("/tmp", "/dev/shm"):
+        result = bench.run(sandbox, f"head -c 40000000 /dev/zero > {place}/big; echo $?; stat -c %s {place}/big; rm {place}/big")
+        code, size = result.stdout.split()
+        check(code != b"0" and int(size) <= 4 * MIB, f"{size!r} bytes in {place}")
+    result = bench.run(sandbox, "for d in / /dev /run /etc /usr /dev/pts /var /opt /proc; do touch $d/x && echo $d; done; true")
+    check(result.stdout == b"", f"writable: {result.stdout!r}")
+
+
+def much_memory(bench: Bench) -> None:
+    """13: a large allocation fails, many of them together are killed."""
+    sandbox = bench.open(address_bytes=300 * MIB, memory_bytes=128 * MIB)
+    result = bench.python_run(sandbox, "x = bytearray(900 << 20)")
+    check(result.exit_code == 1 and b"MemoryError" in result.stderr, f"900 MB of address space: {result}")
+    bench.limited(sandbox, "memory", "memory.max", 128 * MIB)
+    # Each below the limit of one process, together above that of the sandbox.
+    code = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        x = bytearray(b"x") * (70 << 20)
+        time.sleep(600)
+        os._exit(0)
+print(sorted(os.wait()[1] for _ in range(3)))
+"""
+    # Which of them the kernel chooses is its business: three children, their parent, or process 1 and with it all.
+    result = bench.python_run(sandbox, code)
+    died = result.stdout == b"[9, 9, 9]\n" or result.exit_code == 137
+    check(died, f"4 x 70 MB in 128 MB: {result}")
+
+
+def spin(bench: Bench) -> None:
+    """14: an endless loop is killed at the timeout."""
+    result = bench.open().run("while :; do :; done", timeout_s=SHORT_S)
+    check(result.timed_out and result.exit_code == 124 and result.wall_s >= SHORT_S, f"{result}")
+
+
+def grandchildren(bench: Bench) -> None:
+    """15: at the timeout everything dies, not only the shell."""
+    sandbox = bench.open()
+    result = sandbox.run("(sleep 300 & (setsid sleep 300 &); wait) & trap '' TERM HUP; sleep 300", timeout_s=SHORT_S)
+    check(result.timed_out, f"{result}")
+    nothing_runs(bench, sandbox)
+
+
+def daemon(bench: Bench) -> None:
+    """16: a daemon does not outlive its command."""
+    sandbox = bench.open()
+    result = bench.run(sandbox, "setsid nohup bash -c 'while sleep 0.05; do date >> log; done' > /dev/null 2>&1 & echo started")
+    check(result.stdout == b"started\n", f"{result}")
+    nothing_runs(bench, sandbox)
+
+
+def background(bench: Bench) -> None:
+    """17: a command in the background does not hold the foreground."""
+    result = bench.run(bench.open(), "sleep 3600 & echo at once")
+    check(result.stdout == b"at once\n" and result.exit_code == 0, f"{result}")
+
+
+def much_output(bench: Bench) -> None:
+    """18: 200 MB of output are counted; the beginning and the end are kept."""
+    sandbox = bench.open(output_bytes=1000)
+    result = bench.run(sandbox, "printf begin; head -c 200000000 /dev/zero | tr '\\0' x; printf end; printf err >&2")
+    check(result.stdout_size == 200_000_008 and len(result.stdout) == 1000, f"{result.stdout_size} counted, {len(result.stdout)} kept")
+    check(result.stdout.startswith(b"beginxx") and result.stdout.endswith(b"xxend"), f"kept: {result.stdout[:20]!r}")
+    check(result.stderr == b"err" and result.stderr_size == 3, f"stderr: {result.stderr!r}")
+
+
+def endless_output(bench: Bench) -> None:
+    """19: endless output is counted, cut, and stopped at the timeout."""
+    result = bench.open().run("yes & yes >&2", timeout_s=SHORT_S)
+    check(result.timed_out and result.stdout_size > len(result.stdout) == 16_384, f"{result.stdout_size} of stdout")
+    check(result.stderr_size > len(result.stderr) == 16_384, f"{result.stderr_size} of stderr")
+
+
+def deep_tree(bench: Bench) -> None:
+    """39: a very deep tree and odd names survive the next command and reading."""
+    sandbox = bench.open()
+    code = "import os\nfor _ in range(800):\n os.mkdir(chr(100)); os.chdir(chr(100))"
+    bench.python_run(sandbox, code)
+    bench.run(sandbox, "touch $'new\\nline' $'\\xff\\xfe' -- '-rf' '*' ' '")
+    check(bench.run(sandbox, "ls | wc -l").exit_code == 0, "listing fails")
+    names = set(os.listdir(os.fsencode(sandbox.collect())))
+    check(names == {b"d", b"new\nline", b"\xff\xfe", b"-rf", b"*", b" "}, f"names: {names}")

@@ -1,0 +1,162 @@
+"""What a sandbox promises, for both backends: files in, results out, a dead workspace for the grader, clear refusals."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
+from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.errors import ConfigError, ContractError, SandboxError
+
+SLOW_S = 120.0
+
+
+@pytest.fixture(params=["bwrap", "unsafe"])
+def backend(request: pytest.FixtureRequest, host: BwrapHost) -> Iterator[SandboxHost]:
+    if request.param == "bwrap":
+        yield host
+        return
+    with open_host(unsafe=True) as made:
+        yield made
+
+
+def test_files_go_in_and_come_out(backend: SandboxHost):
+    files = {"notes/a.txt": b"hello\n", "bin": bytes(range(256)), "empty/": b"", "deep/er/still/f": b"", "ü": b"x"}
+    with backend.open(files) as sandbox:
+        result = sandbox.run("cat notes/a.txt; ls -A; echo new > notes/b.txt; rm ü; echo oops >&2; exit 4", timeout_s=SLOW_S)
+        assert (result.exit_code, result.stdout) == (4, b"hello\nbin\ndeep\nempty\nnotes\n\xc3\xbc\n")
+        assert (result.stderr, result.stderr_size, result.timed_out, result.restarted) == (b"oops\n", 5, False, False)
+        assert 0 < result.wall_s < SLOW_S
+        root = sandbox.collect()
+        assert (root / "notes/b.txt").read_bytes() == b"new\n"
+        assert (root / "bin").read_bytes() == bytes(range(256))
+        assert sorted(os.listdir(root)) == ["bin", "deep", "empty", "notes"]
+        os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
+        assert sandbox.collect() == root
+    assert not (root / "bin").exists()
+    assert sandbox.backend == backend.report.backend
+
+
+def test_the_first_command_has_the_usual_umask_and_modes(backend: SandboxHost):
+    with backend.open({"d/f": b"x", "e/": b""}) as sandbox:
+        result = sandbox.run("stat -c %a d d/f e; touch new; mkdir made; stat -c %a new made", timeout_s=SLOW_S)
+        assert result.stdout.split() == [b"755", b"644", b"755", b"644", b"755"]
+        assert sandbox.run("echo more >> d/f && rm -r d e && ls", timeout_s=SLOW_S).stdout == b"made\nnew\n"
+
+
+def test_output_keeps_its_beginning_and_its_end(backend: SandboxHost):
+    with backend.open({}, Limits(output_bytes=11)) as sandbox:
+        result = sandbox.run("printf 0123456789abcdefghij; printf 0123456789A >&2", timeout_s=SLOW_S)
+        assert (result.stdout, result.stdout_size) == (b"01234efghij", 20)
+        assert (result.stderr, result.stderr_size) == (b"0123456789A", 11)
+
+
+def test_a_timeout_is_data(backend: SandboxHost):
+    with backend.open({}) as sandbox:
+        result = sandbox.run("echo before; sleep 3600", timeout_s=1.0)
+        assert (result.timed_out, result.exit_code) == (True, 124)
+        assert 1.0 <= result.wall_s < 60
+        assert sandbox.run("echo next", timeout_s=SLOW_S).stdout == b"next\n"
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "/etc/x", "..", "../x", "a/../b", "a//b", "./a", "a\0b", "x" * 256, "a/./b", "//"], ids=repr
+)
+def test_paths_that_leave_the_workspace_are_refused(backend: SandboxHost, path: str):
+    with pytest.raises(ConfigError, match="workspace path"):
+        backend.open({path: b""})
+
+
+def test_paths_that_cannot_both_exist_are_refused(backend: SandboxHost):
+    with pytest.raises(ConfigError, match="is a file"):
+        backend.open({"a": b"x", "a/b": b"y"})
+    with pytest.raises(ConfigError, match="twice"):
+        backend.open({"a": b"x", "a/": b""})
+    with pytest.raises(ConfigError, match="empty folder"):
+        backend.open({"a/": b"content"})
+
+
+def test_use_after_the_end_is_refused(backend: SandboxHost):
+    sandbox = backend.open({})
+    with pytest.raises(ConfigError, match="timeout_s"):
+        sandbox.run("true", timeout_s=0)
+    with pytest.raises(ConfigError, match="timeout_s"):
+        sandbox.run("true", timeout_s=float("nan"))
+    sandbox.collect()
+    with pytest.raises(ContractError, match="collected"):
+        sandbox.run("true")
+    sandbox.close()
+    sandbox.close()
+    with pytest.raises(ContractError, match="closed"):
+        sandbox.collect()
+    with pytest.raises(ContractError, match="closed"):
+        sandbox.run("true")
+
+
+def test_closing_the_host_closes_its_sandboxes():
+    with open_host(unsafe=True) as unsafe, BwrapHost() as safe:
+        sandboxes = [unsafe.open({}), safe.open({"f": b"x"})]
+    for made in sandboxes:
+        with pytest.raises(ContractError):
+            made.run("true")
+    for closed in (unsafe, safe):
+        with pytest.raises(ContractError, match="closed"):
+            closed.open({})
+        closed.close()
+
+
+def test_files_that_do_not_fit_are_refused_and_leave_nothing(host: BwrapHost):
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ConfigError, match="do not fit"):
+        host.open({"big": bytes(100_000)}, Limits(workspace_bytes=50_000))
+    with pytest.raises(ConfigError, match="do not fit"):
+        host.open({f"f{number}": b"" for number in range(20)}, Limits(workspace_files=10))
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+@pytest.mark.parametrize("name", ["processes", "memory_bytes", "output_bytes", "start_s", "workspace_files"])
+def test_limits_too_small_to_live_under_are_refused(name: str):
+    with pytest.raises(ConfigError, match=name):
+        Limits(**{name: 0})
+
+
+def test_several_threads_share_a_host(host: BwrapHost):
+    results: dict[int, bytes] = {}
+
+    def work(number: int) -> None:
+        with host.open({"n": str(number).encode()}) as sandbox:
+            sandbox.run("cat n > m; echo -n ! >> m", timeout_s=SLOW_S)
+            results[number] = (sandbox.collect() / "m").read_bytes()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SLOW_S)
+    assert results == {number: f"{number}!".encode() for number in range(6)}
+
+
+def test_the_report_names_every_layer(host: BwrapHost):
+    assert host.report.backend == "bwrap"
+    names = [layer.name for layer in host.report.layers]
+    assert {"unprivileged user", "namespaces", "seccomp", "quotas", "rlimits", "pids cgroup", "memory cgroup"} <= set(names)
+    always = [layer for layer in host.report.layers if not layer.name.endswith("cgroup")]
+    assert all(layer.active for layer in always), always
+    assert all(layer.detail for layer in host.report.layers)
+    assert not open_host(unsafe=True).report.active("isolation")
+
+
+def test_a_sandbox_that_cannot_start_in_time_is_an_error_and_leaves_nothing(host: BwrapHost):
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(SandboxError, match="did not start"):
+        # Nothing starts in a tenth of a millisecond: the limit's minimum is lifted for the test only.
+        limits = Limits()
+        object.__setattr__(limits, "start_s", 0.0001)
+        host.open({}, limits)
+    assert len(os.listdir("/proc/self/fd")) == before
+    with host.open({}) as sandbox:
+        assert sandbox.run("echo on", timeout_s=SLOW_S).stdout == b"on\n"
