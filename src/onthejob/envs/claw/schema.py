@@ -86,7 +86,7 @@ class Assertion:
     regex: str = ""
     """For `file_contents_match_regex`: the pattern. Empty for the other kinds."""
     guard: bool = False
-    """True when it holds already in the seeded workspace and protects it (e.g. `file_unchanged` of the raw data)."""
+    """True when it holds already in the seeded workspace and protects it; `file_unchanged` is always a guard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,7 +424,7 @@ def _task(raw: _Record) -> ClawTask:
                 path=item.path,
                 must_contain=tuple(item.must_contain) if isinstance(item, _Contain) else (),
                 regex=item.regex if isinstance(item, _Match) else "",
-                guard=item.guard,
+                guard=item.guard or item.kind == AssertionKind.FILE_UNCHANGED,
             )
             for item in raw.verifiable_assertions
         ),
@@ -446,4 +446,5 @@ def _assertion_record(assertion: Assertion) -> dict[str, Any]:
         record["must_contain"] = list(assertion.must_contain)
     if assertion.kind is AssertionKind.FILE_CONTENTS_MATCH_REGEX:
         record["regex"] = assertion.regex
-    return {**record, "guard": True} if assertion.guard else record
+    implied = assertion.kind is AssertionKind.FILE_UNCHANGED
+    return {**record, "guard": True} if assertion.guard and not implied else record

@@ -9,7 +9,7 @@ from onthejob.envs.claw.families.words import FIRST_NAMES, NOTES, SENTENCES, SER
 TERMS = (
     ("login", "sign-in"),
     ("folder", "directory"),
-    ("app", "application"),
+    ("menu", "panel"),
     ("e-mail", "email"),
     ("click", "select"),
     ("wizard", "assistant"),
