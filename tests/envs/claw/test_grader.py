@@ -68,7 +68,11 @@ def test_the_five_kinds_hold_where_they_should(root: Path):
 
 
 def test_grades_count(root: Path):
-    assertions = [Assertion(kind=EXISTS, path="notes.txt"), Assertion(kind=GONE, path="docs"), Assertion(kind=EXISTS, path="docs")]
+    assertions = [
+        Assertion(kind=EXISTS, path="notes.txt"),
+        Assertion(kind=GONE, path="docs"),
+        Assertion(kind=EXISTS, path="docs"),
+    ]
     result = grade(root, assertions, [])
     assert (result.n_passed, result.total, result.passed) == (2, 3, False)
     assert result.rate == pytest.approx(2 / 3)
@@ -83,7 +87,18 @@ def test_nothing_to_check_is_not_passed(root: Path):
 
 @pytest.mark.parametrize(
     "path",
-    ["../outside/secret.txt", "docs/../../outside/secret.txt", "/etc/passwd", "", ".", "..", "docs/", "docs//x", "./notes.txt", "a\0b"],
+    [
+        "../outside/secret.txt",
+        "docs/../../outside/secret.txt",
+        "/etc/passwd",
+        "",
+        ".",
+        "..",
+        "docs/",
+        "docs//x",
+        "./notes.txt",
+        "a\0b",
+    ],
 )
 def test_a_path_that_is_no_plain_path_inside_fails(root: Path, path: str):
     absolute = str(root.parent / "outside" / "secret.txt")
@@ -202,7 +217,9 @@ def test_malformed_assertions_fail(root: Path):
     assert not check(root, "file_is_nice", "notes.txt").passed  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$", r"(a|a)*$", r"(.*a){25}$", r"(a*)*b", r"^(([a-z])+.)+[A-Z]([a-z])+$"])
+@pytest.mark.parametrize(
+    "pattern", [r"(a+)+$", r"(a|aa)+$", r"(a|a)*$", r"(.*a){25}$", r"(a*)*b", r"^(([a-z])+.)+[A-Z]([a-z])+$"]
+)
 def test_an_explosive_pattern_fails_in_time(root: Path, pattern: str):
     (root / "bait.txt").write_text("a" * 5_000 + "!")
     verdict = check(root, MATCHES, "bait.txt", regex=pattern)
@@ -285,11 +302,12 @@ def test_swapping_the_file_while_it_is_graded_never_leads_out(root: Path):
 
 def test_no_descriptor_is_left_open(root: Path):
     (root / "loop").symlink_to("loop")
-    before = len(os.listdir("/proc/self/fd"))
+    open_files = Path("/proc/self/fd")
+    before = len(list(open_files.iterdir()))
     for path in ("notes.txt", "loop/x", "docs/none", "../x", "no/x"):
         for kind in AssertionKind:
             check(root, kind, path, wanted=("x",), regex="x")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(open_files.iterdir())) == before
 
 
 def test_a_root_that_is_no_folder_is_our_failure(root: Path):
