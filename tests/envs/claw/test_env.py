@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -148,7 +149,7 @@ def test_failures_timeouts_and_floods_are_observations(host: SandboxHost):
     assert len(flood) < 400
     assert IGNORED in text_of(env.step(block("true") + "\n" + block("false")))
     metrics = env.state()["metrics"]
-    assert (metrics["turns"], metrics["commands"], metrics["failed"], metrics["timeouts"]) == (4.0, 4.0, 2.0, 1.0)
+    assert (metrics["commands"], metrics["commands_failed"], metrics["timeouts"]) == (4.0, 2.0, 1.0)
     assert "passed" not in metrics
     env.close()
 
@@ -253,21 +254,38 @@ def test_groups_of_episodes_keep_one_growing_context_and_do_not_depend_on_thread
             assert after.prompt_ids[: len(kept)] == kept
 
 
+class Dying:
+    """A real sandbox that fails at its first command."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.backend = sandbox.backend
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
+        raise SandboxError("the sandbox died")
+
+    def collect(self) -> Path:
+        return self._sandbox.collect()
+
+    def close(self) -> None:
+        self._sandbox.close()
+
+    def __enter__(self) -> Dying:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Breaking:
-    """A real host whose sandboxes fail at their first command."""
+    """A real host with such sandboxes."""
 
     def __init__(self, host: SandboxHost) -> None:
         self._host = host
         self.report = host.report
 
     def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> Sandbox:
-        sandbox = self._host.open(files, limits)
-
-        def run(command: str, *, timeout_s: float = 10.0) -> CommandResult:
-            raise SandboxError("the sandbox died")
-
-        sandbox.run = run  # pyright: ignore[reportAttributeAccessIssue]
-        return sandbox
+        return Dying(self._host.open(files, limits))
 
     def close(self) -> None: ...
 

@@ -42,10 +42,10 @@ def root(tmp_path: Path) -> Path:
 
 def check(root: Path, kind: AssertionKind, path: str, *, wanted: tuple[str, ...] = (), regex: str = "") -> Verdict:
     """One assertion, which must not take long whatever it is about."""
-    started = time.monotonic()
+    started = time.process_time()
     assertion = Assertion(kind=kind, path=path, must_contain=wanted, regex=regex)
     (verdict,) = grade(root, [assertion], [TEXT, STUB], GraderConfig(regex_s=0.5)).verdicts
-    assert time.monotonic() - started < 30.0
+    assert time.process_time() - started < 10.0
     assert verdict.passed == (verdict.reason == "")
     return verdict
 

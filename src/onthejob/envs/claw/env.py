@@ -123,7 +123,13 @@ class ClawEnvironment:
     def state(self) -> Mapping[str, Any]:
         """Where the episode stands. Metrics are counts, rates in [0, 1] and the reward; those of the grade come with the end."""
         task, counts = self._task, self._counts
-        metrics = {name: float(value) for name, value in asdict(counts).items()}
+        metrics = {
+            "commands": float(counts.commands),
+            "commands_failed": float(counts.failed),
+            "timeouts": float(counts.timeouts),
+            "parse_errors": float(counts.parse_errors),
+            "restarts": float(counts.restarts),
+        }
         if self._grade is not None and self._stop is not None:
             metrics |= _grade_metrics(self._grade)
             metrics |= {"reward": sum(self._parts.values()), "clean_stop": float(self._stop is StopReason.DONE)}

@@ -39,6 +39,7 @@ def first_messages(intent: str, files: Sequence[SeedFile], config: ProtocolConfi
 def block(command: str) -> str:
     """A reply that runs `command`, fenced with as many backticks as it takes."""
     ticks = "```"
-    while any(line.strip() == ticks for line in command.split("\n")):
-        ticks += "`"
+    for line in map(str.strip, command.split("\n")):
+        if len(line) >= len(ticks) and not line.strip("`"):
+            ticks = line + "`"
     return f"{ticks}bash\n{command}\n{ticks}"

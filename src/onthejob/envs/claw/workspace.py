@@ -159,7 +159,11 @@ def _enter(name: str, folder: int | None) -> int:
     descriptor = _open(name, _FOLDER, folder)
     found = os.fstat(descriptor)
     if found.st_uid == os.geteuid() and found.st_mode & 0o700 != 0o700:
-        os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | 0o700)
+        try:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | 0o700)
+        except OSError:
+            os.close(descriptor)
+            raise
     return descriptor
 
 
