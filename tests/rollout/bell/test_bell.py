@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
+from onthejob.record.bundle import write_bundles
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
@@ -75,6 +77,25 @@ def test_the_loop_trains_on_it(play: Play):
     assert stop_mix(groups) == {StopReason.HORIZON: 1.0}
     assert [metric.value for metric in run.read_metrics("loop", name="stop_horizon")] == [1.0] * 9
     assert [metric.value for metric in run.read_metrics("loop", name="mean_turns")] == [2.0] * 9
+
+
+def test_an_iteration_is_a_bundle_of_rollouts(play: Play, tmp_path: Path):
+    _, run = play(TaskPool(bell_tasks(6), seed=0))
+    path = tmp_path / "trajectory_bundle.jsonl"
+    assert write_bundles(run, 1, path) == 3
+    groups, advantages = list(run.read_groups(1)), run.read_advantages(1)
+    for line, group in zip(path.read_text(encoding="utf-8").splitlines(), groups, strict=True):
+        made = json.loads(line)
+        assert (made["k"], made["n_turns"], made["stops"]) == (4, [2] * 4, ["horizon"] * 4)
+        assert made["rewards"] == [row.ret for row in group.trajectories]
+        assert made["rewards_stats"]["spread"] == max(made["rewards"]) - min(made["rewards"])
+        assert [rollout["metrics"]["paid"] for rollout in made["rollouts"]] == made["rewards"]
+        values = advantages[group.key]
+        assert made["trained"] == (values is not None)
+        assert made["advantages"] == ([0.0] * 4 if values is None else values.tolist())
+        turn = made["rollouts"][3]["turns"][1]
+        assert turn["completion_ids"] == list(group.trajectories[3].turns[1].completion.token_ids)
+        assert turn["logprobs"] == list(group.trajectories[3].turns[1].completion.logprobs)
 
 
 def test_a_pool_with_nothing_to_teach_ends_the_run_as_a_result(play: Play):
