@@ -91,7 +91,7 @@ def test_gold_passes_and_is_paid_for_few_turns(env: ClawEnvironment):
     env.step(block("wc -l < docs/final.md > docs/lines.txt"))
     last = env.step("All is done.\nTASK_COMPLETE")
     assert (last.observation, last.stop) == (None, StopReason.DONE)
-    assert last.parts == {ACTOR: {"assertions": 1.0, "turns": -0.2 * 3 / 12}}
+    assert last.parts == {ACTOR: {"assertions": 1.0, "turns": -0.05}}
     assert last.rewards[ACTOR] == pytest.approx(0.95)
     state = env.state()
     assert state["backend"] == "bwrap"
