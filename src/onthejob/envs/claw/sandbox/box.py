@@ -54,6 +54,8 @@ class BwrapSandbox:
         self._pidfd = -1
         self._pid = 0
         self._state = "open"
+        self._dead = False
+        """Proven: no process of this sandbox exists."""
         self._lock = threading.RLock()
 
     @property
@@ -80,6 +82,7 @@ class BwrapSandbox:
             SandboxError: It did not start, or it is less isolated than it should be.
         """
         deadline = time.monotonic() + self._limits.start_s
+        self._dead = False
         self._control = socket.socket(fileno=started.control)
         with os.fdopen(started.info, "rb", buffering=0) as info, os.fdopen(started.errors, "rb", buffering=0) as errors:
             try:
@@ -98,12 +101,12 @@ class BwrapSandbox:
         with self._lock:
             if self._state != "open":
                 raise ContractError(f"the sandbox is {self._state}. Open another one.")
+            if self._control is None:
+                raise SandboxError("the sandbox died and could not be started again. Collect or close it.")
             start = time.monotonic()
             problem = unusable(command, self._limits)
             if problem:
-                return CommandResult(
-                    exit_code=NOT_RUN, stdout=b"", stderr=problem, stdout_size=0, stderr_size=len(problem), timed_out=False, wall_s=0.0
-                )
+                return failed(NOT_RUN, problem)
             data = max(1, round(timeout_s * 1000)).to_bytes(8, "big") + command.encode()
             try:
                 deadline = start + timeout_s + self._limits.grace_s
@@ -112,18 +115,9 @@ class BwrapSandbox:
             except (OSError, EOFError):
                 late = time.monotonic() - start >= timeout_s
                 self._restart()
-                wall_s = time.monotonic() - start
                 problem = b"the sandbox died while the command ran, and was restarted\n"
-                return CommandResult(
-                    exit_code=TIMED_OUT if late else DIED,
-                    stdout=b"",
-                    stderr=problem,
-                    stdout_size=0,
-                    stderr_size=len(problem),
-                    timed_out=late,
-                    wall_s=wall_s,
-                    restarted=True,
-                )
+                code = TIMED_OUT if late else DIED
+                return failed(code, problem, timed_out=late, wall_s=time.monotonic() - start, restarted=True)
             return parse_reply(reply, time.monotonic() - start)
 
     def collect(self) -> Path:
@@ -170,8 +164,10 @@ class BwrapSandbox:
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._pidfd < 0:
+        if self._dead:
             return
+        if self._pidfd < 0:
+            raise SandboxError("a sandbox that did not start cannot be proven dead.")
         try:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -180,6 +176,7 @@ class BwrapSandbox:
             poll.register(self._pidfd, select.POLLIN)
             if not poll.poll(DEATH_S * 1000):
                 raise SandboxError(f"process {self._pid} and what runs with it would not die in {DEATH_S:.0f} s.")
+            self._dead = True
         finally:
             os.close(self._pidfd)
             self._pidfd = -1
@@ -209,6 +206,20 @@ class BwrapSandbox:
                 raise EOFError("pid 1 is gone")
             data += chunk
         return bytes(data)
+
+
+def failed(code: int, problem: bytes, *, timed_out: bool = False, wall_s: float = 0.0, restarted: bool = False) -> CommandResult:
+    """The result of a command of which only `problem` is known."""
+    return CommandResult(
+        exit_code=code,
+        stdout=b"",
+        stderr=problem,
+        stdout_size=0,
+        stderr_size=len(problem),
+        timed_out=timed_out,
+        wall_s=wall_s,
+        restarted=restarted,
+    )
 
 
 def unusable(command: str, limits: Limits) -> bytes:

@@ -35,6 +35,7 @@ BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the privat
 UID_FIRST, UIDS_PER_HOST, UID_BLOCKS = 1_900_000_000, 1_000, 1_000
 """Unprivileged users of sandboxes when the host is root; a range that no distribution assigns."""
 REAP_S = 20.0
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Refused(Exception):
@@ -112,7 +113,10 @@ class Broker:
             for descriptor, _ in poll.poll():
                 if descriptor == self._parent:
                     return
-                packet = requests.recv(MESSAGE_BYTES)
+                try:
+                    packet = requests.recv(MESSAGE_BYTES)
+                except ConnectionResetError:
+                    return
                 if not packet:
                     return
                 descriptors: list[int] = []
@@ -272,6 +276,8 @@ class Broker:
     def _become(self, made: Made, control: int, info: int, errors: int, filter_fd: int) -> None:
         """In the child: enter the groups, drop to the slot's user, and become bubblewrap."""
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for number in IGNORED:
+            signal.signal(number, signal.SIG_DFL)
         join(made.cgroups)
         if self._root:
             os.setgroups([])
@@ -337,7 +343,7 @@ def send(requests: socket.socket, message: dict[str, Any], descriptors: list[int
 
 def main() -> None:
     """Arguments: the socket's descriptor, the host's pid."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in IGNORED:
         # The host decides when it ends; a terminal's Ctrl-C must not come first.
         signal.signal(number, signal.SIG_IGN)
     requests = socket.socket(fileno=int(sys.argv[1]))

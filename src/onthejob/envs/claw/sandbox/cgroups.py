@@ -196,12 +196,13 @@ def own_name() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """Clock ticks between boot and the start of process `pid`; None when there is no such process."""
+    """Clock ticks between boot and the start of process `pid`; None when it does not exist or is dead and not yet reaped."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
 
 
 def sweep(folder: Path) -> None:

@@ -21,7 +21,7 @@ from onthejob.errors import ContractError, SandboxError
 
 BACKEND = "bwrap"
 MESSAGE_BYTES = 1 << 16
-BROKER_S = 120.0
+BROKER_S = 300.0
 """Seconds the broker may take for one answer; it needs milliseconds on an idle machine."""
 BOOT = """
 import sys, types
@@ -87,12 +87,19 @@ class BwrapHost:
         answer = self.ask({"do": "open", "limits": asdict(limits)})
         number = answer.message["id"]
         folder, *rest = answer.descriptors
+        started = Started(*rest)
         sandbox = BwrapSandbox(self, number, folder, limits, tuple(map(Path, answer.message["cgroups"])))
         with self._lock:
             self._open[number] = sandbox
         try:
             seed(folder, paths, limits)
-            sandbox.attach(Started(*rest))
+        except BaseException:
+            for descriptor in started:
+                os.close(descriptor)
+            sandbox.close()
+            raise
+        try:
+            sandbox.attach(started)
         except BaseException:
             sandbox.close()
             raise
@@ -154,7 +161,9 @@ class BwrapHost:
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._requests, MESSAGE_BYTES, 8)
         except OSError as error:
-            raise SandboxError(f"the process that makes sandboxes does not answer: {error}.") from error
+            # A late answer would be taken for that to the next question; its end is the end of all its sandboxes.
+            self._broker.kill()
+            raise SandboxError(f"the process that makes sandboxes does not answer: {error}. Open another host.") from error
         if not packet:
             raise SandboxError("the process that makes sandboxes ended unexpectedly. Open another host.")
         for descriptor in descriptors:

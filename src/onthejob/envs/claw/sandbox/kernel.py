@@ -27,12 +27,12 @@ FORBIDDEN = (
     # the machine
     "init_module finit_module delete_module kexec_load kexec_file_load reboot iopl ioperm",
     "settimeofday clock_settime clock_adjtime adjtimex stime sethostname setdomainname",
-    # devices
-    "mknod mknodat",
 )
 """Answered with EPERM."""
 NEW_SPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000, 0x00000080)
 """Flags of `clone` that make namespaces."""
+FILE_TYPE, DEVICES = 0o170000, (0o020000, 0o060000)
+"""Character and block devices may not be made; FIFOs may, with the same calls."""
 TERMINAL_INPUT = (0x5412, 0x541C)
 """ioctl requests that put characters into a terminal: TIOCSTI, TIOCLINUX."""
 
@@ -123,6 +123,9 @@ def system_call_filter() -> bytes:
             refuse("clone", errno.EPERM, Comparison(0, MASKED_EQ, flag, flag))
         # Its flags are in memory, where a filter cannot look; libraries fall back to clone.
         refuse("clone3", errno.ENOSYS)
+        for device in DEVICES:
+            refuse("mknod", errno.EPERM, Comparison(1, MASKED_EQ, FILE_TYPE, device))
+            refuse("mknodat", errno.EPERM, Comparison(2, MASKED_EQ, FILE_TYPE, device))
         for request in TERMINAL_INPUT:
             refuse("ioctl", errno.EPERM, Comparison(1, MASKED_EQ, 0xFFFFFFFF, request))
         for family in set(range(AF_INET6)) - {AF_UNIX, AF_INET}:

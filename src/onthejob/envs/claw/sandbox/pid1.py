@@ -24,8 +24,8 @@ CHUNK = 65_536
 INLINE_BYTES = 100_000
 """Longest command handed over as an argument; the kernel's limit is 128 KiB. Longer ones go through a file in memory."""
 TIMED_OUT, NOT_RUN, SIGKILL, SIGINT = 124, 126, 9, 2
-# Python ignores these two; what is run must not.
-RESET = (13, 25)
+# What is run starts with every signal at its default: Python ignores some, and whoever started this process may have others.
+RESET = tuple(number for number in range(1, 32) if number not in (9, 19))
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/work",
@@ -105,7 +105,7 @@ def facts() -> bytes:
 
 def spawn(command: bytes, out: Stream, err: Stream, null: int) -> int:
     """Start bash; returns its pid."""
-    arguments: list[str | bytes] = ["bash", "-c", command]
+    arguments: tuple[str | bytes, ...] = ("bash", "-c", command)
     script = -1
     actions: list[tuple[int, ...]] = [
         (os.POSIX_SPAWN_DUP2, null, 0),
@@ -119,7 +119,7 @@ def spawn(command: bytes, out: Stream, err: Stream, null: int) -> int:
             view = view[os.write(script, view) :]
         os.lseek(script, 0, os.SEEK_SET)
         actions.append((os.POSIX_SPAWN_DUP2, script, 9))
-        arguments = ["bash", "/proc/self/fd/9"]
+        arguments = ("bash", "/proc/self/fd/9")
     try:
         return os.posix_spawn(
             "/bin/bash", arguments, ENVIRONMENT, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET
@@ -199,6 +199,7 @@ def run(command: bytes, timeout_s: float, keep: int, control: int, null: int) ->
 def main(arguments: list[str]) -> None:
     """Serve until the other side is gone. Arguments: socket, bytes kept per stream, then resource=limit pairs."""
     _signal.signal(SIGINT, _signal.SIG_IGN)
+    os.umask(0o022)
     control, keep = int(arguments[0]), int(arguments[1])
     os.set_inheritable(control, False)
     null = os.open("/dev/null", os.O_RDWR)

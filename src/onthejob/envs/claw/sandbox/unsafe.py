@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from onthejob.envs.claw.sandbox.box import unusable
+from onthejob.envs.claw.sandbox.box import failed, unusable
 from onthejob.envs.claw.sandbox.contract import (
     NOT_RUN,
     TIMED_OUT,
@@ -120,7 +120,7 @@ class UnsafeSandbox:
             raise ContractError(f"the sandbox is {self._state}. Open another one.")
         problem = unusable(command, self._limits)
         if problem:
-            return result(NOT_RUN, b"", problem)
+            return failed(NOT_RUN, problem)
         with self._lock:
             start = time.monotonic()
             # What an agent did to its own folder must not keep the next command from starting.
@@ -138,6 +138,7 @@ class UnsafeSandbox:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                umask=0o022,
             )
             out, err = Kept(self._limits.output_bytes), Kept(self._limits.output_bytes)
             timed_out = watch(child, out, err, start + timeout_s)
@@ -172,19 +173,6 @@ class UnsafeSandbox:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def result(code: int, stdout: bytes, stderr: bytes) -> CommandResult:
-    """The result of a command that was not run."""
-    return CommandResult(
-        exit_code=code,
-        stdout=stdout,
-        stderr=stderr,
-        stdout_size=len(stdout),
-        stderr_size=len(stderr),
-        timed_out=False,
-        wall_s=0.0,
-    )
 
 
 def watch(child: subprocess.Popen[bytes], out: Kept, err: Kept, deadline: float) -> bool:

@@ -90,7 +90,7 @@ class Bench:
 
     def python_run(self, sandbox: BwrapSandbox, code: str) -> CommandResult:
         """Run Python code inside."""
-        (quoted,) = (code.replace("'", "'\\''"),)
+        quoted = code.replace("'", "'\\''")
         return self.run(sandbox, f"{self.python} -I -c '{quoted}'")
 
     def after(self) -> None:

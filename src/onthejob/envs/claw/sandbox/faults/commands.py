@@ -45,7 +45,7 @@ def read_stdin(bench: Bench) -> None:
 def want_terminal(bench: Bench) -> None:
     """25: programs that want a terminal return."""
     sandbox = bench.open({"f": b"text\n"})
-    for command in ("less f", "more f", "vi f", "nano f", "top -b -n 1", "sudo ls", "ssh localhost", "su", "passwd", "man ls", "tty"):
+    for command in ("less f", "more f", "vi f", "nano f", "top -b -n 1", "sudo ls", "ssh localhost", "su", "passwd", "man ls"):
         bench.run(sandbox, command)
     check(bench.run(sandbox, "echo x > /dev/tty").exit_code != 0, "there is a terminal")
 
@@ -60,6 +60,9 @@ def ends(bench: Bench) -> None:
         "exec /no/such/program": 127,
         "kill -9 $$": 137,
         "kill $$": 143,
+        "kill -HUP $$": 129,
+        "kill -PIPE $$": 141,
+        "kill -XFSZ $$": 153,
         "set -e; false; echo no": 1,
         "trap '' TERM INT HUP; kill -TERM $$; exit 7": 7,
         "trap 'exit 9' EXIT; exit 8": 9,
@@ -79,7 +82,9 @@ def forge_frames(bench: Bench) -> None:
     """27 and 66: a forged answer is output like any other."""
     forged = r"\0\0\0\27\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\1F"
     command = f"""
-for fd in 3 4 5 6 7 8 9 10 11 12; do printf '{forged}' >&$fd; printf '{forged}' > /proc/1/fd/$fd; printf '{forged}' > /dev/fd/$fd; done 2>/dev/null
+for fd in 3 4 5 6 7 8 9; do
+  printf '{forged}' >&$fd; printf '{forged}' > /proc/1/fd/$fd; printf '{forged}' > /dev/fd/$fd
+done 2>/dev/null
 printf '{forged}'; printf '{forged}' >&2; exit 4"""
     sandbox = bench.open()
     result = bench.run(sandbox, command)
@@ -96,14 +101,15 @@ def unfinished(bench: Bench) -> None:
     check(result.stdout == b"1\n2\n$x `y`\n", f"{result}")
     for command in ("echo 'a", 'echo "a', "if true; then", "for x in 1 2", "(echo", "case x in", "echo $(", "while :; do"):
         result = bench.run(sandbox, command)
-        check(result.exit_code == 2, f"{command!r} gave {result}")
+        check(result.exit_code in (1, 2) and b"unexpected" in result.stderr, f"{command!r} gave {result}")
     check(bench.run(sandbox, "cat <<EOF\nopen end").stdout == b"open end\n", "an open heredoc was not read to its end")
 
 
 def stateless(bench: Bench) -> None:
     """29: folder, variables, functions, options and PATH do not persist; files do."""
     sandbox = bench.open()
-    bench.run(sandbox, "echo kept > file; cd /tmp; export X=1; f() { echo f; }; set -e; alias ls=false; PATH=; umask 077; ulimit -n 20")
+    change = "cd /tmp; export X=1; f() { echo f; }; set -e; alias ls=false; PATH=; umask 077; ulimit -n 20"
+    bench.run(sandbox, f"echo kept > file; {change}")
     result = bench.run(sandbox, "pwd; echo \"[$X]\"; type f >/dev/null 2>&1; echo $?; umask; ulimit -n; cat file")
     check(result.stdout == b"/work\n[]\n1\n0022\n256\nkept\n", f"{result}")
 
@@ -111,7 +117,7 @@ def stateless(bench: Bench) -> None:
 def remove_root(bench: Bench) -> None:
     """30: the workspace's root cannot be removed; what is in it can."""
     sandbox = bench.open({"a/b": b"x"})
-    bench.run(sandbox, "rm -rf /work; cd ..; rm -rf work; rmdir work; mv work gone; ln -s /usr work; true")
+    bench.run(sandbox, "rm -rf /work; cd ..; rm -rf work; rmdir work; mv work gone; ln -sT /usr work; true")
     result = bench.run(sandbox, "pwd; ls -A; echo new > f; cat f")
     check(result.stdout == b"/work\nnew\n", f"{result}")
     check(os.listdir(sandbox.collect()) == ["f"], "the collected workspace is not the one that was written")
@@ -157,7 +163,8 @@ def special_files(bench: Bench) -> None:
     code = "import socket; socket.socket(1).bind(chr(115))"
     sandbox = bench.open()
     bench.python_run(sandbox, code)
-    bench.run(sandbox, "mkfifo p; ln -s /etc/passwd l; ln -s loop loop; ln -s /proc/self/fd d; truncate -s 4T hole; truncate -s 50M h")
+    bench.run(sandbox, "mkfifo p; ln -s /etc/passwd l; ln -s loop loop; ln -s /proc/self/fd d")
+    bench.run(sandbox, "truncate -s 4T huge; truncate -s 50M hole")
     root = sandbox.collect()
     modes = {name: stat.S_IFMT((root / name).lstat().st_mode) for name in os.listdir(root)}
     expected = {"p": stat.S_IFIFO, "l": stat.S_IFLNK, "loop": stat.S_IFLNK, "d": stat.S_IFLNK, "s": stat.S_IFSOCK}
