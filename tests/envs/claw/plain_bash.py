@@ -1,4 +1,4 @@
-"""Trusted gold commands in a temporary folder, with an own reading of the five assertion kinds: independent of sandbox and grader."""
+"""Trusted gold commands in a temporary folder, graded, with an own reading of the five assertion kinds beside the grader."""
 
 from __future__ import annotations
 
@@ -6,20 +6,10 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from onthejob.envs.claw.grader import Grade, grade
 from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask
-
-
-@dataclass(frozen=True)
-class Outcome:
-    failed: tuple[Assertion, ...]
-    output: str
-
-    @property
-    def passed(self) -> bool:
-        return not self.failed
 
 
 def seed_workspace(task: ClawTask, root: Path) -> None:
@@ -45,21 +35,21 @@ def holds(task: ClawTask, assertion: Assertion, root: Path) -> bool:
             return path.is_file() and path.read_bytes() == seeded.data
 
 
-def play(task: ClawTask, script: Sequence[str], root: Path) -> Outcome:
-    """Seed `root` (empty), run each block as its own `bash -c`, and check."""
+def play(task: ClawTask, script: Sequence[str], root: Path) -> Grade:
+    """Seed `root` (new), run each block as its own `bash -c`, and grade; the two readings of the assertions must agree."""
+    root.mkdir()
     seed_workspace(task, root)
-    shown = []
     for block in script:
-        done = subprocess.run(
+        subprocess.run(
             ["bash", "-c", block],
             cwd=root,
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
             timeout=60,
             check=False,
         )
-        shown.append(f"[{done.returncode}] {done.stdout}{done.stderr}")
-    failed = tuple(assertion for assertion in task.assertions if not holds(task, assertion, root))
-    return Outcome(failed=failed, output="\n".join(shown))
+    own = [holds(task, assertion, root) for assertion in task.assertions]
+    graded = grade(root, task.assertions, task.files)
+    assert own == [verdict.passed for verdict in graded.verdicts], (task.id, own, graded)
+    return graded

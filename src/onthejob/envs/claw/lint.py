@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import regex
+
 from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask, FileKind, read_record
 
 
@@ -92,8 +94,17 @@ def holds_at_start(task: ClawTask, assertion: Assertion) -> bool:
 def _content_holds(assertion: Assertion, text: str) -> bool:
     if assertion.kind is AssertionKind.FILE_CONTENTS_CONTAIN:
         return all(part in text for part in assertion.must_contain)
-    # A pattern that is slow is reported as such and must not hang the linter: it is not tried.
-    return not _SLOW.search(assertion.regex) and re.search(assertion.regex, text) is not None
+    return _found(assertion.regex, text)
+
+
+def _found(pattern: str, text: str) -> bool:
+    """As the grader searches; a pattern that is slow counts as found nowhere and is reported as slow."""
+    if _SLOW.search(pattern):
+        return False
+    try:
+        return regex.search(pattern, text, flags=regex.V0, timeout=10.0) is not None
+    except (TimeoutError, regex.error):
+        return False
 
 
 _OF_CONTENT = (AssertionKind.FILE_CONTENTS_CONTAIN, AssertionKind.FILE_CONTENTS_MATCH_REGEX)
@@ -106,7 +117,7 @@ def _content(task: ClawTask) -> Iterator[Problem]:
         if assertion.kind in _OF_CONTENT and assertion.path in stubs:
             yield Problem(
                 fault=Fault.BINARY_CONTENT,
-                message=f"{assertion.kind} of {assertion.path}, a binary stub of zero bytes. Assert file_exists or file_unchanged.",
+                message=f"{assertion.kind} of {assertion.path}, a binary stub. Assert file_exists or file_unchanged.",
             )
 
 
@@ -138,15 +149,20 @@ def _contradictions(task: ClawTask) -> Iterator[Problem]:
     for path in sorted(present):
         above = {path, *(path[:index] for index, char in enumerate(path) if char == "/")}
         for other in sorted(above & gone):
-            yield Problem(fault=Fault.UNSATISFIABLE, message=f"{path} must be there, but {other} must not exist. Drop one of them.")
+            yield Problem(
+                fault=Fault.UNSATISFIABLE, message=f"{path} must be there, but {other} must not exist. Drop one of them."
+            )
         for other in sorted((above - {path}) & files):
-            yield Problem(fault=Fault.UNSATISFIABLE, message=f"{path} must be there, but {other} must be a file. Drop one of them.")
+            yield Problem(
+                fault=Fault.UNSATISFIABLE, message=f"{path} must be there, but {other} must be a file. Drop one of them."
+            )
     for assertion in task.assertions:
         file = seeded.get(assertion.path)
-        if assertion.kind in _OF_CONTENT and assertion.path in kept and file is not None and file.kind is FileKind.TEXT:
-            if not _SLOW.search(assertion.regex) and not _content_holds(assertion, file.content):
-                message = f"{assertion.path} must stay unchanged, but {assertion.kind} does not hold of it now. Drop one of them."
-                yield Problem(fault=Fault.UNSATISFIABLE, message=message)
+        if assertion.kind not in _OF_CONTENT or assertion.path not in kept or file is None or file.kind is not FileKind.TEXT:
+            continue
+        if not _content_holds(assertion, file.content):
+            message = f"{assertion.path} must stay unchanged, but {assertion.kind} does not hold of it now. Drop one of them."
+            yield Problem(fault=Fault.UNSATISFIABLE, message=message)
 
 
 def _trivia(task: ClawTask) -> Iterator[Problem]:
@@ -157,9 +173,11 @@ def _trivia(task: ClawTask) -> Iterator[Problem]:
         if assertion.kind is not AssertionKind.FILE_CONTENTS_MATCH_REGEX:
             continue
         if _SLOW.search(assertion.regex):
-            message = f"regex of {assertion.path} repeats a group that repeats inside: {assertion.regex!r}. Write it without nesting."
+            message = (
+                f"regex of {assertion.path} repeats a group that repeats inside: {assertion.regex!r}. Write it without nesting."
+            )
             yield Problem(fault=Fault.SLOW_REGEX, message=message)
-        elif all(re.search(assertion.regex, text) for text in ("", "\x01", "q7\nZ\n")):
+        elif all(_found(assertion.regex, text) for text in ("", "\x01", "q7\nZ\n")):
             message = f"regex of {assertion.path} matches any text: {assertion.regex!r}. Give a pattern that only the result has."
             yield Problem(fault=Fault.TRIVIAL, message=message)
     seen: set[Assertion] = set()
@@ -187,7 +205,9 @@ def _leaks(task: ClawTask) -> Iterator[Problem]:
             message = f"the request holds the gold command {line!r}. Say what is wanted, not how."
             yield Problem(fault=Fault.LEAK, message=message)
     if re.search(r"TASK_COMPLETE|file_contents_|file_unchanged|must_contain", task.intent):
-        yield Problem(fault=Fault.LEAK, message="the request speaks of the stop word or the assertions. Write what a person would.")
+        yield Problem(
+            fault=Fault.LEAK, message="the request speaks of the stop word or the assertions. Write what a person would."
+        )
 
 
 def _names(task: ClawTask) -> Iterator[Problem]:
@@ -198,7 +218,9 @@ def _names(task: ClawTask) -> Iterator[Problem]:
             continue
         unknown = [word for word in re.findall(r"[a-z0-9]+", assertion.path.lower()) if word not in known]
         if unknown:
-            message = f"{assertion.path} is asserted, but {', '.join(unknown)} occurs nowhere in request and files. Name the file."
+            message = (
+                f"{assertion.path} is asserted, but {', '.join(unknown)} occurs nowhere in request and files. Name the file."
+            )
             yield Problem(fault=Fault.UNNAMED, message=message)
 
 
@@ -209,8 +231,12 @@ _OUTSIDE = re.compile(r"(?:^|[\s'\"=<>])(/(?!dev/null)[A-Za-z]+(?:/[\w.]+)+|~/|(
 def _gold(task: ClawTask) -> Iterator[Problem]:
     for number, block in enumerate(task.gold, start=1):
         if "TASK_COMPLETE" in block:
-            yield Problem(fault=Fault.GOLD, message=f"gold turn {number} holds TASK_COMPLETE. Leave it out; it is added in the end.")
+            yield Problem(
+                fault=Fault.GOLD, message=f"gold turn {number} holds TASK_COMPLETE. Leave it out; it is added in the end."
+            )
         if found := _FOREIGN.search(block):
-            yield Problem(fault=Fault.GOLD, message=f"gold turn {number} uses {found[1]}. There is no network; use file commands.")
+            yield Problem(
+                fault=Fault.GOLD, message=f"gold turn {number} uses {found[1]}. There is no network; use file commands."
+            )
         if found := _OUTSIDE.search(block):
             yield Problem(fault=Fault.GOLD, message=f"gold turn {number} leaves the workspace: {found[1]!r}. Use relative paths.")

@@ -1,4 +1,4 @@
-"""The eight personas: who asks for file work, with what in mind, with which skills, and what else lies around in the workspace."""
+"""The eight personas: who asks for file work, with which skills, and what else lies around in the workspace."""
 
 from __future__ import annotations
 

@@ -393,8 +393,8 @@ _NOT_IN_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9Z]|[
 
 def regex_problem(regex: str) -> str:
     """Why the grader cannot use this pattern; empty when it can."""
-    if len(regex) > 20_000:
-        return f"must have at most 20000 characters, has {len(regex)}"
+    if len(regex) > 8_000:
+        return f"must have at most 8000 characters, has {len(regex)}"
     try:
         re.compile(regex)
     except (re.error, RecursionError, OverflowError) as error:

@@ -1,9 +1,9 @@
 """Which tasks are trained on, which select checkpoints, and which are touched once. Decided before any rollout, by the id alone.
 
 Of every family that training may see, each eight instances give five to train, one to dev and two to test; where the block
-begins is shifted from family to family, so that small corpora keep the proportions too. Twelve families are never trained on: four
-are for dev, eight (one per persona; three easy, three medium, two hard) for test. They recombine operations that other families
-train, in files, wordings and orders that no training task has.
+begins is shifted from family to family, so that small corpora keep the proportions too. Twelve families are never trained on:
+four are for dev, eight (one per persona; three easy, three medium, two hard) for test. They recombine operations that other
+families train, in files, wordings and orders that no training task has.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def split_of(task: ClawTask) -> Split:
     """
     index = instance_of(task)
     if index is None:
-        raise ConfigError(f"task {task.id} of family {task.family!r} was not synthesized here; state its split where it is loaded.")
+        raise ConfigError(
+            f"task {task.id} of family {task.family!r} was not synthesized here; state its split where it is loaded."
+        )
     if task.family in UNSEEN_TEST:
         return Split.TEST
     if task.family in UNSEEN_DEV:

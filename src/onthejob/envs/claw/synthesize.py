@@ -36,7 +36,9 @@ def synthesize(count: int, *, seed: int = 0) -> list[ClawTask]:
         ConfigError: `count` or `seed` is out of range.
     """
     if count < 1 or count > 100_000 or seed < 0:
-        raise ConfigError(f"a corpus has 1 to 100000 tasks and a seed >= 0, got {count} and {seed}. Try 200 or 1000 tasks, seed 0.")
+        raise ConfigError(
+            f"a corpus has 1 to 100000 tasks and a seed >= 0, got {count} and {seed}. Try 200 or 1000 tasks, seed 0."
+        )
     seen: set[str] = set()
     tasks = []
     for k in range(count):

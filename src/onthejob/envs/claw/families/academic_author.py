@@ -6,7 +6,7 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import NOTES, SENTENCES, SURNAMES, TOPICS
 
-VENUES = tuple("NeurIPS ICML JMLR AISTATS COLT TMLR UAI ICLR".split())
+VENUES = tuple(["NeurIPS", "ICML", "JMLR", "AISTATS", "COLT", "TMLR", "UAI", "ICLR"])
 
 
 def cite_keys(d: Draw, count: int) -> list[str]:
@@ -78,7 +78,8 @@ def collect_todos(s: Scene, d: Draw) -> None:
     kept = [line for line in s.files[paper].content.splitlines() if not line.startswith("% TODO")]
     todo, count = f"{folder}/todo.txt", f"{folder}/todo-count.txt"
     s.say(
-        f"Save all lines of {paper} that contain '% TODO' to {todo}, delete them from {paper}, and write their number to {count}.",
+        f"Save all lines of {paper} that contain '% TODO' to {todo}, delete them from {paper}, "
+        f"and write their number to {count}.",
         f"Collect the '% TODO' lines of {paper} in {todo} and put how many there are into {count}. "
         f"Then {paper} must not have them any more.",
     )

@@ -6,7 +6,7 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import HOSTS, SERVICES
 
-KEYS = tuple("PORT TIMEOUT WORKERS POOL_SIZE RETRIES CACHE_TTL PAGE_SIZE QUEUE_LIMIT".split())
+KEYS = tuple(["PORT", "TIMEOUT", "WORKERS", "POOL_SIZE", "RETRIES", "CACHE_TTL", "PAGE_SIZE", "QUEUE_LIMIT"])
 LOG_MESSAGES = (
     "connection opened",
     "connection closed",
@@ -19,7 +19,7 @@ LOG_MESSAGES = (
     "job finished",
     "disk almost full",
 )
-TABLES = tuple("users orders invoices sessions products coupons audits addresses webhooks refunds".split())
+TABLES = tuple(["users", "orders", "invoices", "sessions", "products", "coupons", "audits", "addresses", "webhooks", "refunds"])
 
 
 def app_log(d: Draw, count: int) -> list[str]:

@@ -6,7 +6,7 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import ANIMALS, CITIES
 
-COLUMNS = tuple("mass length height speed depth score weight volume angle rate".split())
+COLUMNS = tuple(["mass", "length", "height", "speed", "depth", "score", "weight", "volume", "angle", "rate"])
 
 
 def csv_column(s: Scene, d: Draw) -> None:
@@ -46,7 +46,10 @@ def unique_labels(s: Scene, d: Draw) -> None:
     """List the different labels of an annotation file."""
     chosen = d.some(ANIMALS, d.number(3, 6))
     labels = d.shuffled([*chosen, *(d.pick(chosen) for _ in range(d.number(6, 14)))])
-    source, out = d.pick(("labels.txt", "annotations.txt", "classes/all.txt")), d.pick(("unique.txt", "labels-set.txt", "kinds.txt"))
+    source, out = (
+        d.pick(("labels.txt", "annotations.txt", "classes/all.txt")),
+        d.pick(("unique.txt", "labels-set.txt", "kinds.txt")),
+    )
     s.text(source, labels)
     s.say(
         f"Write the different lines of {source}, sorted and without repeats, to {out}.",
@@ -60,7 +63,9 @@ def unique_labels(s: Scene, d: Draw) -> None:
 
 def clean_missing(s: Scene, d: Draw) -> None:
     """Drop the rows with missing values, keep them apart and count them."""
-    rows = [f"{i + 1},{d.pick(CITIES)},{d.pick((str(d.number(10, 99)), str(d.number(10, 99)), 'NA'))}" for i in range(d.number(9, 16))]
+    rows = [
+        f"{i + 1},{d.pick(CITIES)},{d.pick((str(d.number(10, 99)), str(d.number(10, 99)), 'NA'))}" for i in range(d.number(9, 16))
+    ]
     rows = [*rows, f"{len(rows) + 1},{d.pick(CITIES)},NA"]
     raw, folder = d.pick(("raw.csv", "measured.csv", "input.csv")), d.pick(("clean", "processed", "tidy"))
     lines = ["id,city,value", *rows]
@@ -115,7 +120,9 @@ def split_table(s: Scene, d: Draw) -> None:
         f"Write the first {cut + 1} lines of {table} to {folder}/train.csv and all lines after them to {folder}/test.csv; "
         f"put the line count of {folder}/test.csv into {folder}/n-test.txt.",
     )
-    s.do(f"mkdir -p {folder}", f"head -n {cut + 1} {table} > {folder}/train.csv", f"tail -n +{cut + 2} {table} > {folder}/test.csv")
+    s.do(
+        f"mkdir -p {folder}", f"head -n {cut + 1} {table} > {folder}/train.csv", f"tail -n +{cut + 2} {table} > {folder}/test.csv"
+    )
     s.do(f"wc -l < {folder}/test.csv > {folder}/n-test.txt")
     s.exact(f"{folder}/train.csv", [header, *rows[:cut]])
     s.exact(f"{folder}/test.csv", rows[cut:])

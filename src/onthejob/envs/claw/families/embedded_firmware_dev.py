@@ -6,8 +6,8 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import ANIMALS, COLORS, NOTES
 
-MACROS = tuple("BAUD_RATE TICK_MS STACK_WORDS ADC_CHANNEL PWM_PERIOD RX_BUFFER LED_PIN WATCHDOG_MS SPI_CLOCK SLEEP_MS".split())
-REGISTERS = tuple("CTRL STATUS DATA MODE CLOCK RESET IRQ MASK DMA TIMER".split())
+MACROS = tuple(["BAUD_RATE", "TICK_MS", "STACK_WORDS", "ADC_CHANNEL", "PWM_PERIOD", "RX_BUFFER", "LED_PIN", "WATCHDOG_MS", "SPI_CLOCK", "SLEEP_MS"])
+REGISTERS = tuple(["CTRL", "STATUS", "DATA", "MODE", "CLOCK", "RESET", "IRQ", "MASK", "DMA", "TIMER"])
 SECTIONS = (".text", ".data", ".bss", ".rodata")
 
 
@@ -208,8 +208,11 @@ def section_sizes(s: Scene, d: Draw) -> None:
         f"awk '{{s+=$3}} END {{print s}}' firmware.map > {folder}/total.txt",
     )
     s.do(f"sort -k3 -n firmware.map | tail -n 1 > {folder}/largest.txt")
-    s.do(f"cut -d' ' -f1 firmware.map | sort -u > {folder}/sections.txt", f"wc -l < {folder}/sections.txt > {folder}/n-sections.txt")
-    s.do(f"awk '{{if ($1 <= {budget}) print \"ok\"; else print \"too big\"}}' {folder}/total.txt > {folder}/verdict.txt")
+    s.do(
+        f"cut -d' ' -f1 firmware.map | sort -u > {folder}/sections.txt",
+        f"wc -l < {folder}/sections.txt > {folder}/n-sections.txt",
+    )
+    s.do(f'awk \'{{if ($1 <= {budget}) print "ok"; else print "too big"}}\' {folder}/total.txt > {folder}/verdict.txt')
     s.value(f"{folder}/text.txt", by_section[".text"])
     s.value(f"{folder}/data.txt", by_section[".data"])
     s.value(f"{folder}/total.txt", total)

@@ -6,8 +6,8 @@ from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
 from onthejob.envs.claw.families.words import ANIMALS, COLORS, FIRST_NAMES, SENTENCES
 
-JOBS = tuple("music art story testing voices sound animation levels".split())
-STATS = tuple("player_speed jump_height enemy_count max_health gravity coin_value fire_rate lives".split())
+JOBS = tuple(["music", "art", "story", "testing", "voices", "sound", "animation", "levels"])
+STATS = tuple(["player_speed", "jump_height", "enemy_count", "max_health", "gravity", "coin_value", "fire_rate", "lives"])
 LINES = (
     "Where is the lantern?",
     "I saw a light in the cave.",
@@ -131,7 +131,10 @@ def loot_table(s: Scene, d: Draw) -> None:
         f"lines to {folder}/top.csv, and the name of the most valuable item to {folder}/best.txt.",
     )
     s.do(f"mkdir -p {folder}", f"sort -t, -k2 -n -r {path} > {folder}/sorted.csv")
-    s.do(f"head -n {count} {folder}/sorted.csv > {folder}/top.csv", f"head -n 1 {folder}/sorted.csv | cut -d, -f1 > {folder}/best.txt")
+    s.do(
+        f"head -n {count} {folder}/sorted.csv > {folder}/top.csv",
+        f"head -n 1 {folder}/sorted.csv | cut -d, -f1 > {folder}/best.txt",
+    )
     s.exact(f"{folder}/sorted.csv", ranked)
     s.exact(f"{folder}/top.csv", ranked[:count])
     s.value(f"{folder}/best.txt", ranked[0].split(",")[0])

@@ -195,7 +195,8 @@ def page_inventory(s: Scene, d: Draw) -> None:
         "write a line 'docs/NAME.md LINES' per page with its number of lines to stock/lines.txt, sorted by name",
         "write the path of the longest page to stock/longest.txt",
         "write the paths of the pages that contain TODO, sorted, to stock/with-todo.txt",
-        "write all lines with TODO, page by page in the order of the names, to stock/todo.txt and their number to stock/n-todo.txt",
+        "write all lines with TODO, page by page in the order of the names, to stock/todo.txt, "
+        "and their number to stock/n-todo.txt",
         "write the first line of each page, in the order of the names, to stock/titles.txt",
         "write the number of lines of all pages together to stock/total.txt",
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-SURNAMES = tuple("adler baker chen diaz evans fischer garcia hoel ito jones kumar lopez meyer novak okafor park quinn rossi".split())
-FIRST_NAMES = tuple("Ada Ben Chloe Dev Elif Finn Grace Hugo Ines Jonas Kaya Liam Mara Noor Omar Petra Rosa Sven".split())
-TOPICS = tuple("methods results ablation overview baseline scaling errors latency pipeline survey limits dataset".split())
-SERVICES = tuple("billing search orders auth mailer gateway reports profile catalog payments inventory sessions".split())
-CITIES = tuple("oslo lima cairo delhi quito perth turin kyoto dakar salem porto leeds".split())
-ANIMALS = tuple("fox owl bear frog wolf crab moth toad hare lynx crow goat".split())
-COLORS = tuple("red blue green amber violet teal silver coral".split())
-HOSTS = tuple("alpha bravo cedar delta ember falcon grove harbor iris juniper koala lotus".split())
+SURNAMES = tuple(
+    ["adler", "baker", "chen", "diaz", "evans", "fischer", "garcia", "hoel", "ito", "jones", "kumar", "lopez", "meyer", "novak", "okafor", "park", "quinn", "rossi"]
+)
+FIRST_NAMES = tuple(["Ada", "Ben", "Chloe", "Dev", "Elif", "Finn", "Grace", "Hugo", "Ines", "Jonas", "Kaya", "Liam", "Mara", "Noor", "Omar", "Petra", "Rosa", "Sven"])
+TOPICS = tuple(["methods", "results", "ablation", "overview", "baseline", "scaling", "errors", "latency", "pipeline", "survey", "limits", "dataset"])
+SERVICES = tuple(["billing", "search", "orders", "auth", "mailer", "gateway", "reports", "profile", "catalog", "payments", "inventory", "sessions"])
+CITIES = tuple(["oslo", "lima", "cairo", "delhi", "quito", "perth", "turin", "kyoto", "dakar", "salem", "porto", "leeds"])
+ANIMALS = tuple(["fox", "owl", "bear", "frog", "wolf", "crab", "moth", "toad", "hare", "lynx", "crow", "goat"])
+COLORS = tuple(["red", "blue", "green", "amber", "violet", "teal", "silver", "coral"])
+HOSTS = tuple(["alpha", "bravo", "cedar", "delta", "ember", "falcon", "grove", "harbor", "iris", "juniper", "koala", "lotus"])
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 SENTENCES = (
     "The sample was stored at room temperature.",

@@ -1,0 +1,133 @@
+"""Every family: what its tasks ask for can be done, is not done yet, and differs from instance to instance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from onthejob.envs.claw.draw import Draw
+from onthejob.envs.claw.families import FAMILIES
+from onthejob.envs.claw.families.scene import Scene, literal
+from onthejob.envs.claw.personas import CARDS
+from onthejob.envs.claw.proof import Proof
+from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask, Difficulty
+from onthejob.envs.claw.skills import Skill
+from onthejob.envs.claw.synthesize import content_key, instance, synthesize
+
+from .plain_bash import play
+
+
+def proof(task: ClawTask, folder: Path) -> Proof:
+    return Proof(noop=play(task, (), folder / "noop"), gold=play(task, task.gold, folder / "gold"))
+
+
+def test_eight_personas_with_eight_families_each() -> None:
+    assert list(CARDS) == [
+        "academic-author",
+        "backend-developer",
+        "data-science-researcher",
+        "devops-engineer",
+        "embedded-firmware-dev",
+        "indie-game-dev",
+        "ml-engineer",
+        "technical-writer",
+    ]
+    assert len(FAMILIES) == 64
+    for persona in CARDS:
+        levels = Counter(family.difficulty for family in FAMILIES.values() if family.persona == persona)
+        assert levels == {Difficulty.EASY: 3, Difficulty.MEDIUM: 3, Difficulty.HARD: 2}
+    assert all(family.summary.endswith(".") for family in FAMILIES.values())
+
+
+def test_each_persona_works_with_its_focus_skills() -> None:
+    for name, card in CARDS.items():
+        used = {skill for f in FAMILIES.values() if f.persona == name for skill in instance(f, 0).skills}
+        assert set(card.focus) <= used, (name, set(card.focus) - used)
+
+
+def test_all_skills_and_assertion_kinds_occur() -> None:
+    tasks = [instance(family, 0) for family in FAMILIES.values()]
+    assert {skill for task in tasks for skill in task.skills} == set(Skill)
+    assert {assertion.kind for task in tasks for assertion in task.assertions} == set(AssertionKind)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_doing_nothing_fails_and_gold_passes(name: str, tmp_path: Path) -> None:
+    task = instance(FAMILIES[name], 3, seed=5)
+    shown = proof(task, tmp_path)
+    assert not shown.problems
+    # Guards aside, nothing holds before the work is done, so a partial reward is earned by work.
+    guards = sum(assertion.guard for assertion in task.assertions)
+    assert shown.noop.n_passed == guards < shown.noop.total
+    assert guards <= 2
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_instances_differ_in_more_than_wording(name: str) -> None:
+    tasks = [instance(FAMILIES[name], index) for index in range(12)]
+    assert len({content_key(task) for task in tasks}) == 12
+    assert len({task.intent for task in tasks}) == 12
+    assert len({task.gold for task in tasks}) >= 6
+    without_values = {" ".join(word for word in task.intent.split() if word.isalpha()) for task in tasks}
+    assert len(without_values) >= 2, "the wording must vary"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_half_of_the_gold_does_not_pass(name: str, tmp_path: Path) -> None:
+    """Every task needs its last commands: an assertion notices when the final gold line that writes something is left out."""
+    task = instance(FAMILIES[name], 1)
+    lines = [line for block in task.gold for line in block.splitlines()]
+    while lines[-1].startswith(("cat ", "rm have", "head -n 3")):
+        lines.pop()
+    assert not play(task, lines[:-1], tmp_path / "all-but-one").passed
+
+
+def test_a_wrong_count_is_noticed(tmp_path: Path) -> None:
+    """The checks are exact: a result that merely contains the right number fails."""
+    task = instance(FAMILIES["count-entries"], 0)
+    (answer,) = task.answers
+    out = next(a.path for a in task.assertions if a.kind is AssertionKind.FILE_CONTENTS_MATCH_REGEX)
+    for index, (written, right) in enumerate([(answer, True), (f" {answer} ", True), (f"1{answer}", False), (f"{answer}\n0", False)]):
+        assert play(task, [f"printf '{written}\\n' > {out}"], tmp_path / str(index)).passed is right
+
+
+def test_a_broken_gold_command_is_reported(tmp_path: Path) -> None:
+    task = instance(FAMILIES["rename-figure"], 0)
+    broken = dataclasses.replace(task, gold=("true",))
+    (problem,) = proof(broken, tmp_path).problems
+    assert "gold commands do not pass" in problem.message
+    assert "file_not_exists" in problem.message
+    (problem,) = Proof(noop=play(task, (), tmp_path / "again"), gold=None).problems
+    assert "there are no gold commands" in problem.message
+    guard = Assertion(kind=AssertionKind.FILE_UNCHANGED, path=task.files[0].path, guard=True)
+    (problem,) = proof(dataclasses.replace(task, assertions=(guard,), gold=("true",)), tmp_path / "guarded").problems
+    assert "doing nothing passes" in problem.message
+
+
+def test_exact_contents_are_exact() -> None:
+    import re
+
+    scene = Scene(Draw("x"))
+    scene.exact("f", ["a.b (c) [d]*", "\\cite{x}\ty|z^$?+"])
+    (assertion,) = scene.assertions
+    text = "a.b (c) [d]*\n\\cite{x}\ty|z^$?+"
+    for ending in ("", "\n", " \n\n"):
+        assert re.search(assertion.regex, text + ending)
+    for wrong in ("x" + text, text + "x", text.replace(".", ","), text.replace("\n", " "), "\n" + text, text + "\nmore"):
+        assert not re.search(assertion.regex, wrong)
+    assert re.fullmatch(literal("$HOME/*.txt"), "$HOME/*.txt")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_corpus_of_1000_is_proven_task_by_task(tmp_path: Path) -> None:
+    wrong = {}
+    for task in synthesize(1000):
+        folder = tmp_path / task.id
+        folder.mkdir()
+        if problems := proof(task, folder).problems:
+            wrong[task.id] = problems
+    assert not wrong
