@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": set(),
     "record": set(),
     "learn": {"models"},
-    "rollout": {"envs", "models"},
+    "rollout": {"models"},
     "serve": {"models", "learn", "record"},
     "evaluate": {"models", "rollout", "record", "learn"},
     "testing": {"envs", "models", "rollout"},

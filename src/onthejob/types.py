@@ -46,6 +46,8 @@ class StopReason(StrEnum):
     """The company ran out of cash."""
     MAX_TURNS = "max_turns"
     """The turn limit cut the trajectory."""
+    CONTEXT = "context"
+    """The conversation grew beyond what the actor can be shown."""
     BRANCH = "branch"
     """A one-decision trajectory that was scored in a fork."""
     PARSE_ERROR = "parse_error"
@@ -56,7 +58,7 @@ class StopReason(StrEnum):
     @property
     def truncated(self) -> bool:
         """True when something outside the task ended the trajectory (Gymnasium's `truncated`)."""
-        return self in (StopReason.MAX_TURNS, StopReason.ERROR)
+        return self in (StopReason.MAX_TURNS, StopReason.CONTEXT, StopReason.ERROR)
 
 
 class Message(NamedTuple):

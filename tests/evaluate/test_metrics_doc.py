@@ -49,6 +49,19 @@ def test_every_metric_of_the_office_is_documented(repository: Path) -> None:
     assert set(env.state()["metrics"]) == documented(repository, "Office")
 
 
+def test_every_metric_of_claw_is_documented(repository: Path) -> None:
+    from onthejob.envs.claw.env import ClawEnvironment
+    from onthejob.envs.claw.sandbox import open_host
+    from onthejob.envs.claw.splits import claw_tasks
+
+    with open_host() as host:
+        env = ClawEnvironment(host=host)
+        env.reset(claw_tasks(Split.DEV, count=40)[0])
+        env.step("TASK_COMPLETE")
+        names = {re.sub(r"/.*", "/KIND", name) for name in env.state()["metrics"]}
+    assert names == documented(repository, "Claw")
+
+
 def test_every_metric_of_an_update_is_documented(repository: Path) -> None:
     tree = ast.parse((repository / "src/onthejob/learn/learner.py").read_text(encoding="utf-8"))
     (metrics,) = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "UpdateMetrics")

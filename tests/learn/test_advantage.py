@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,6 +115,19 @@ def test_any_invalid_turn_makes_the_trajectory_invalid():
     result = advantages(make_group((1, good), (2, good), (9, [good, bad])), STD)
     assert result[2] == -2
     assert result[0] == -result[1]
+
+
+def test_a_whole_episode_is_judged_by_its_return_and_not_by_the_form_of_one_reply():
+    """The same returns and replies as a branch group, where the best one would be placed at -2 for one invalid reply."""
+    good, bad = make_turn([1], [2]), make_turn([1], [2], valid=False)
+    branches = make_group((1, good), (2, good), (3, [good, bad]))
+    episodes = replace(branches, trajectories=tuple(replace(row, stop=StopReason.DONE) for row in branches.trajectories))
+    assert advantages(branches, STD)[2] == -2
+    np.testing.assert_allclose(advantages(episodes, STD), [-1 / 1.0001, 0, 1 / 1.0001], rtol=1e-12)
+    every = replace(
+        branches, trajectories=tuple(replace(row, turns=(bad,), stop=StopReason.MAX_TURNS) for row in branches.trajectories)
+    )
+    assert signal(every) is Signal.RETURN
 
 
 def test_bad_config():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -106,6 +107,29 @@ def test_copies_of_one_task_differ_and_become_one_group_per_actor():
     groups = episode_groups(episodes, prefix="it0000", actors=["maker", "seller"])
     assert [(group.actor, len(group)) for group in groups] == [("maker", 4), ("seller", 4)] * 2
     assert len({group.key for group in groups}) == 4
+
+
+class Slow(ToyWorkplace):
+    """An environment that waits, as a sandbox does."""
+
+    def step(self, reply: str) -> Step:
+        time.sleep(0.02)
+        return super().step(reply)
+
+
+def test_threads_step_environments_at_the_same_time_and_change_nothing():
+    tasks = toy_tasks(8, days=2)
+    played, seconds = [], []
+    for workers in (1, 8):
+        started = time.perf_counter()
+        played.append(play([Slow() for _ in tasks], tasks, BOTH, SAMPLING, seed=7, max_turns=50, workers=workers))
+        seconds.append(time.perf_counter() - started)
+    assert list(map(_digest, played[0])) == list(map(_digest, played[1]))
+    assert seconds[0] >= 8 * 4 * 0.02
+    assert seconds[1] < seconds[0]
+    assert all(episode.seconds >= 4 * 0.02 for episode in played[1])
+    with pytest.raises(ConfigError, match="workers must be >= 1"):
+        play([], [], BOTH, SAMPLING, seed=0, max_turns=5, workers=0)
 
 
 class Recorder(ScriptedPolicy):

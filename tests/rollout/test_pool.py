@@ -9,7 +9,7 @@ import pytest
 from onthejob.errors import ConfigError
 from onthejob.rollout.pool import TaskPool
 from onthejob.testing import toy_tasks
-from onthejob.types import Completion, Group, Split, StopReason, Trajectory, Turn
+from onthejob.types import Completion, Group, Split, StopReason, Task, Trajectory, Turn
 
 
 def group(task_id: str, rewards: tuple[float, ...]) -> Group:
@@ -58,3 +58,33 @@ def test_convergence_needs_patience_and_is_reset_by_life():
     assert statistics["days5"].alive_share == 0.0
     assert statistics["days9"].mean_return == 1.5
     assert statistics["days9"].alive_share == 1.0
+
+
+def test_a_dry_pool_grows_and_a_resumed_one_grows_alike():
+    def grow(number: int) -> list[Task]:
+        return toy_tasks(2, first_seed=100_000 + 10 * number) if number < 3 else []
+
+    pool = TaskPool(toy_tasks(2), seed=0, patience=2, grow=grow)
+    dead = group("toy-train-100000", (1.0, 1.0))
+    for _ in range(4):
+        pool.observe([(dead, False)])
+    assert (pool.rounds, len(pool.tasks), pool.converged) == (2, 6, False)
+    again = TaskPool(toy_tasks(2), seed=0, patience=2, grow=grow)
+    again.load_state(json.loads(json.dumps(pool.state())))
+    assert again.tasks == pool.tasks
+    assert again.sample(5, iteration=3) == pool.sample(5, iteration=3)
+    for _ in range(2):
+        again.observe([(dead, False)])
+    assert again.converged
+    with pytest.raises(ConfigError, match="had grown 2 times"):
+        TaskPool(toy_tasks(2), seed=0).load_state(pool.state())
+
+
+def test_a_pool_refuses_to_grow_by_held_out_or_known_tasks():
+    dead = group("toy-train-100000", (1.0, 1.0))
+    held_out = TaskPool(toy_tasks(2), seed=0, patience=1, grow=lambda number: toy_tasks(1, split=Split.TEST, first_seed=7))
+    with pytest.raises(ConfigError, match="refuses held-out tasks: toy-test-7"):
+        held_out.observe([(dead, False)])
+    known = TaskPool(toy_tasks(2), seed=0, patience=1, grow=lambda number: toy_tasks(1))
+    with pytest.raises(ConfigError, match="unique"):
+        known.observe([(dead, False)])

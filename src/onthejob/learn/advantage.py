@@ -75,8 +75,10 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
 
     Mean and standard deviation are those of the legal replies (`Trajectory.valid`), so that a penalty for bad format does not
     move the baseline of the others; an invalid reply gets `min(min(legal) - 1, -2)`. When all legal returns are equal (up to
-    1e-9 of their size) the legal replies get 0 and the invalid ones -2. Trajectories that stopped with ERROR are our failure:
-    they have no part in the baseline, their entry is 0 and `collate` leaves them out.
+    1e-9 of their size) the legal replies get 0 and the invalid ones -2. That is for branches, where a trajectory is one reply. A
+    whole episode counts as legal whatever it holds: its return is what it is judged by, and in it unusable replies have cost
+    turns or reward already. Trajectories that stopped with ERROR are our failure: they have no part in the baseline, their entry
+    is 0 and `collate` leaves them out.
 
     Args:
         group: Two or more trajectories from the same start.
@@ -126,7 +128,7 @@ def _used(group: Group) -> npt.NDArray[np.bool_]:
 
 
 def _legal(group: Group) -> npt.NDArray[np.bool_]:
-    return np.array([t.stop is not StopReason.ERROR and t.valid for t in group.trajectories])
+    return np.array([t.stop is not StopReason.ERROR and (t.valid or t.stop is not StopReason.BRANCH) for t in group.trajectories])
 
 
 def _equal(returns: npt.NDArray[np.float64]) -> bool:

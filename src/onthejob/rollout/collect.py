@@ -323,12 +323,16 @@ def collect_episodes(
     max_turns: int,
     seed: int,
     prefix: str,
+    workers: int = 1,
 ) -> Collection:
-    """Groups of K whole episodes of each task: the grouping for environments that cannot be forked."""
+    """Groups of K whole episodes of each task: the grouping for environments that cannot be forked.
+
+    All episodes are played at the same time; `workers` threads step their environments (see `play`).
+    """
     repeated = [task for task in tasks for _ in range(group_size)]
     envs = [make_env() for _ in repeated]
     try:
-        episodes = play(envs, repeated, policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns)
+        episodes = play(envs, repeated, policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns, workers=workers)
     finally:
         for env in envs:
             env.close()

@@ -9,6 +9,7 @@ asked are kept in `Episode.unseated`.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -90,6 +91,9 @@ class Episode:
     """Rewards of actors who were never asked."""
     error: str | None = None
     """What our side raised, when `stop` is ERROR. Such an episode is never trained on."""
+    seconds: float = 0.0
+    """Wall time of its own: stepping the environment, and its share of the batches in which its replies were sampled. Grouped
+    or parallel play makes the clock on the wall run less than the sum over episodes."""
 
     @property
     def turns(self) -> int:
@@ -106,6 +110,8 @@ class LiveEpisode:
         self.observation = observation
         self.stop: StopReason | None = None
         self.error: str | None = None
+        self.seconds = 0.0
+        """Added to by whoever samples a reply; stepping is added here."""
         self._encoder = encoder
         self._tokens: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}  # actor -> (context ids, completion ids)
         self._messages: dict[str, list[Message]] = {}
@@ -159,7 +165,9 @@ class LiveEpisode:
         """Step the environment with `completion` and record the turn."""
         observation = self.pending()
         actor = observation.actor
+        started = time.perf_counter()
         step = self.env.step(completion.text)
+        self.seconds += time.perf_counter() - started
         if context.prompt_ids:
             self._tokens[actor] = (context.prompt_ids, completion.token_ids)
         if context.messages:
@@ -228,6 +236,7 @@ class LiveEpisode:
             transcript=tuple(self._transcript),
             unseated=dict(self._early),
             error=self.error,
+            seconds=self.seconds,
         )
 
 

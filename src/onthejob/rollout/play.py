@@ -1,18 +1,26 @@
 """play: whole episodes in lock-step.
 
 Each round, every active episode shows its pending request; requests are grouped by policy, each policy answers its whole
-group in one call, and every environment is stepped. With an in-process model this is what makes a batch.
+group in one call, and every environment is stepped. With an in-process model this is what makes a batch. Environments that wait
+(on a sandbox, a socket) may be stepped by several threads; the result is the same with any number of them.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
-from onthejob.errors import ConfigError, OnTheJobError
+from onthejob.errors import ConfigError, ContractError, MissingDependency
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_seed
 from onthejob.types import Completion, Context, Environment, Group, Policy, Sampling, Step, StopReason, Task
+
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 OnTurn = Callable[[LiveEpisode, Completion, Step], None]
 """Called after every turn, in lock-step order; for progress and the live view."""
@@ -28,6 +36,7 @@ def play(
     encoder: Encoder | None = None,
     max_turns: int,
     on_turn: OnTurn | None = None,
+    workers: int = 1,
 ) -> list[Episode]:
     """Play `tasks[i]` in `envs[i]` to the end; deterministic in (seed, tasks, policies).
 
@@ -43,30 +52,47 @@ def play(
         encoder: needed when a policy reads tokens.
         max_turns: an episode is cut after this many turns (`StopReason.MAX_TURNS`).
         on_turn: called after every turn.
+        workers: threads that reset and step the environments; more than one only where independent environments may be used
+            from different threads, and of use only where stepping waits.
 
     Returns:
         One episode per task, in order. A failing environment or policy ends only its own episode, with `StopReason.ERROR`.
 
     Raises:
-        ConfigError: counts do not match, `max_turns` < 1, or an actor has no policy.
+        ConfigError: counts do not match, `max_turns` or `workers` < 1, or an actor has no policy.
     """
     if len(envs) != len(tasks):
         raise ConfigError(f"play needs one environment per task, got {len(envs)} environments and {len(tasks)} tasks.")
     if max_turns < 1:
         raise ConfigError(f"max_turns must be >= 1, got {max_turns}.")
+    with each(workers) as over:
+        return _play(over, envs, tasks, policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns, on_turn=on_turn)
+
+
+def _play(
+    over: Each,
+    envs: Sequence[Environment],
+    tasks: Sequence[Task],
+    policies: Mapping[str, Policy],
+    sampling: Sampling,
+    *,
+    seed: int,
+    encoder: Encoder | None,
+    max_turns: int,
+    on_turn: OnTurn | None,
+) -> list[Episode]:
     seen: Counter[str] = Counter()
-    live: list[LiveEpisode] = []
+    live = over(lambda pair: start(pair[0], pair[1], encoder=encoder), list(zip(envs, tasks, strict=True)))
     seeds: list[int] = []
-    for env, task in zip(envs, tasks, strict=True):
-        live.append(start(env, task, encoder=encoder))
+    for task in tasks:
         seeds.append(keyed_seed(seed, "play", task.id, seen[task.id]))
         seen[task.id] += 1
     while any(episode.active for episode in live):
         asked = [index for index, episode in enumerate(live) if episode.active]
         answers = answer([(live[i], policy_for(live[i], policies), keyed_seed(seeds[i], live[i].turn)) for i in asked], sampling)
-        for index, (context, completion) in answers.items():
-            episode = live[asked[index]]
-            step = advance(episode, context, completion, policy_for(episode, policies), sampling)
+        turns = [(live[asked[index]], *answered) for index, answered in answers.items()]
+        steps = over(lambda turn: advance(*turn, policy_for(turn[0], policies), sampling), turns)
+        for (episode, _, completion), step in zip(turns, steps, strict=True):
             if step is not None and on_turn is not None:
                 on_turn(episode, completion, step)
             if episode.active and episode.turn >= max_turns:
@@ -74,15 +100,47 @@ def play(
     return [episode.finish() for episode in live]
 
 
+class Each(Protocol):
+    """Applies a function to every item; results in order."""
+
+    def __call__(self, function: Callable[[In], Out], items: Iterable[In], /) -> list[Out]: ...
+
+
+@contextmanager
+def each(workers: int) -> Iterator[Each]:
+    """How to apply a function to many items: in this thread, or in `workers` threads.
+
+    Raises:
+        ConfigError: `workers` < 1.
+    """
+    if workers < 1:
+        raise ConfigError(f"workers must be >= 1 to step environments, got {workers}. Use 1 to step them one after the other.")
+    if workers == 1:
+        yield _one_by_one
+        return
+    with ThreadPoolExecutor(workers, thread_name_prefix="step") as pool:
+
+        def threaded(function: Callable[[In], Out], items: Iterable[In], /) -> list[Out]:
+            return list(pool.map(function, items))
+
+        yield threaded
+
+
+def _one_by_one(function: Callable[[In], Out], items: Iterable[In], /) -> list[Out]:
+    return [function(item) for item in items]
+
+
 def start(env: Environment, task: Task, *, encoder: Encoder | None) -> LiveEpisode:
     """Reset `env` to `task`; a failure gives an episode that is over with an error."""
     episode = LiveEpisode(env, task, None, encoder=encoder)
+    started = time.perf_counter()
     try:
         episode.observation = env.reset(task)
-    except OnTheJobError:
+    except (ConfigError, ContractError, MissingDependency):
         raise  # a wrong scenario or option is the operator's mistake: it must be seen, not counted
     except Exception as error:
         episode.fail(error)
+    episode.seconds = time.perf_counter() - started
     return episode
 
 
@@ -112,8 +170,11 @@ def answer(requests: Sequence[tuple[LiveEpisode, Policy, int]], sampling: Sampli
     answers: dict[int, tuple[Context, Completion]] = {}
     for indices in by_policy.values():
         policy = requests[indices[0]][1]
+        started = time.perf_counter()
         completions = act_each(policy, [contexts[i] for i in indices], sampling)
+        share = (time.perf_counter() - started) / len(indices)
         for index, completion in zip(indices, completions, strict=True):
+            requests[index][0].seconds += share
             if isinstance(completion, Exception):
                 requests[index][0].fail(completion)
             else:
@@ -159,8 +220,14 @@ def episode_groups(episodes: Sequence[Episode], *, prefix: str, actors: Sequence
     groups: list[Group] = []
     for task_id, members in by_task.items():
         for actor in actors:
-            trajectories = tuple(member.trajectories[actor] for member in members if actor in member.trajectories)
+            present = [member for member in members if actor in member.trajectories]
+            trajectories = tuple(member.trajectories[actor] for member in present)
             if len(trajectories) >= 2:
-                facts = {"stops": [str(trajectory.stop) for trajectory in trajectories], "source": "episodes"}
+                facts = {
+                    "source": "episodes",
+                    "stops": [str(trajectory.stop) for trajectory in trajectories],
+                    "turns": [len(trajectory.turns) for trajectory in trajectories],
+                    "metrics": [dict(member.metrics) for member in present],
+                }
                 groups.append(Group(key=f"{prefix}/{task_id}/{actor}", actor=actor, trajectories=trajectories, facts=facts))
     return groups

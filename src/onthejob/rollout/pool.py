@@ -26,6 +26,10 @@ class FamilyStatistics:
         return self.alive / self.groups if self.groups else 0.0
 
 
+Grow = Callable[[int], Sequence[Task]]
+"""Round of growth, from 1 -> new training tasks; a pure function, because a resumed run asks again. Empty: there are no more."""
+
+
 def family_of(task: Task) -> str:
     """`family` or `scenario` of the task's payload, or the environment's name."""
     return str(task.payload.get("family", task.payload.get("scenario", task.env)))
@@ -34,7 +38,15 @@ def family_of(task: Task) -> str:
 class TaskPool:
     """Seeded sampling of training tasks with difficulty statistics per family."""
 
-    def __init__(self, tasks: Sequence[Task], *, seed: int, patience: int = 3, family: Callable[[Task], str] = family_of) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        seed: int,
+        patience: int = 3,
+        family: Callable[[Task], str] = family_of,
+        grow: Grow | None = None,
+    ) -> None:
         """Take the tasks.
 
         Args:
@@ -42,26 +54,23 @@ class TaskPool:
             seed: keys the order.
             patience: iterations in a row without one alive group after which the pool counts as converged.
             family: task -> the name under which its statistics are kept.
+            grow: makes more training tasks when these have nothing more to teach; without it the pool converges then.
 
         Raises:
             ConfigError: no tasks, a held-out task, a repeated id, or `patience` < 1.
         """
         if not tasks:
             raise ConfigError("the task pool is empty. Give at least one training task.")
-        held_out = [task for task in tasks if task.split is not Split.TRAIN]
-        if held_out:
-            raise ConfigError(
-                f"training refuses held-out tasks: {held_out[0].id} is of split {held_out[0].split} "
-                f"({len(held_out)} of {len(tasks)}). Use tasks of split train."
-            )
-        if len({task.id for task in tasks}) != len(tasks):
-            raise ConfigError(f"task ids must be unique, got {len(tasks)} tasks with repeated ids.")
         if patience < 1:
             raise ConfigError(f"patience must be >= 1, got {patience}.")
-        self.tasks = tuple(tasks)
+        self.tasks: tuple[Task, ...] = ()
         self._seed = seed
         self._patience = patience
-        self._family = {task.id: family(task) for task in tasks}
+        self._family_of = family
+        self._family: dict[str, str] = {}
+        self._grow = grow
+        self._rounds = 0
+        self._add(tasks)
         self._groups: dict[str, int] = {}
         self._alive: dict[str, int] = {}
         self._returns: dict[str, float] = {}
@@ -80,6 +89,13 @@ class TaskPool:
             self._alive[family] = self._alive.get(family, 0) + int(alive)
             self._returns[family] = self._returns.get(family, 0.0) + mean
         self._dead_iterations = 0 if any(alive for _, alive in groups) else self._dead_iterations + 1
+        if self.converged:
+            self._grow_once()
+
+    @property
+    def rounds(self) -> int:
+        """How often the pool has grown."""
+        return self._rounds
 
     @property
     def converged(self) -> bool:
@@ -100,11 +116,42 @@ class TaskPool:
             "alive": dict(self._alive),
             "returns": dict(self._returns),
             "dead_iterations": self._dead_iterations,
+            "rounds": self._rounds,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from what `state` returned; the pool grows again as it had grown.
+
+        Raises:
+            ConfigError: it had grown, and `grow` is missing or gives other tasks.
+        """
+        for _ in range(int(state.get("rounds", 0)) - self._rounds):
+            if not self._grow_once():
+                raise ConfigError(f"the pool had grown {state['rounds']} times. Give it the `grow` that it had.")
         self._groups = {str(key): int(value) for key, value in state["groups"].items()}
         self._alive = {str(key): int(value) for key, value in state["alive"].items()}
         self._returns = {str(key): float(value) for key, value in state["returns"].items()}
         self._dead_iterations = int(state["dead_iterations"])
+
+    def _grow_once(self) -> bool:
+        """One round of growth; False when there are no more tasks."""
+        new = self._grow(self._rounds + 1) if self._grow is not None else ()
+        if not new:
+            return False
+        self._add(new)
+        self._rounds += 1
+        self._dead_iterations = 0
+        return True
+
+    def _add(self, tasks: Sequence[Task]) -> None:
+        held_out = [task for task in tasks if task.split is not Split.TRAIN]
+        if held_out:
+            raise ConfigError(
+                f"training refuses held-out tasks: {held_out[0].id} is of split {held_out[0].split} "
+                f"({len(held_out)} of {len(tasks)}). Use tasks of split train."
+            )
+        ids = [task.id for task in (*self.tasks, *tasks)]
+        if len(set(ids)) != len(ids):
+            raise ConfigError(f"task ids must be unique, got {len(ids)} tasks with repeated ids.")
+        self.tasks = (*self.tasks, *tasks)
+        self._family |= {task.id: self._family_of(task) for task in tasks}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean, pstdev, stdev
 
-from onthejob.types import Group
+from onthejob.types import Group, StopReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,36 @@ class GroupSummary:
     def alive_share(self) -> float:
         """In [0, 1]."""
         return self.alive / self.groups if self.groups else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpread:
+    """Whether one group can teach, in figures that fit a line."""
+
+    key: str
+    returns: tuple[float, ...]
+    std: float
+    """Sample standard deviation of the returns (ddof 1): what advantages are divided by; 0 for a single return."""
+    stops: Mapping[StopReason, int]
+    """How the trajectories ended."""
+
+
+def spreads(groups: Sequence[Group]) -> list[GroupSpread]:
+    """One line per group: the smoke test before a run, and what a dead group looked like afterwards."""
+    found = []
+    for group in groups:
+        returns = tuple(row.ret for row in group.trajectories)
+        std = stdev(returns) if len(returns) > 1 else 0.0
+        stops = dict(Counter(row.stop for row in group.trajectories))
+        found.append(GroupSpread(key=group.key, returns=returns, std=std, stops=stops))
+    return found
+
+
+def stop_mix(groups: Sequence[Group]) -> dict[StopReason, float]:
+    """Share of the trajectories that ended in each way, in [0, 1]; ways that did not occur are left out."""
+    counts = Counter(row.stop for group in groups for row in group.trajectories)
+    total = sum(counts.values())
+    return {stop: count / total for stop, count in sorted(counts.items())}
 
 
 def summarise(groups: Sequence[Group], *, alive: int) -> GroupSummary:

@@ -30,7 +30,7 @@ class TrainConfig:
     max_turns: int = 1_000
     """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library)."""
     workers: int = 0
-    """Processes for branch scoring; 0 scores in the main process."""
+    """Processes for branch scoring; 0 scores in the main process. Grouping `episodes`: threads that step the environments."""
     library_per_day: int = 16
     """Snapshots kept per day of an episode (grouping `branch`)."""
     library_tasks: int = 8

@@ -25,7 +25,7 @@ from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
 from onthejob.train.config import TrainConfig
-from onthejob.train.reports import IterationReport, RoleReport, TrainResult, loop_metrics, role_metrics
+from onthejob.train.reports import IterationReport, RoleReport, TrainResult, loop_metrics, pool_metrics, role_metrics
 from onthejob.train.resume import checkpoint_files, resumed
 from onthejob.train.start import begin
 from onthejob.train.state import Evaluate, Parts, State, publish
@@ -197,7 +197,9 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         _record_episodes(record, collection)
         for report in reports:
             record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
-        record.metrics("loop", loop_metrics(collection, library=len(state.library)))
+        record.metrics("loop", loop_metrics(collection, library=len(state.library), pool=parts.pool))
+        for family, statistics in parts.pool.statistics().items():
+            record.metrics(f"pool/{family}", pool_metrics(statistics))
         record.metrics("time", clock)
         if evaluation:
             record.metrics("eval", evaluation)
@@ -237,6 +239,7 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
             max_turns=config.max_turns,
             seed=seed,
             prefix=prefix,
+            workers=max(1, config.workers),
         )
     failed = [episode for episode in collection.episodes if episode.stop is StopReason.ERROR]
     if len(failed) == len(collection.episodes):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Literal
 
 from onthejob.rollout.collect import Collection
-from onthejob.rollout.summary import GroupSummary
+from onthejob.rollout.pool import FamilyStatistics, TaskPool
+from onthejob.rollout.summary import GroupSummary, stop_mix
 from onthejob.types import Adapter, StopReason
 
 
@@ -74,8 +76,8 @@ def role_metrics(report: RoleReport) -> dict[str, float]:
     }
 
 
-def loop_metrics(collection: Collection, *, library: int) -> dict[str, float]:
-    """What is recorded of collecting; `library` is the number of snapshots afterwards."""
+def loop_metrics(collection: Collection, *, library: int, pool: TaskPool) -> dict[str, float]:
+    """What is recorded of collecting; `library` is the number of snapshots and `pool` the tasks afterwards."""
     failed = sum(episode.stop is StopReason.ERROR for episode in collection.episodes)
     return {
         "groups": float(len(collection.groups)),
@@ -83,5 +85,18 @@ def loop_metrics(collection: Collection, *, library: int) -> dict[str, float]:
         "episodes": float(len(collection.episodes)),
         "episodes_failed": float(failed),
         "library": float(library),
+        "mean_turns": fmean(episode.turns for episode in collection.episodes) if collection.episodes else 0.0,
+        "pool_tasks": float(len(pool.tasks)),
+        "pool_rounds": float(pool.rounds),
         **{f"starts_{origin}": float(count) for origin, count in collection.starts.items()},
+        **{f"stop_{stop}": share for stop, share in stop_mix(collection.groups).items()},
+    }
+
+
+def pool_metrics(statistics: FamilyStatistics) -> dict[str, float]:
+    """What is recorded of one task family, over the whole run so far."""
+    return {
+        "family_groups": float(statistics.groups),
+        "family_alive_share": statistics.alive_share,
+        "family_return": statistics.mean_return,
     }

@@ -81,10 +81,11 @@ def check(reply: str) -> None:
 
 
 PIECES = (
-    "```", "````", "```bash", "```python", "``` sh x", "`", "TASK_COMPLETE", "task complete.", "echo ", '"', "'", "$'", "\\",
-    "<<EOF", "<<-'E'", '<<"', "<<<", "EOF", "E", "$((", "((", "))", "$(", "(", ")", "#", " #", "\n", "\n", "\n", "\r\n", "\t", " ",
-    "ls", "mv a b", "for f in *; do", "done", "<think>", "</think>", "\0", "\ud800", "\u202e", "\U0001f4a5", "\u0130", ";", "&&", ">", "|", "{", "}",
-)  # fmt: skip
+    *("```", "````", "```bash", "```python", "``` sh x", "`", "TASK_COMPLETE", "task complete.", "echo ", '"', "'", "$'", "\\"),
+    *("<<EOF", "<<-'E'", '<<"', "<<<", "EOF", "E", "$((", "((", "))", "$(", "(", ")", "#", " #", "\n", "\n", "\n", "\r\n", "\t"),
+    *(" ", "ls", "mv a b", "for f in *; do", "done", "<think>", "</think>", "\0", "\ud800", "\u202e", "\U0001f4a5", "\u0130"),
+    *(";", "&&", ">", "|", "{", "}"),
+)
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=200))

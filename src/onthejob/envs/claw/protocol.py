@@ -34,7 +34,7 @@ class ProtocolConfig:
     """Seconds after which a command is killed."""
     output_chars: int = 4_000
     """Characters shown of stdout and of stderr each."""
-    context_chars: int = 200_000
+    context_chars: int = 24_000
     """Characters of the whole conversation after which the episode ends (`StopReason.CONTEXT`), so that a flood of output cannot
     outgrow a model's context: about 3 per token, less `output_chars` and one reply."""
     stops: str = "standard"
@@ -48,7 +48,7 @@ class ProtocolConfig:
         if self.output_chars < 100:
             raise ConfigError(f"output_chars must be >= 100, got {self.output_chars}. Set --output-chars 4000.")
         if self.context_chars < 1_000:
-            raise ConfigError(f"context_chars must be >= 1000, got {self.context_chars}. Set --context-chars 200000.")
+            raise ConfigError(f"context_chars must be >= 1000, got {self.context_chars}. Set --context-chars 24000.")
         stop_table(self.stops)
 
 

@@ -34,9 +34,7 @@ class RewardConfig:
         if self.mode == "binary":
             raise ConfigError(f"the binary reward has no turn penalty, got {self.turn_penalty}. Leave it out, or use 'shaped'.")
         if not 0.0 <= self.turn_penalty < float("inf"):
-            raise ConfigError(
-                f"turn_penalty must be finite and >= 0, got {self.turn_penalty}. The default is {TURN_PENALTY}."
-            )
+            raise ConfigError(f"turn_penalty must be finite and >= 0, got {self.turn_penalty}. The default is {TURN_PENALTY}.")
 
     @property
     def penalty(self) -> float:

@@ -53,7 +53,7 @@ class Workspace:
         Raises:
             OSError: it is not a folder that this process can open: our failure, so nothing can be graded.
         """
-        self._root = os.open(root, _FOLDER)
+        self._root = _enter(str(root), None)
 
     def close(self) -> None:
         if self._root >= 0:
@@ -146,7 +146,7 @@ class Workspace:
                     raise FileNotFoundError(part)
                 if not stat.S_ISDIR(mode):
                     raise Unreadable("leads through a link or a special file")
-                below = _open(part, _FOLDER, folder)
+                below = _enter(part, folder)
                 os.close(folder)
                 folder = below
             yield _Place(folder, parts[-1])
@@ -154,7 +154,20 @@ class Workspace:
             os.close(folder)
 
 
-def _open(name: str, flags: int, folder: int) -> int:
+def _enter(name: str, folder: int | None) -> int:
+    """Open a folder so that what is in it can be looked up."""
+    descriptor = _open(name, _FOLDER, folder)
+    found = os.fstat(descriptor)
+    if found.st_uid == os.geteuid() and found.st_mode & 0o700 != 0o700:
+        try:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | 0o700)
+        except OSError:
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+def _open(name: str, flags: int, folder: int | None) -> int:
     """`openat`; where only the mode forbids it and the file is ours (the agent's `chmod 000`), the mode is repaired."""
     try:
         return os.open(name, flags, dir_fd=folder)

@@ -1,0 +1,226 @@
+"""ClawEnvironment: a shell agent's episode behind the protocol of `onthejob.types`.
+
+Thin: parse the reply, run its command in the episode's sandbox, show the result; at the end kill the sandbox, grade what it
+left and pay once. It never calls a model, and cannot be forked (a shell has no snapshot), so it is trained by whole episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from onthejob.envs.claw.grader import Grade, GraderConfig, grade
+from onthejob.envs.claw.prompt import first_messages
+from onthejob.envs.claw.protocol import ProtocolConfig, observe, shown
+from onthejob.envs.claw.replies import FEEDBACK, Reply, parse
+from onthejob.envs.claw.reward import RewardConfig, reward_parts
+from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxHost
+from onthejob.envs.claw.schema import AssertionKind, ClawTask
+from onthejob.envs.claw.stops import stop_table
+from onthejob.errors import ContractError
+from onthejob.types import Message, Step, StopReason, Task, TextObservation
+
+ACTOR = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClawConfig:
+    """How episodes are played, graded and paid."""
+
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    """Turns, time and what the agent sees."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    """What an episode is worth."""
+    grader: GraderConfig = field(default_factory=GraderConfig)
+    """Limits of grading."""
+    sandbox: Limits = field(default_factory=Limits)
+    """What one sandbox may use."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    turns: int = 0
+    commands: int = 0
+    parse_errors: int = 0
+    failed: int = 0
+    timeouts: int = 0
+    restarts: int = 0
+    chars: int = 0
+
+
+class ClawEnvironment:
+    """One agent in one sandbox. Implements `onthejob.types.Environment`; the only actor is `agent`."""
+
+    def __init__(self, config: ClawConfig | None = None, *, host: SandboxHost) -> None:
+        """Create an environment; `reset` starts an episode.
+
+        Args:
+            config: rules.
+            host: makes the sandboxes; shared between environments and not closed by them.
+        """
+        self.config = config or ClawConfig()
+        self._host = host
+        self._stops = stop_table(self.config.protocol.stops)
+        self._task: ClawTask | None = None
+        self._sandbox: Sandbox | None = None
+        self._counts = _Counts()
+        self._grade: Grade | None = None
+        self._stop: StopReason | None = None
+        self._parts: dict[str, float] = {}
+
+    def reset(self, task: Task) -> TextObservation:
+        """Seed a new workspace with the files of the task, whose payload is the record of a `ClawTask`.
+
+        Raises:
+            ConfigError: the payload is no claw task.
+            SandboxError: no sandbox could be started.
+        """
+        self.close()
+        self._task = claw = ClawTask.from_record(task.payload, where=f"the payload of task {task.id!r}")
+        self._counts, self._grade, self._stop, self._parts = _Counts(), None, None, {}
+        self._sandbox = self._host.open({file.path: file.data for file in claw.files}, self.config.sandbox)
+        messages = first_messages(claw.intent, claw.files, self.config.protocol)
+        return self._observation(messages, {"files": [[file.path, len(file.data)] for file in claw.files]}, fresh=True)
+
+    def step(self, reply: str) -> Step:
+        """Run the reply's command, then end the episode if the reply, the turn limit or the context limit says so.
+
+        Raises:
+            ContractError: no episode is running.
+            SandboxError: the sandbox failed, which is our failure and not the agent's.
+        """
+        if self._task is None or self._sandbox is None:
+            raise ContractError("no episode is running. Call reset first.")
+        protocol, counts = self.config.protocol, self._counts
+        counts.turns += 1
+        read = parse(reply, self._stops)
+        facts: dict[str, Any] = {"turn": counts.turns}
+        seen: dict[str, Any] = {}
+        text = ""
+        if read.problem is not None:
+            counts.parse_errors += 1
+            text = FEEDBACK[read.problem]
+            facts["problem"] = str(read.problem)
+            seen["problem"] = str(read.problem)
+        if read.command is not None:
+            result = self._sandbox.run(read.command, timeout_s=protocol.command_s)
+            counts.commands += 1
+            counts.failed += int(result.exit_code != 0)
+            counts.timeouts += int(result.timed_out)
+            counts.restarts += int(result.restarted)
+            text = observe(result, protocol, ignored=read.ignored)
+            facts |= {"command": read.command, **_result_facts(result), "ignored_blocks": read.ignored}
+            seen |= self._seen(result)
+        counts.chars += len(reply) + len(text)
+        facts["observation"] = text
+        stop = self._why_stop(read)
+        if stop is not None:
+            return self._finish(stop, read, facts)
+        observation = self._observation((Message("user", text),), seen, fresh=False)
+        return Step(rewards={}, observation=observation, valid=read.problem is None, facts=facts)
+
+    def state(self) -> Mapping[str, Any]:
+        """Where the episode stands. Metrics are counts, rates in [0, 1] and the reward; those of the grade come with the end."""
+        task, counts = self._task, self._counts
+        metrics = {
+            "commands": float(counts.commands),
+            "commands_failed": float(counts.failed),
+            "timeouts": float(counts.timeouts),
+            "parse_errors": float(counts.parse_errors),
+            "restarts": float(counts.restarts),
+        }
+        if self._grade is not None and self._stop is not None:
+            metrics |= _grade_metrics(self._grade)
+            metrics |= {"reward": sum(self._parts.values()), "clean_stop": float(self._stop is StopReason.DONE)}
+        return {
+            "task": task.id if task else "",
+            "persona": task.persona.name if task else "",
+            "family": task.family if task else "",
+            "difficulty": str(task.difficulty) if task else "",
+            "turn": counts.turns,
+            "stop": str(self._stop) if self._stop else "",
+            "backend": self._host.report.backend,
+            "verdicts": [asdict(verdict) for verdict in self._grade.verdicts] if self._grade else [],
+            "metrics": metrics,
+        }
+
+    def close(self) -> None:
+        """Remove the sandbox; `reset` may be called again."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+    def _why_stop(self, read: Reply) -> StopReason | None:
+        if read.stop is not None:
+            return StopReason.DONE
+        if self._counts.turns >= self.config.protocol.max_turns:
+            return StopReason.MAX_TURNS
+        return StopReason.CONTEXT if self._counts.chars > self.config.protocol.context_chars else None
+
+    def _finish(self, stop: StopReason, read: Reply, facts: dict[str, Any]) -> Step:
+        """Kill the sandbox, grade what it left, pay."""
+        assert self._task is not None
+        assert self._sandbox is not None
+        root = self._sandbox.collect()
+        self._grade = grade(root, self._task.assertions, self._task.files, self.config.grader)
+        self.close()
+        self._stop = stop
+        self._parts = reward_parts(
+            self._grade, turns=self._counts.turns, max_turns=self.config.protocol.max_turns, config=self.config.reward
+        )
+        facts |= {"verdicts": [asdict(verdict) for verdict in self._grade.verdicts], "backend": self._host.report.backend}
+        if read.stop is not None:
+            facts["sentinel"] = read.stop
+        return Step(
+            rewards={ACTOR: sum(self._parts.values())},
+            parts={ACTOR: self._parts},
+            observation=None,
+            stop=stop,
+            valid=read.problem is None,
+            facts=facts,
+        )
+
+    def _observation(self, messages: tuple[Message, ...], seen: Mapping[str, Any], *, fresh: bool) -> TextObservation:
+        assert self._task is not None
+        if fresh:
+            self._counts.chars = sum(len(message.content) for message in messages)
+        left = self.config.protocol.max_turns - self._counts.turns
+        # The id lets a scripted policy know its script; the gold commands themselves are never in a view.
+        view = {"task": self._task.id, "intent": self._task.intent, "turn": self._counts.turns, "turns_left": left, **seen}
+        return TextObservation(actor=ACTOR, messages=messages, fresh=fresh, view=view)
+
+    def _seen(self, result: CommandResult) -> dict[str, Any]:
+        limit = self.config.protocol.output_chars
+        return {
+            "exit_code": result.exit_code,
+            "timed_out": result.timed_out,
+            "stdout": shown(result.stdout, result.stdout_size, limit=limit),
+            "stderr": shown(result.stderr, result.stderr_size, limit=limit),
+        }
+
+
+def _result_facts(result: CommandResult) -> dict[str, Any]:
+    """What is recorded of a command; no times, so that a replay is identical."""
+    return {
+        "exit_code": result.exit_code,
+        "timed_out": result.timed_out,
+        "stdout_bytes": result.stdout_size,
+        "stderr_bytes": result.stderr_size,
+        "restarted": result.restarted,
+    }
+
+
+def _grade_metrics(grade: Grade) -> dict[str, float]:
+    """The grade as numbers; `passed/KIND` and `total/KIND` count the assertions of one kind."""
+    metrics = {
+        "passed": float(grade.passed),
+        "assertion_rate": grade.rate,
+        "assertions_passed": float(grade.n_passed),
+        "assertions_total": float(grade.total),
+    }
+    for kind in AssertionKind:
+        of_kind = [verdict.passed for verdict in grade.verdicts if verdict.kind == kind.value]
+        if of_kind:
+            metrics |= {f"passed/{kind.value}": float(sum(of_kind)), f"total/{kind.value}": float(len(of_kind))}
+    return metrics

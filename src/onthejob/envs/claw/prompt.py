@@ -1,0 +1,45 @@
+"""What the agent reads: a constant system message, the request with the file listing, then one message per turn.
+
+The system message is the same for all tasks, so that a sampler can cache it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onthejob.envs.claw.protocol import ProtocolConfig
+from onthejob.envs.claw.schema import SeedFile
+from onthejob.types import Message
+
+DONE = "TASK_COMPLETE"
+"""The plainest way to say that the task is done."""
+
+
+def system_text(config: ProtocolConfig) -> str:
+    """Who you are, how to answer, what persists."""
+    return (
+        "You work on files in a bash shell. Each turn, write one block:\n```bash\nCOMMAND\n```\n"
+        "It runs in the workspace folder, and you are shown its exit code and output. Files persist; cd and variables do not. "
+        f"A block may run {config.command_s:g} seconds, and there are {config.max_turns} turns. "
+        f"When the task is done, write {DONE}."
+    )
+
+
+def request_text(intent: str, files: Sequence[SeedFile]) -> str:
+    """The request and what is in the workspace, with sizes in bytes."""
+    listing = [f"{file.path} ({len(file.data)} bytes)" for file in sorted(files, key=lambda file: file.path)]
+    return "\n".join([intent, "", "Files:", *(listing or ["(none)"])])
+
+
+def first_messages(intent: str, files: Sequence[SeedFile], config: ProtocolConfig) -> tuple[Message, ...]:
+    """The fresh context of an episode."""
+    return Message("system", system_text(config)), Message("user", request_text(intent, files))
+
+
+def block(command: str) -> str:
+    """A reply that runs `command`, fenced with as many backticks as it takes."""
+    ticks = "```"
+    for line in map(str.strip, command.split("\n")):
+        if len(line) >= len(ticks) and not line.strip("`"):
+            ticks = line + "`"
+    return f"{ticks}bash\n{command}\n{ticks}"

@@ -1,0 +1,114 @@
+"""Trajectory bundles: one JSON object per group, with its K rewards, advantages and trajectories side by side.
+
+The shape in which a GRPO step of whole episodes is usually handed from one program to another (`trajectory_bundle.jsonl`). It is
+a view of the record, made on demand; token ids and log-probabilities are those that were sampled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onthejob.record.files import TEMPORARY, fsync
+from onthejob.record.store import Run
+from onthejob.types import Group, Trajectory
+
+SCHEMA = 1
+"""Version of the object's form."""
+
+
+def bundle(group: Group, advantages_G: npt.NDArray[np.float64] | None) -> dict[str, Any]:
+    """One group as a JSON object.
+
+    Args:
+        group: as recorded; metrics of its episodes are in `facts["metrics"]` where it was made of whole episodes.
+        advantages_G: of its trajectories, shape (K,); None for a dead group, whose advantages are all 0.
+    """
+    rewards = [row.ret for row in group.trajectories]
+    advantages = [0.0] * len(group) if advantages_G is None else [float(value) for value in advantages_G]
+    metrics: Sequence[Mapping[str, float]] = group.facts.get("metrics") or [row.metrics for row in group.trajectories]
+    return {
+        "schema": SCHEMA,
+        "key": group.key,
+        "task_id": group.trajectories[0].task_id,
+        "actor": group.actor,
+        "k": len(group),
+        "temperature": group.trajectories[0].turns[0].temperature,
+        "trained": advantages_G is not None,
+        "rewards": rewards,
+        "advantages": advantages,
+        "n_turns": [len(row.turns) for row in group.trajectories],
+        "stops": [str(row.stop) for row in group.trajectories],
+        "rewards_stats": {
+            "mean": fmean(rewards),
+            "stdev": stdev(rewards) if len(rewards) > 1 else 0.0,
+            "min": min(rewards),
+            "max": max(rewards),
+            "spread": max(rewards) - min(rewards),
+        },
+        "rollouts": [
+            _rollout(index, row, advantages[index], metrics[index] if index < len(metrics) else {})
+            for index, row in enumerate(group.trajectories)
+        ],
+    }
+
+
+def bundles(run: Run, iteration: int) -> Iterator[dict[str, Any]]:
+    """The groups of one iteration, in order; dead ones too.
+
+    Raises:
+        RecordError: the record cannot be read.
+    """
+    advantages = run.read_advantages(iteration)
+    for group in run.read_groups(iteration):
+        yield bundle(group, advantages[group.key])
+
+
+def write_bundles(run: Run, iteration: int, path: Path) -> int:
+    """Write one iteration's bundles as JSON lines, whole or not at all; returns how many.
+
+    Raises:
+        RecordError: the record cannot be read.
+        OSError: the file cannot be written.
+    """
+    temporary, count = path.parent / f"{TEMPORARY}{path.name}", 0
+    try:
+        with run.frozen(), temporary.open("w", encoding="utf-8") as file:
+            for made in bundles(run, iteration):
+                file.write(json.dumps(made, allow_nan=False) + "\n")
+                count += 1
+        fsync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def _rollout(index: int, row: Trajectory, advantage: float, metrics: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "rollout_idx": index,
+        "n_turns": len(row.turns),
+        "stopped": str(row.stop),
+        "reward": row.ret,
+        "advantage": advantage,
+        "metrics": dict(metrics),
+        "turns": [
+            {
+                "turn": number,
+                "agent_response": turn.completion.text,
+                "policy": turn.policy_version,
+                "parse_error": not turn.valid,
+                "reward": reward,
+                "prompt_ids": list(turn.prompt_ids),
+                "completion_ids": list(turn.completion.token_ids),
+                "logprobs": list(turn.completion.logprobs),
+            }
+            for number, (turn, reward) in enumerate(zip(row.turns, row.rewards, strict=True))
+        ],
+    }
