@@ -185,6 +185,7 @@ def test_trl_trains_on_the_rows_of_a_record(run: Run, tmp_path: Path):
         output_dir=str(tmp_path / "sft"),
         use_cpu=True,
         bf16=False,
+        completion_only_loss=True,  # without it TRL ignores the mask of rows that are tokens already
         per_device_train_batch_size=len(rows),
         max_steps=1,
         logging_steps=1,
