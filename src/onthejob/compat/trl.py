@@ -231,10 +231,12 @@ def dataset_rows(
 
     Args:
         run: the record.
-        kind: `tokens` ({"input_ids", "completion_mask"}: exactly what was sampled, for SFTTrainer with
-            `completion_only_loss=True`), `prompt-completion`, `preference` ({"prompt", "chosen", "rejected"}, best and worst reply of each group that differ in return, for
-            DPOTrainer), `unpaired-preference` ({"prompt", "completion", "label"}, for KTOTrainer; the label says whether the
-            return is above the group's mean) or `prompt` (for GRPOTrainer; each group's prompt once).
+        kind: one of
+            `tokens`: {"input_ids", "completion_mask"}, exactly what was sampled; for SFTTrainer with `completion_only_loss=True`;
+            `prompt-completion`: {"prompt", "completion"}, for SFTTrainer;
+            `preference`: {"prompt", "chosen", "rejected"}, best and worst reply of each group whose returns differ, for DPOTrainer;
+            `unpaired-preference`: {"prompt", "completion", "label"}, for KTOTrainer; the label: is the return above the group's mean;
+            `prompt`: {"prompt"}, each group's prompt once, for GRPOTrainer.
         decode: token ids -> text with special tokens; needed for all kinds but `tokens`.
         actor: only this role.
 
