@@ -234,8 +234,8 @@ def dataset_rows(
         kind: one of
             `tokens`: {"input_ids", "completion_mask"}, exactly what was sampled; for SFTTrainer with `completion_only_loss=True`;
             `prompt-completion`: {"prompt", "completion"}, for SFTTrainer;
-            `preference`: {"prompt", "chosen", "rejected"}, best and worst reply of each group whose returns differ, for DPOTrainer;
-            `unpaired-preference`: {"prompt", "completion", "label"}, for KTOTrainer; the label: is the return above the group's mean;
+            `preference`: {"prompt", "chosen", "rejected"}, best and worst reply of each group that has both; for DPOTrainer;
+            `unpaired-preference`: {"prompt", "completion", "label"}, for KTOTrainer; is the return above the mean;
             `prompt`: {"prompt"}, each group's prompt once, for GRPOTrainer.
         decode: token ids -> text with special tokens; needed for all kinds but `tokens`.
         actor: only this role.
