@@ -82,6 +82,14 @@ def test_workplaces_and_vocabulary_stay_light(path: Path):
     assert not heavy, f"{path} imports {sorted(heavy)}"
 
 
+def test_only_compat_imports_other_peoples_interfaces():
+    """They are optional: nothing but their own module may need them."""
+    others = {"pettingzoo", "gymnasium", "trl", "openenv"}
+    for path in modules():
+        found = {name.split(".")[0] for name in imports(path)} & others
+        assert not found or room(path) == "compat", f"{path} imports {sorted(found)}"
+
+
 def test_train_imports_no_workplace():
     for path in (PACKAGE / "train").glob("*.py"):
         assert not [name for name in imports(path) if name.startswith("onthejob.envs")], path

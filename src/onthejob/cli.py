@@ -48,6 +48,7 @@ COMMANDS: dict[str, Entry] = {
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
+    "runs replay": Entry("replay", "ReplayGame", "Play a game's replay file again and check its hash."),
     "office gates": Entry("gates", "Gates", "Measure whether the office can be trained on; fails when a gate fails."),
     "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
     "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),

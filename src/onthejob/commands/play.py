@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.types import Completion, Policy, Step
 
+HUMAN = "human"
+"""The policy that reads from the terminal."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
@@ -30,6 +33,12 @@ class Play:
     """Who sits in all seats: a scripted player (heuristic, expert, random, ...), `base`, a run, or a folder of adapters."""
     seat: tuple[str, ...] = ()
     """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
+    role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
+    """The seat that --policy takes."""
+    policy: str | None = None
+    """Who takes the seat of --role: `human` is you, with undo and a replay file; otherwise as for --seat."""
+    replay: Path = Path("replay.json")
+    """Where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
     scenario: str = "baseline"
     """A shipped scenario, or the path of a TOML file."""
     seed: int = 1_000
@@ -64,6 +73,13 @@ class Play:
         others = dict(part.split("=", 1) for part in self.seat if "=" in part)
         if len(others) != len(self.seat) or set(others) - set(SEATS):
             raise ConfigError(f"--seat takes role=who with a role of {', '.join(SEATS)}, got {' '.join(self.seat)!r}.")
+        if (self.role is None) != (self.policy is None):
+            raise ConfigError("--role and --policy go together, e.g. --role sales --policy human.")
+        by_hand = self.policy == HUMAN
+        if by_hand and (terminal.json or self.transcript):
+            raise ConfigError("a game by hand is shown in the terminal and written as --replay. Drop --json and --transcript.")
+        if self.role is not None and self.policy is not None and not by_hand:
+            others[self.role] = self.policy
         made, stack = teams([self.team, *others.values()], self.model, terminal.progress)
         policies: dict[str, Policy] = dict(made[0].policies)
         for role, team in zip(others, made[1:], strict=True):
@@ -75,6 +91,11 @@ class Play:
             seed=self.seed,
             payload={"scenario": scenario, "days": self.days},
         )
+
+        if by_hand and self.role is not None:
+            from onthejob.commands.human import play_by_hand
+
+            return play_by_hand(terminal, task, self.role, policies, self.replay)
 
         def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
             if not terminal.json:

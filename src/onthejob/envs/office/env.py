@@ -282,12 +282,17 @@ class OfficeEnvironment:
         new._pending = new._observation() if self._pending is not None else None
         return new
 
-    def canonical(self, reply: str) -> str:
-        """The action without its reasoning, or `invalid` for every reply that would do nothing."""
+    def canonical(self, reply: str, *, actor: str | None = None) -> str:
+        """The action without its reasoning, or `invalid` for every reply that would do nothing.
+
+        Args:
+            reply: what was written.
+            actor: judge the reply as this role's, as things are now; None is who is asked.
+        """
         _, _, pending = self._live()
-        if pending.kind is Kind.REFLECT:
+        if actor is None and pending.kind is Kind.REFLECT:
             return REFLECTION_KEY
-        parsed = self._read(reply, pending.actor)
+        parsed = self._read(reply, pending.actor if actor is None else actor)
         return INVALID_KEY if isinstance(parsed, Invalid) else render(replace(parsed, reasoning=""))
 
     def branch(self, reply: str, *, world: int, turns: int) -> Branch:
@@ -327,8 +332,24 @@ class OfficeEnvironment:
 
     def legal_replies(self) -> list[str]:
         """Texts of all legal replies of the pending actor, without messages."""
+        return [render(action) for action in self.legal_actions()]
+
+    def legal_actions(self, actor: str | None = None) -> list[Action]:
+        """All legal actions of `actor` as things are now (None: of who is asked), without messages, in the role table's order."""
         s, simulator, pending = self._live()
-        return [render(action) for action in simulator.legal(s, pending.actor)]
+        return simulator.legal(s, pending.actor if actor is None else actor)
+
+    def look(self, role: str) -> OfficeObservation:
+        """What `role` would be shown if it were asked now; changes nothing. For interfaces in which all decide at once.
+
+        Raises:
+            ContractError: the episode is over, or nobody trained sits in the seat.
+        """
+        s, _, _ = self._live()
+        if role not in SEATS:
+            raise ContractError(f"nobody is asked for {role!r}; the seats are {', '.join(SEATS)}.")
+        # Retrieval counts as a use of the memories: a look uses a copy.
+        return self._shown(s, role, self._memory.fork() if self._memory is not None else None)
 
     def _adopt(self, other: OfficeEnvironment) -> None:
         """Take over the episode of `other`, whose state and memories this one shares from now on."""
@@ -362,21 +383,25 @@ class OfficeEnvironment:
 
     def _observation(self) -> OfficeObservation:
         """The request that the present state makes."""
-        s, memory, config, count = self._state, self._memory, self.config, self._count
+        s, memory = self._state, self._memory
         assert s is not None
         role, turn = actor_of(s.turn), s.turn
-        seen = OfficeView(view(s, role), lambda: self._legal_at(turn))
-        if memory is None:
-            extra = None
-        elif memory.reflection_due(role, turn):
+        if memory is not None and memory.reflection_due(role, turn):
+            seen = OfficeView(view(s, role), lambda: self._legal_at(turn, role))
             request = (Message("system", prompt.persona(role)), Message("user", memory.question(role)))
             return OfficeObservation(role, seen, lambda: request, kind=Kind.REFLECT)
-        else:
-            extra = memory.lines(s, role, seen)
+        shown = self._shown(s, role, memory)
         if self._problem is not None:
             types = list(dict.fromkeys(action.action_type for action in self._rules().legal(s, role)))
             text = feedback(self._problem, self._attempts, types)
-            return OfficeObservation(role, seen, lambda: (Message("user", text),), kind=Kind.RETRY, fresh=False)
+            return OfficeObservation(role, shown.view, lambda: (Message("user", text),), kind=Kind.RETRY, fresh=False)
+        return shown
+
+    def _shown(self, s: State, role: str, memory: TeamMemory | None) -> OfficeObservation:
+        """An ordinary request to `role` in state `s`; `memory` is asked for what it recalls, which counts as a use."""
+        turn, config, count = s.turn, self.config, self._count
+        seen = OfficeView(view(s, role), lambda: self._legal_at(turn, role))
+        extra = memory.lines(s, role, seen) if memory is not None else None
 
         def rendered() -> tuple[Message, ...]:
             return prompt.messages(seen, profile=config.profile, extra=extra, budget=config.budget, count=count)
@@ -388,10 +413,10 @@ class OfficeEnvironment:
             raise ContractError("no rules before the first episode. Call reset first.")
         return self._simulator
 
-    def _legal_at(self, turn: int) -> list[str]:
+    def _legal_at(self, turn: int, role: str) -> list[str]:
         if self._state is None or self._state.turn != turn:
             raise ContractError("the legal replies of an observation can be listed only while it is pending.")
-        return self.legal_replies()
+        return [render(action) for action in self.legal_actions(role)]
 
 
 def _prospects(s: State) -> float:

@@ -13,7 +13,9 @@ from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 
 FIRST_SEED: MappingProxyType[Split, int] = MappingProxyType({Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000})
-"""Seeds of a split begin here; dev has 49,000, test 50,000."""
+"""Seeds of a split begin here."""
+SEED_COUNT: MappingProxyType[Split, int] = MappingProxyType({Split.TRAIN: 10**9, Split.DEV: 49_000, Split.TEST: 50_000})
+"""So many seeds belong to a split."""
 
 
 def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED, days: int = 30, first: int = 0) -> list[Task]:
@@ -31,7 +33,7 @@ def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED
     """
     if seeds < 1 or first < 0 or not scenarios:
         raise ConfigError(f"office tasks need seeds >= 1, first >= 0 and a scenario, got {seeds}, {first} and {list(scenarios)}.")
-    limit = {Split.TRAIN: 10**9, Split.DEV: 49_000, Split.TEST: 50_000}[split]
+    limit = SEED_COUNT[split]
     if (first + seeds) * len(scenarios) > limit:
         raise ConfigError(f"split {split} has {limit} seeds, asked for {(first + seeds) * len(scenarios)}. Use fewer.")
     tasks = []

@@ -1,0 +1,75 @@
+"""A person in one seat: shows the view, the legal actions and what each turn paid; reads commands from the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from onthejob.commands.office import make_office
+from onthejob.commands.terminal import Terminal, table
+from onthejob.rollout.by_hand import Game, Move
+from onthejob.types import Observation, Policy, Task
+
+HELP = "A number does that action; {...} is a reply as a model would write it. undo takes the last move back, quit ends the game."
+
+
+def play_by_hand(
+    terminal: Terminal, task: Task, role: str, others: Mapping[str, Policy], out: Path, *, ask: Callable[[str], str] = input
+) -> int:
+    """Play `task` in the seat of `role`, then write the replay to `out`.
+
+    Args:
+        terminal: where everything is shown.
+        task: which episode.
+        role: the person's seat.
+        others: who plays the other seats.
+        out: the replay's file.
+        ask: prints its argument and returns a line; EOFError ends the game like `quit`.
+
+    Returns:
+        The exit code, 0.
+    """
+    office = make_office()
+    game = Game(office(), task, role, others)
+    terminal.out.print(HELP, markup=False)
+    show_move(terminal, game.before, role)
+    while (request := game.request) is not None:
+        legal = show_request(terminal, request, game.total)
+        try:
+            line = ask(f"{role}> ").strip()
+        except EOFError:
+            break
+        if line in ("quit", "q", "exit"):
+            break
+        if line in ("undo", "u"):
+            terminal.out.print("Taken back." if game.undo() else "There is nothing to take back.", markup=False)
+        elif line.isdecimal() and 1 <= int(line) <= len(legal):
+            show_move(terminal, game.reply(legal[int(line) - 1]), role)
+        elif line.startswith("{"):
+            show_move(terminal, game.reply(line), role)
+        else:
+            terminal.out.print(f"Not understood: {line!r}. Type 1 to {len(legal)}, or: {HELP}", markup=False)
+    replay = game.replay(office())
+    replay.write(out)
+    data = {"task": task.id, "role": role, "moves": game.moves, "return": game.total, "replay": out, "hash": replay.hash}
+    terminal.result(data, "", table(("game", "value"), list(data.items())), f"Play it again: onthejob runs replay {out}")
+    return 0
+
+
+def show_request(terminal: Terminal, request: Observation, total: float) -> list[str]:
+    """Print what the role sees and may do; returns the legal replies in the order of their numbers."""
+    legal = list(request.view["legal"])
+    terminal.out.print(f"\n{request.messages[-1].content.removesuffix('JSON:').rstrip()}", markup=False, soft_wrap=True)
+    terminal.out.print(table(("no.", "action"), [(number, text) for number, text in enumerate(legal, start=1)]))
+    terminal.out.print(f"Paid so far: {total:+.2f}", markup=False)
+    return legal
+
+
+def show_move(terminal: Terminal, move: Move, role: str) -> None:
+    """Print what everybody did, and the parts of what the role was paid for it."""
+    for said, step in move.steps:
+        paid = step.rewards.get(role, 0.0)
+        did = said.text if step.valid else f"{said.text!r} (unusable: {step.facts.get('why', '')})"
+        terminal.out.print(f"  {said.actor:<10} {paid:+7.2f}  {did}", markup=False, soft_wrap=True)
+    if move.parts:
+        terminal.out.print(table(("part of your reward", "paid"), [*move.parts.items(), ("sum", move.reward)]))
