@@ -99,7 +99,7 @@ def test_rendering(capsys: pytest.CaptureFixture[str]):
     assert "company_value" in capsys.readouterr().out
     env = office_v0.parallel_env(render_mode="ansi")
     env.reset(seed=0)
-    assert "turn 0" in env.render()
+    assert "turn 0" in str(env.render())
     with pytest.raises(ContractError, match="render_mode="):
         office_v0.env().render()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def test_trl_reads_the_offices_json_as_a_call_of_act():
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Iterator[Run]:
     """Two groups of replies to known prompts; in the second all are worth the same."""
 
     def member(prompt: str, text: str, value: float) -> Trajectory:

@@ -28,12 +28,11 @@ def seated(role: str, teammates: Teammates) -> dict[str, Answer]:
     """
     if role not in SEATS:
         raise ConfigError(f"role must be one of {', '.join(SEATS)}, got {role!r}.")
-    everybody = isinstance(teammates, str)
-    named = {seat: teammates for seat in SEATS if seat != role} if everybody else dict(teammates)
+    others = [seat for seat in SEATS if seat != role]
+    named: dict[str, str | Policy] = dict.fromkeys(others, teammates) if isinstance(teammates, str) else dict(teammates)
     wrong = sorted(seat for seat in named if seat not in SEATS or seat == role)
     if wrong:
-        seats = ", ".join(seat for seat in SEATS if seat != role)
-        raise ConfigError(f"teammates of {role} are {seats}; got one for {', '.join(wrong)}.")
+        raise ConfigError(f"teammates of {role} are {', '.join(others)}; got one for {', '.join(wrong)}.")
     known = players()
     answers: dict[str, Answer] = {}
     for seat in SEATS:
@@ -42,10 +41,10 @@ def seated(role: str, teammates: Teammates) -> dict[str, Answer]:
             if who not in known:
                 raise ConfigError(f"unknown player {who!r} for {seat}; known are {', '.join(known)}.")
             answers[seat] = by_player(known[who])
-        elif who.reads == "tokens":
+            continue
+        if who.reads == "tokens":
             raise ConfigError(f"{who.version} reads tokens; a teammate here must read the view or messages.")
-        else:
-            answers[seat] = by_policy(who)
+        answers[seat] = by_policy(who)
     return answers
 
 

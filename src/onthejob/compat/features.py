@@ -110,6 +110,7 @@ _OWN: MappingProxyType[str, tuple[Feature, ...]] = MappingProxyType(
             _number("okr_left", 10),
             _number("okr", 100),
             _count("approve", APPROVALS),
+            _some_of("pivot", SEGMENTS),
             _flag("funded"),
             _one_of("directed", ("dev", "marketing", "sales", "content", "hr")),
             _number("aligned", 100),

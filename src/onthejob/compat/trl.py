@@ -124,10 +124,11 @@ class OfficeJob:
                 raise ConfigError(
                     f"{scenario} with seed {seed} is over before decision {skip} of {self.role}. Use a smaller skip."
                 )
-            if left:
-                self._take(self._after[self.role](request, self._seed, self._turn))
-        self._return = 0.0
-        return _user_text(request)
+            if not left:
+                self._return = 0.0
+                return _user_text(request)
+            self._take(self._after[self.role](request, self._seed, self._turn))
+        raise ConfigError(f"skip must be >= 0, got {skip}.")
 
     def reply(self, text: str) -> str | None:
         """Execute a decision and let the colleagues play; returns what is asked next, None when the episode is over.

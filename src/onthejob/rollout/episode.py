@@ -91,7 +91,7 @@ class Episode:
     """Rewards of actors who were never asked."""
     error: str | None = None
     """What our side raised, when `stop` is ERROR. Such an episode is never trained on."""
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     """Wall time of its own: stepping the environment, and its share of the batches in which its replies were sampled. Grouped
     or parallel play makes the clock on the wall run less than the sum over episodes."""
 

@@ -255,7 +255,10 @@ def check_isolation(hello: str) -> None:
     Raises:
         SandboxError: Says what is not as it should be.
     """
-    found = dict(line.partition(" ")[::2] for line in hello.splitlines())
+    found: dict[str, str] = {}
+    for line in hello.splitlines():
+        name, _, value = line.partition(" ")
+        found[name] = value
     wanted = {"CapPrm": "0" * 16, "CapEff": "0" * 16, "CapAmb": "0" * 16, "CapBnd": "0" * 16}
     wanted |= {"NoNewPrivs": "1", "Seccomp": "2", "pid": "1", "Uid": "\t".join([str(INSIDE_UID)] * 4)}
     wrong = [f"{name} is {found.get(name)!r}" for name, value in wanted.items() if found.get(name) != value]

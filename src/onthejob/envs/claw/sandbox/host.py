@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from onthejob.envs.claw.sandbox.box import BwrapSandbox, Started
-from onthejob.envs.claw.sandbox.contract import HostReport, Layer, Limits, Sandbox, checked_paths
+from onthejob.envs.claw.sandbox.contract import HostReport, Layer, Limits, checked_paths
 from onthejob.envs.claw.sandbox.workspace import seed
 from onthejob.errors import ContractError, SandboxError
 
@@ -81,7 +81,7 @@ class BwrapHost:
     def report(self) -> HostReport:
         return self._report
 
-    def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> Sandbox:
+    def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> BwrapSandbox:
         limits = Limits() if limits is None else limits
         paths = checked_paths(files)
         answer = self.ask({"do": "open", "limits": asdict(limits)})

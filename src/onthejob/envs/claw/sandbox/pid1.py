@@ -13,7 +13,7 @@ Protocol on a stream socket, all numbers big-endian:
 
 from __future__ import annotations
 
-import _signal
+import _signal  # pyright: ignore[reportMissingImports] - the C module, without the enums that signal builds
 import os
 import resource
 import select
