@@ -20,7 +20,7 @@ from onthejob.types import Message, Split
 
 SMALL = (
     "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--scenarios", "baseline", "--days", "3",
-    "--collect.episodes", "2", "--collect.segment-turns", "7", "--collect.partner-share", "0", "--lora.rank", "2",
+    "--collect.episodes", "4", "--collect.segment-turns", "7", "--collect.partner-share", "0", "--lora.rank", "2",
     "--branch.group-size", "6", "--branch.turns", "14", "--branch.worlds", "1",
     "--sampling.max-new-tokens", "40", "--sampling.temperature", "0.7",
 )  # fmt: skip
@@ -39,7 +39,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Words of the prompts and the fixed parts of a reply become single tokens, which keeps the sequences short.
     words = {word for word in re.findall(r"[A-Za-z_]+", texts) if len(word) > 2}
     tiny = tiny_model(words=[*sorted(words), '{"action_type":"', '","target":"', '"}'])
-    teach(tiny, examples, steps=90, batch=8)
+    teach(tiny, examples, steps=120, batch=8)
     tiny.model.save_pretrained(folder)
     tiny.tokenizer.save_pretrained(folder)
     return folder
