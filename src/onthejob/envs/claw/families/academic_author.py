@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
-from onthejob.envs.claw.families.words import NOTES, SENTENCES, SURNAMES, TOPICS
+from onthejob.envs.claw.families.words import NOTES, RESULTS, SENTENCES, SURNAMES, TOPICS, file_in
 
 VENUES = ("NeurIPS", "ICML", "JMLR", "AISTATS", "COLT", "TMLR", "UAI", "ICLR")
 
@@ -40,13 +40,15 @@ def rename_figure(s: Scene, d: Draw) -> None:
 def count_entries(s: Scene, d: Draw) -> None:
     """Count the bibliography's entries of one type."""
     lines = bibliography(d, cite_keys(d, d.number(6, 14)))
-    bib, out = d.pick(("refs.bib", "library.bib", "bib/main.bib")), d.pick(("count.txt", "entries.txt", "n-entries.txt"))
+    bib = file_in(d, ("bib", "latex", "sources"), ("refs", "library", "literature", "works"), "bib")
+    out = file_in(d, (), ("count", "entries", "n-entries", "number"), "txt")
     s.text(bib, lines)
     kind = d.pick(("@article", "@book", "@inproceedings"))
     s.say(
         f"Count the {kind} entries in {bib} and write the number to {out}.",
         f"How many lines of {bib} start with {kind}? Put only the number into {out}.",
         f"Write to {out} the number of {kind} entries that {bib} has.",
+        f"I need to know how many {kind} entries there are in {bib}; the number alone goes into {out}.",
     )
     s.do(f"grep -c '^{kind}' {bib} > {out}")
     s.value(out, sum(line.startswith(kind) for line in lines))
@@ -56,12 +58,14 @@ def count_entries(s: Scene, d: Draw) -> None:
 def extract_abstract(s: Scene, d: Draw) -> None:
     """Save the first lines of a draft."""
     lines, count = d.some(SENTENCES, d.number(8, 14)), d.number(2, 6)
-    draft, out = d.pick(("draft.txt", "paper.txt", "manuscript.txt")), d.pick(("abstract.txt", "summary.txt", "opening.txt"))
+    draft = file_in(d, ("text", "drafts", "papers"), ("draft", "paper", "manuscript", "article"), "txt")
+    out = file_in(d, (), ("abstract", "summary", "opening", "teaser"), "txt")
     s.text(draft, lines)
     s.say(
         f"Save the first {count} lines of {draft} as {out}.",
         f"Copy the top {count} lines of {draft} into {out}.",
         f"{out} should hold the first {count} lines of {draft}. Please create it.",
+        f"The abstract is the first {count} lines of {draft}; put them into a file {out}.",
     )
     s.do(f"head -n {count} {draft} > {out}")
     s.exact(out, lines[:count])
@@ -70,21 +74,27 @@ def extract_abstract(s: Scene, d: Draw) -> None:
 
 def collect_todos(s: Scene, d: Draw) -> None:
     """Move the TODO comments of a paper into a list and count them."""
-    todos = [f"% TODO: {note}" for note in d.some(NOTES, d.number(3, 6))]
+    mark = d.pick(("% TODO", "% FIXME", "% CHECK", "% REVISE"))
+    todos = [f"{mark}: {note}" for note in d.some(NOTES, d.number(3, 6))]
     body = d.some(SENTENCES, d.number(5, 8))
-    paper, folder = d.pick(("paper.tex", "main.tex", "article.tex")), d.pick(("notes", "lists", "review"))
-    s.text(paper, d.shuffled(body + todos))
-    found = [line for line in s.files[paper].content.splitlines() if line.startswith("% TODO")]
-    kept = [line for line in s.files[paper].content.splitlines() if not line.startswith("% TODO")]
-    todo, count = f"{folder}/todo.txt", f"{folder}/todo-count.txt"
+    paper = file_in(d, ("tex", "latex", "drafts"), ("paper", "main", "article", "chapter"), "tex")
+    folder = d.pick((*RESULTS, "lists", "todo"))
+    lines = d.shuffled(body + todos)
+    s.text(paper, lines)
+    found = [line for line in lines if line.startswith(mark)]
+    kept = [line for line in lines if not line.startswith(mark)]
+    todo = f"{folder}/{d.pick(('todo', 'open', 'remarks', 'left'))}.txt"
+    count = f"{folder}/{d.pick(('count', 'how-many', 'n', 'number'))}.txt"
     s.say(
-        f"Save all lines of {paper} that contain '% TODO' to {todo}, delete them from {paper}, "
+        f"Save all lines of {paper} that contain '{mark}' to {todo}, delete them from {paper}, "
         f"and write their number to {count}.",
-        f"Collect the '% TODO' lines of {paper} in {todo} and put how many there are into {count}. "
+        f"Collect the '{mark}' lines of {paper} in {todo} and put how many there are into {count}. "
         f"Then {paper} must not have them any more.",
+        f"The '{mark}' lines have to leave {paper}: move them to {todo}, in their order, and write how many they are to {count}.",
+        f"Take every line with '{mark}' out of {paper}. I want them in {todo} and their number in {count}.",
     )
-    s.do(f"mkdir -p {folder}", f"grep '% TODO' {paper} > {todo}")
-    s.do(f"sed -i '/% TODO/d' {paper}", f"wc -l < {todo} > {count}")
+    s.do(f"mkdir -p {folder}", f"grep '{mark}' {paper} > {todo}")
+    s.do(f"sed -i '/{mark}/d' {paper}", f"wc -l < {todo} > {count}")
     s.exact(todo, found)
     s.exact(paper, kept)
     s.value(count, len(found))
@@ -104,6 +114,8 @@ def rename_citation(s: Scene, d: Draw) -> None:
         f"Then write to {out} how many lines of {paper} contain {new}.",
         f"The key {old} is wrong: replace it by {new} in refs.bib, {paper} and intro.tex, "
         f"and put the number of lines of {paper} with {new} into {out}.",
+        f"We cite {new}, not {old}. Correct refs.bib, {paper} and intro.tex; after that, {out} should say how many lines of "
+        f"{paper} contain {new}.",
     )
     s.do(*(f"sed -i 's/{old}/{new}/g' {path}" for path in ("refs.bib", paper, "intro.tex")))
     s.do(f"grep -c '{new}' {paper} > {out}")
@@ -126,6 +138,8 @@ def assemble_sections(s: Scene, d: Draw) -> None:
         f"Write the number of lines of {out} to length.txt.",
         f"Create {out} from {', '.join(paths)} (in this order), archive the three files in {folder}/ "
         f"and put the line count of {out} into length.txt.",
+        f"{out} should consist of {', '.join(paths)}, one after the other. Move these three files to {folder}/ when they are "
+        f"joined, and put the number of lines of {out} into length.txt.",
     )
     s.do(f"cat {' '.join(paths)} > {out}")
     s.do(f"mkdir -p {folder}", f"mv {' '.join(paths)} {folder}/")
@@ -151,7 +165,12 @@ def submission_package(s: Scene, d: Draw) -> None:
     clean = [line.replace(author, "Anonymous") for line in paper if "% TODO" not in line]
     main = f"{folder}/main.tex"
     s.ask(
-        (f"Prepare the {venue} submission:", f"Make the folder for our {venue} paper:", "Please package the paper like this:"),
+        (
+            f"Prepare the {venue} submission:",
+            f"Make the folder for our {venue} paper:",
+            "Please package the paper like this:",
+            f"{venue} wants an anonymous package. What to do:",
+        ),
         f"create the folder {folder}/figures",
         f"copy paper.tex to {main}, and refs.bib into {folder}/",
         f"copy {figure} into {folder}/figures/",
@@ -177,20 +196,36 @@ def uncited_references(s: Scene, d: Draw) -> None:
     uncited, missing, both = keys[:cut], keys[cut : cut + d.number(1, 3)], keys[cut + 3 :]
     paper = [f"{sentence} \\cite{{{key}}}" for sentence, key in zip(SENTENCES, d.shuffled(missing + both), strict=False)]
     repeated = d.shuffled([*paper, f"Again \\cite{{{d.pick(both)}}} holds."])
-    s.text("paper.tex", repeated)
-    s.text("refs.bib", bibliography(d, d.shuffled(uncited + both)))
-    folder = d.pick(("report", "check", "audit"))
+    tex = file_in(d, ("tex", "latex"), ("paper", "main", "article", "chapter"), "tex")
+    bib = file_in(d, ("bib", "sources"), ("refs", "library", "literature"), "bib")
+    s.text(tex, repeated)
+    s.text(bib, bibliography(d, d.shuffled(uncited + both)))
+    folder = d.pick((*RESULTS, "audit"))
     s.ask(
-        ("Check the references of the paper:", "Compare the citations with the bibliography:", "I need a reference check:"),
-        f"write the keys cited in paper.tex with \\cite{{key}}, sorted and without repeats, to {folder}/cited.txt, one per line",
-        f"write the keys of all entries of refs.bib, sorted, to {folder}/entries.txt",
-        f"write the keys that are in refs.bib but not cited to {folder}/uncited.txt, "
-        f"and those cited but not in refs.bib to {folder}/missing.txt",
-        f"write the number of uncited keys to {folder}/n-uncited.txt and of missing keys to {folder}/n-missing.txt",
+        (
+            f"Check the references of {tex} against {bib}:",
+            f"Compare the citations in {tex} with the bibliography {bib}:",
+            f"I need a reference check of {tex} and {bib}:",
+            f"Does {tex} cite what {bib} holds? Please find out:",
+        ),
+        (
+            f"write the keys cited in {tex} with \\cite{{key}}, sorted and without repeats, to {folder}/cited.txt, one per line",
+            f"{folder}/cited.txt: the keys that stand in a \\cite{{key}} of {tex}, each once, one per line, sorted",
+        ),
+        (
+            f"write the keys of all entries of {bib}, sorted, to {folder}/entries.txt",
+            f"{folder}/entries.txt: the key of every entry of {bib}, sorted",
+        ),
+        f"write the keys that are in {bib} but not cited to {folder}/uncited.txt, "
+        f"and those cited but not in {bib} to {folder}/missing.txt",
+        (
+            f"write the number of uncited keys to {folder}/n-uncited.txt and of missing keys to {folder}/n-missing.txt",
+            f"put how many keys are uncited into {folder}/n-uncited.txt and how many are missing into {folder}/n-missing.txt",
+        ),
     )
     s.do(f"mkdir -p {folder}")
-    s.do(f"grep -o 'cite{{[a-z0-9]*}}' paper.tex | tr -d '}}' | cut -d'{{' -f2 | sort -u > {folder}/cited.txt")
-    s.do(f"grep '^@' refs.bib | tr -d ',' | cut -d'{{' -f2 | sort > {folder}/entries.txt")
+    s.do(f"grep -o 'cite{{[a-z0-9]*}}' {tex} | tr -d '}}' | cut -d'{{' -f2 | sort -u > {folder}/cited.txt")
+    s.do(f"grep '^@' {bib} | tr -d ',' | cut -d'{{' -f2 | sort > {folder}/entries.txt")
     s.do(
         f"comm -13 {folder}/cited.txt {folder}/entries.txt > {folder}/uncited.txt",
         f"comm -23 {folder}/cited.txt {folder}/entries.txt > {folder}/missing.txt",
@@ -203,7 +238,7 @@ def uncited_references(s: Scene, d: Draw) -> None:
     s.exact(f"{folder}/missing.txt", sorted(missing))
     s.value(f"{folder}/n-uncited.txt", len(uncited))
     s.value(f"{folder}/n-missing.txt", len(missing))
-    s.unchanged("refs.bib")
+    s.unchanged(bib)
 
 
 FAMILIES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
-from onthejob.envs.claw.families.words import HOSTS, SERVICES
+from onthejob.envs.claw.families.words import HOSTS, RESULTS, SERVICES, file_in
 
 KEYS = ("PORT", "TIMEOUT", "WORKERS", "POOL_SIZE", "RETRIES", "CACHE_TTL", "PAGE_SIZE", "QUEUE_LIMIT")
 LOG_MESSAGES = (
@@ -38,12 +38,13 @@ def set_env_value(s: Scene, d: Draw) -> None:
     key, new = d.pick(keys), d.number(10, 9000)
     while new == before[key]:
         new = d.number(10, 9000)
-    path = d.pick((".env", "settings.env", "config/app.env"))
+    path = d.pick((".env", file_in(d, ("config", "env"), ("settings", "app", "local"), "env")))
     s.text(path, [f"{name}={value}" for name, value in before.items()])
     s.say(
         f"Set {key} to {new} in {path}.",
         f"In {path}, change the value of {key} to {new}. Leave the other lines alone.",
         f"{path} must say {key}={new}. Please fix it.",
+        f"The value of {key} in {path} is wrong. It should be {new}.",
     )
     s.do(f"sed -i 's/^{key}=.*/{key}={new}/' {path}")
     s.exact(path, [f"{name}={new if name == key else value}" for name, value in before.items()])
@@ -53,7 +54,8 @@ def error_lines(s: Scene, d: Draw) -> None:
     """Save the log lines of one level."""
     lines = app_log(d, d.number(10, 18))
     level = d.pick(("ERROR", "WARN"))
-    log, out = d.pick(("app.log", "logs/server.log", "service.log")), d.pick(("found.log", "problems.txt", "alerts.txt"))
+    log = file_in(d, ("logs", "var", "trace"), ("app", "server", "service", "worker"), "log")
+    out = file_in(d, (), ("found", "problems", "alerts", "lines"), d.pick(("txt", "out")))
     hits = [line for line in lines if f" {level} " in line]
     if not hits:
         lines.append(f"19:59:59 {level} {d.pick(SERVICES)}: {d.pick(LOG_MESSAGES)}")
@@ -63,6 +65,7 @@ def error_lines(s: Scene, d: Draw) -> None:
         f"Save all lines of {log} that contain {level} to {out}.",
         f"Copy the {level} lines of {log} into {out}, in the same order.",
         f"I need every {level} line from {log} in a file {out}.",
+        f"Make {out} from {log}: only the lines with {level}, all of them.",
     )
     s.do(f"grep '{level}' {log} > {out}")
     s.exact(out, hits)
@@ -73,7 +76,7 @@ def register_route(s: Scene, d: Draw) -> None:
     """Append one route to the list of routes."""
     services = d.some(SERVICES, d.number(4, 6))
     lines = [f"GET /{name} {name}.index" for name in services[1:]]
-    path = d.pick(("routes.txt", "config/routes", "api/routes.txt"))
+    path = file_in(d, ("config", "api"), ("routes", "endpoints", "urls"), "txt")
     line = f"{d.pick(('POST', 'PUT', 'DELETE'))} /{services[0]} {services[0]}.{d.pick(('create', 'update', 'remove'))}"
     s.text(path, lines)
     s.say(
@@ -95,6 +98,7 @@ def switch_config(s: Scene, d: Draw) -> None:
     s.say(
         f"Copy {path} to {path}.bak. Then in {path} set host to {other}, port to {new_port} and debug to false.",
         f"Keep a backup of {path} as {path}.bak, and change {path}: host {other}, port {new_port}, debug false.",
+        f"{path} has to name host {other} and port {new_port}, with debug false. Before you edit it, copy it to {path}.bak.",
     )
     s.do(f"cp {path} {path}.bak", f"cat {path}")
     s.do(
@@ -112,7 +116,7 @@ def status_counts(s: Scene, d: Draw) -> None:
     """Count requests per status code in an access log."""
     codes = d.some((200, 201, 301, 404, 429, 500, 503), 4)
     lines = [f"GET /{d.pick(SERVICES)} status={d.pick(codes)}" for _ in range(d.number(16, 28))]
-    log, folder = d.pick(("access.log", "requests.log")), d.pick(("counts", "stats", "status"))
+    log, folder = file_in(d, ("logs", "var"), ("access", "requests", "traffic"), "log"), d.pick((*RESULTS, "counts", "status"))
     s.text(log, lines)
     asked = codes[:3]
     count = {code: sum(line.endswith(f"status={code}") for line in lines) for code in asked}
@@ -122,6 +126,8 @@ def status_counts(s: Scene, d: Draw) -> None:
         f"and write the numbers to {names}.",
         f"For the codes {asked[0]}, {asked[1]} and {asked[2]}, write how many lines of {log} have status=CODE "
         f"to {folder}/CODE.txt.",
+        f"How often does {log} have status={asked[0]}, status={asked[1]} and status={asked[2]}? Three files should hold the "
+        f"number of such lines, in this order: {names}.",
     )
     s.do(f"mkdir -p {folder}", *(f"grep -c 'status={code}' {log} > {folder}/{code}.txt" for code in asked))
     for code in asked:
@@ -142,6 +148,8 @@ def number_migrations(s: Scene, d: Draw) -> None:
     s.say(
         f"Rename {renames}. Then write the names of the files in migrations, sorted, to index.txt.",
         f"Number the migrations: rename {renames}. After that list the folder migrations into index.txt.",
+        f"These migrations need numbers: {renames}. When they are renamed, index.txt should hold the sorted names of the files "
+        f"in migrations.",
     )
     s.do(*(f"mv {a} {b}" for a, b in zip(old, new, strict=True)))
     s.do("ls migrations > index.txt")
@@ -188,30 +196,42 @@ def slow_endpoints(s: Scene, d: Draw) -> None:
     names = d.some(SERVICES, d.number(3, 4))
     rows = [(f"/{d.pick(names)}", d.number(5, 900)) for _ in range(d.number(14, 22))]
     rows += [(f"/{name}", d.number(5, 900)) for name in names]
-    s.text("requests.csv", ["path,ms", *(f"{path},{ms}" for path, ms in rows)])
-    limit, folder = d.pick((300, 400, 500, 600)), d.pick(("report", "perf", "summary"))
+    log = file_in(d, ("data", "logs", "perf"), ("requests", "timings", "latency", "calls"), "csv")
+    s.text(log, ["path,ms", *(f"{path},{ms}" for path, ms in rows)])
+    limit, folder = d.number(15, 65) * 10, d.pick((*RESULTS, "slow"))
     slow = [f"{path},{ms}" for path, ms in rows if ms > limit]
     paths = sorted({path for path, _ in rows})
     total = [f"{path} {sum(ms for p, ms in rows if p == path)}" for path in paths]
     top = max(rows, key=lambda row: row[1])
     s.ask(
-        ("Summarise requests.csv (columns path and ms, with a header line):", "I need numbers from requests.csv (path,ms):"),
-        f"write the different paths, sorted, to {folder}/paths.txt",
+        (
+            f"Summarise {log} (columns path and ms, with a header line):",
+            f"I need numbers from {log} (path,ms; the first line is a header):",
+            f"{log} has a header and lines path,ms. Work out:",
+            f"Which endpoints are slow? Take {log} (header path,ms) and do this:",
+        ),
+        (
+            f"write the different paths, sorted, to {folder}/paths.txt",
+            f"{folder}/paths.txt gets each path once, in sorted order",
+        ),
         f"write all data lines with more than {limit} ms to {folder}/slow.csv (same order, no header) "
         f"and their number to {folder}/n-slow.txt",
         f"write the sum of ms per path to {folder}/totals.txt, lines like '/name 1234', sorted by path",
-        f"write the largest ms value to {folder}/max.txt and the sum of all ms values to {folder}/sum.txt",
+        (
+            f"write the largest ms value to {folder}/max.txt and the sum of all ms values to {folder}/sum.txt",
+            f"put the sum of all ms values into {folder}/sum.txt and the highest one into {folder}/max.txt",
+        ),
     )
-    s.do("head -n 3 requests.csv", f"mkdir -p {folder}")
-    s.do(f"tail -n +2 requests.csv | cut -d, -f1 | sort -u > {folder}/paths.txt")
+    s.do(f"head -n 3 {log}", f"mkdir -p {folder}")
+    s.do(f"tail -n +2 {log} | cut -d, -f1 | sort -u > {folder}/paths.txt")
     s.do(
-        f"tail -n +2 requests.csv | awk -F, '$2 > {limit}' > {folder}/slow.csv",
+        f"tail -n +2 {log} | awk -F, '$2 > {limit}' > {folder}/slow.csv",
         f"wc -l < {folder}/slow.csv > {folder}/n-slow.txt",
     )
-    s.do(f"tail -n +2 requests.csv | awk -F, '{{s[$1]+=$2}} END {{for (k in s) print k, s[k]}}' | sort > {folder}/totals.txt")
+    s.do(f"tail -n +2 {log} | awk -F, '{{s[$1]+=$2}} END {{for (k in s) print k, s[k]}}' | sort > {folder}/totals.txt")
     s.do(
-        f"tail -n +2 requests.csv | cut -d, -f2 | sort -n | tail -n 1 > {folder}/max.txt",
-        f"tail -n +2 requests.csv | awk -F, '{{s+=$2}} END {{print s}}' > {folder}/sum.txt",
+        f"tail -n +2 {log} | cut -d, -f2 | sort -n | tail -n 1 > {folder}/max.txt",
+        f"tail -n +2 {log} | awk -F, '{{s+=$2}} END {{print s}}' > {folder}/sum.txt",
     )
     s.exact(f"{folder}/paths.txt", paths)
     s.exact(f"{folder}/slow.csv", slow)
@@ -219,7 +239,7 @@ def slow_endpoints(s: Scene, d: Draw) -> None:
     s.exact(f"{folder}/totals.txt", total)
     s.value(f"{folder}/max.txt", top[1])
     s.value(f"{folder}/sum.txt", sum(ms for _, ms in rows))
-    s.unchanged("requests.csv")
+    s.unchanged(log)
 
 
 FAMILIES = (

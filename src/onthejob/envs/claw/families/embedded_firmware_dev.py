@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
-from onthejob.envs.claw.families.words import ANIMALS, COLORS, NOTES
+from onthejob.envs.claw.families.words import ANIMALS, COLORS, NOTES, RESULTS, file_in
 
 MACROS = (
     "BAUD_RATE",
@@ -66,12 +66,14 @@ def list_pins(s: Scene, d: Draw) -> None:
     kinds = d.some(("GPIO", "UART", "SPI", "I2C", "PWM"), 3)
     lines = [f"#define PIN_{i} {d.pick(kinds)}_{d.number(0, 31)}" for i in range(d.number(8, 14))]
     lines.append(f"#define PIN_X {kinds[0]}_{d.number(0, 31)}")
-    path, out = d.pick(("pins.h", "include/pins.h", "board/pinmap.h")), d.pick(("pins.txt", "used.txt", "list.txt"))
+    path = file_in(d, ("include", "board", "src"), ("pins", "pinmap", "io"), "h")
+    out = file_in(d, (), ("pins", "used", "list", "lines"), "txt")
     s.text(path, lines)
     s.say(
         f"Write all lines of {path} with {kinds[0]} to {out}.",
         f"Save the {kinds[0]} lines of {path} as {out}.",
         f"Which lines of {path} mention {kinds[0]}? Copy them into {out}.",
+        f"I want to see what {path} says about {kinds[0]}: copy its lines with {kinds[0]} into {out}.",
     )
     s.do(f"grep '{kinds[0]}' {path} > {out}")
     s.exact(out, [line for line in lines if f" {kinds[0]}_" in line])
@@ -97,6 +99,8 @@ def bump_version(s: Scene, d: Draw) -> None:
         f"and append the line '{new}: {note}' to CHANGES.txt.",
         f"The next version is {new}. Change {old} to it in VERSION, include/version.h and README.md; "
         f"CHANGES.txt gets '{new}: {note}' as its last line.",
+        f"VERSION, include/version.h and README.md still say {old}. Make that {new} in all three, and note the change as the "
+        f"line '{new}: {note}' at the end of CHANGES.txt.",
     )
     s.do(*(f"sed -i 's/{old}/{new}/' {path}" for path in contents))
     s.do(f"echo '{new}: {note}' >> CHANGES.txt")
@@ -109,22 +113,26 @@ def register_header(s: Scene, d: Draw) -> None:
     """Make a header out of a register table."""
     names = d.some(REGISTERS, d.number(4, 7))
     rows = [f"{name},0x{4 * d.number(0, 200):03X}" for name in names]
-    table, out = d.pick(("registers.csv", "regs.csv")), d.pick(("regs.h", "include/regs.h"))
+    table = file_in(d, ("tables", "spec"), ("registers", "regs", "regmap", "peripheral"), "csv")
+    out = file_in(d, ("include",), ("regs", "registers", "map"), "h")
+    count, prefix = file_in(d, (), ("count", "n-regs", "how-many"), "txt"), d.pick(("REG", "HW", "IO", "ADDR", "OFF"))
     s.text(table, ["name,offset", *rows])
     if "/" in out:
         s.text("include/types.h", ["#pragma once"])
-    defines = [f"#define REG_{row.replace(',', ' ')}" for row in rows]
+    defines = [f"#define {prefix}_{row.replace(',', ' ')}" for row in rows]
     s.say(
-        f"Make {out} from {table}: first the line '#pragma once', then for each data row a line '#define REG_NAME OFFSET' "
-        f"(same order). Write the number of registers to count.txt.",
-        f"{table} has name,offset. Write {out}: '#pragma once', then '#define REG_NAME OFFSET' per row, in order. "
-        f"count.txt should hold the number of registers.",
+        f"Make {out} from {table}: first the line '#pragma once', then for each data row a line "
+        f"'#define {prefix}_NAME OFFSET' (same order). Write the number of registers to {count}.",
+        f"{table} has name,offset. Write {out}: '#pragma once', then '#define {prefix}_NAME OFFSET' per row, in order. "
+        f"{count} should hold the number of registers.",
+        f"I need {table} (header name,offset) as a C header {out}. It starts with '#pragma once'; every register follows as "
+        f"'#define {prefix}_NAME OFFSET', in the order of the table. How many registers there are goes into {count}.",
     )
     s.do(f"cat {table}")
-    s.do(f"echo '#pragma once' > {out}", f"tail -n +2 {table} | sed 's/,/ /; s/^/#define REG_/' >> {out}")
-    s.do(f"grep -c 'REG_' {out} > count.txt")
+    s.do(f"echo '#pragma once' > {out}", f"tail -n +2 {table} | sed 's/,/ /; s/^/#define {prefix}_/' >> {out}")
+    s.do(f"grep -c 'define {prefix}_' {out} > {count}")
     s.exact(out, ["#pragma once", *defines])
-    s.value("count.txt", len(rows))
+    s.value(count, len(rows))
     s.unchanged(table)
 
 
@@ -143,6 +151,8 @@ def board_variant(s: Scene, d: Draw) -> None:
         f"Append {new} to boards/list.txt.",
         f"The board {new} is like {base}: copy {source} to {target} and there set board={new}, led={other}, "
         f"flash_kb={grown}. Add the line {new} to boards/list.txt.",
+        f"We need a configuration {target}. Start from a copy of {source} with board {new}, led {other} and flash_kb {grown}, "
+        f"and put {new} at the end of boards/list.txt.",
     )
     s.do(f"cp {source} {target}")
     s.do(
@@ -198,29 +208,40 @@ def section_sizes(s: Scene, d: Draw) -> None:
     sizes = d.some(range(4, 4000), d.number(12, 18))
     rows = [(d.pick(SECTIONS), f"{d.pick(ANIMALS)}_{i}", size) for i, size in enumerate(sizes[2:])]
     rows += [(".text", "main", sizes[0]), (".data", "table", sizes[1])]
-    s.text("firmware.map", [" ".join(map(str, row)) for row in rows])
-    budget, folder = d.number(9, 30) * 1000, d.pick(("sizes", "report", "memory"))
+    linked = file_in(d, ("out", "link"), ("firmware", "app", "image", "kernel"), "map")
+    s.text(linked, [" ".join(map(str, row)) for row in rows])
+    budget, folder = d.number(90, 300) * 100, d.pick((*RESULTS, "sizes", "memory"))
     total = sum(size for *_, size in rows)
     by_section = {name: sum(size for section, _, size in rows if section == name) for name in (".text", ".data")}
     largest = max(rows, key=lambda row: row[2])
     used = sorted({section for section, *_ in rows})
     s.ask(
-        ("Summarise firmware.map (lines SECTION SYMBOL BYTES):", "firmware.map has lines 'SECTION SYMBOL BYTES'. Work out:"),
-        f"the sum of BYTES of .text to {folder}/text.txt, and of .data to {folder}/data.txt",
+        (
+            f"Summarise {linked} (lines SECTION SYMBOL BYTES). Write:",
+            f"{linked} has lines 'SECTION SYMBOL BYTES'. Work out and write:",
+            f"Where does the memory go? From {linked} (lines SECTION SYMBOL BYTES) write:",
+        ),
+        (
+            f"the sum of BYTES of .text to {folder}/text.txt, and of .data to {folder}/data.txt",
+            f"to {folder}/text.txt the sum of BYTES of the .text lines, and to {folder}/data.txt that of the .data lines",
+        ),
         f"the sum of all BYTES to {folder}/total.txt",
-        f"the line with the most BYTES to {folder}/largest.txt",
+        (
+            f"the line with the most BYTES to {folder}/largest.txt",
+            f"to {folder}/largest.txt the whole line that has the highest BYTES",
+        ),
         f"the different sections, sorted, to {folder}/sections.txt, and their number to {folder}/n-sections.txt",
         f"'ok' to {folder}/verdict.txt when the sum of all BYTES is at most {budget}, otherwise 'too big'",
     )
-    s.do(f"mkdir -p {folder}", "head -n 3 firmware.map")
+    s.do(f"mkdir -p {folder}", f"head -n 3 {linked}")
     s.do(
-        f"awk '$1==\".text\" {{s+=$3}} END {{print s}}' firmware.map > {folder}/text.txt",
-        f"awk '$1==\".data\" {{s+=$3}} END {{print s}}' firmware.map > {folder}/data.txt",
-        f"awk '{{s+=$3}} END {{print s}}' firmware.map > {folder}/total.txt",
+        f"awk '$1==\".text\" {{s+=$3}} END {{print s}}' {linked} > {folder}/text.txt",
+        f"awk '$1==\".data\" {{s+=$3}} END {{print s}}' {linked} > {folder}/data.txt",
+        f"awk '{{s+=$3}} END {{print s}}' {linked} > {folder}/total.txt",
     )
-    s.do(f"sort -k3 -n firmware.map | tail -n 1 > {folder}/largest.txt")
+    s.do(f"sort -k3 -n {linked} | tail -n 1 > {folder}/largest.txt")
     s.do(
-        f"cut -d' ' -f1 firmware.map | sort -u > {folder}/sections.txt",
+        f"cut -d' ' -f1 {linked} | sort -u > {folder}/sections.txt",
         f"wc -l < {folder}/sections.txt > {folder}/n-sections.txt",
     )
     s.do(f'awk \'{{if ($1 <= {budget}) print "ok"; else print "too big"}}\' {folder}/total.txt > {folder}/verdict.txt')
@@ -231,7 +252,7 @@ def section_sizes(s: Scene, d: Draw) -> None:
     s.exact(f"{folder}/sections.txt", used)
     s.value(f"{folder}/n-sections.txt", len(used))
     s.exact(f"{folder}/verdict.txt", "ok" if total <= budget else "too big")
-    s.unchanged("firmware.map")
+    s.unchanged(linked)
 
 
 FAMILIES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
-from onthejob.envs.claw.families.words import ANIMALS, COLORS, FIRST_NAMES, SENTENCES
+from onthejob.envs.claw.families.words import ANIMALS, COLORS, FIRST_NAMES, RESULTS, SENTENCES, file_in
 
 JOBS = ("music", "art", "story", "testing", "voices", "sound", "animation", "levels")
 STATS = ("player_speed", "jump_height", "enemy_count", "max_health", "gravity", "coin_value", "fire_rate", "lives")
@@ -24,17 +24,20 @@ LINES = (
 
 def sort_sprites(s: Scene, d: Draw) -> None:
     """Move the loose images into the sprite folder."""
-    folder = d.pick(("assets/sprites", "sprites", "art/sprites", "img"))
-    animal = d.pick(ANIMALS)
-    images = [f"{name}.png" for name in d.some(ANIMALS, d.number(2, 4))]
+    kind = d.pick(("sprites", "tiles", "icons", "portraits", "images", "enemies"))
+    tag = d.pick(("", "-new", "-2d", "-old", "-hd", "-v2", "-small", "-big"))
+    folder = f"{d.pick(('', 'assets/', 'art/', 'game/', 'res/', 'media/'))}{kind}{tag}"
+    animal, ending = d.pick(ANIMALS), d.pick(("png", "gif", "webp", "bmp", "svg"))
+    images = [f"{name}.{ending}" for name in d.some(ANIMALS, d.number(2, 4))]
     s.stub(*images)
     s.text("story.txt", [f"The {animal} sleeps."])
     s.say(
-        f"Create {folder} and move all .png files of the main folder into it.",
-        f"Move every .png file that lies at the top into {folder}, which does not exist yet.",
-        f"The .png files belong into the new folder {folder}. Please move them there.",
+        f"Create {folder} and move all .{ending} files of the main folder into it.",
+        f"Move every .{ending} file that lies at the top into {folder}, which does not exist yet.",
+        f"The .{ending} files belong into the new folder {folder}. Please move them there.",
+        f"Please tidy up: {folder} should be a new folder with all the .{ending} files that lie around here.",
     )
-    s.do(f"mkdir -p {folder}", f"mv *.png {folder}/")
+    s.do(f"mkdir -p {folder}", f"mv *.{ending} {folder}/")
     s.exists(*(f"{folder}/{image}" for image in images[:3]))
     s.gone(*images[:2])
     s.unchanged("story.txt")
@@ -63,7 +66,7 @@ def add_credit(s: Scene, d: Draw) -> None:
     """Add a person to the credits."""
     people = d.some(FIRST_NAMES, d.number(3, 5))
     lines = [f"{name} - {d.pick(JOBS)}" for name in people[1:]]
-    new, path = f"{people[0]} - {d.pick(JOBS)}", d.pick(("credits.txt", "CREDITS", "data/credits.txt"))
+    new, path = f"{people[0]} - {d.pick(JOBS)}", file_in(d, ("data", "docs"), ("credits", "thanks", "team"), "txt")
     s.text(path, lines)
     s.say(
         f"Add the line '{new}' to the end of {path}.",
@@ -79,7 +82,8 @@ def voice_script(s: Scene, d: Draw) -> None:
     first, second, third = d.some(FIRST_NAMES, 3)
     said = [f"{d.pick((first, second, third))}: {line}" for line in d.some(LINES, d.number(6, 8))]
     said += [f"{first}: Hello.", f"{second}: Good night."]
-    path, folder = d.pick(("dialogue.txt", "scene1.txt", "script.txt")), d.pick(("voices", "recording", "speakers"))
+    path = file_in(d, ("story", "text"), ("dialogue", "scene", "script"), "txt")
+    folder = d.pick((*RESULTS, "voices", "recording", "speakers"))
     s.text(path, said)
     own = {name: [line for line in said if line.startswith(f"{name}:")] for name in (first, second)}
     s.say(
@@ -87,6 +91,8 @@ def voice_script(s: Scene, d: Draw) -> None:
         f"{folder}/{second}.txt, and write how many lines {first} has to {folder}/count.txt.",
         f"Split {path} for the recording: {first}'s lines into {folder}/{first}.txt, {second}'s lines into "
         f"{folder}/{second}.txt, and the number of {first}'s lines into {folder}/count.txt.",
+        f"{first} and {second} need their parts of {path} (lines 'NAME: text'), each in a file of their own: "
+        f"{folder}/{first}.txt and {folder}/{second}.txt. Write to {folder}/count.txt how many lines {first} speaks.",
     )
     s.do(f"mkdir -p {folder}", *(f"grep '^{name}:' {path} > {folder}/{name}.txt" for name in (first, second)))
     s.do(f"wc -l < {folder}/{first}.txt > {folder}/count.txt")
@@ -98,22 +104,24 @@ def voice_script(s: Scene, d: Draw) -> None:
 
 def reorder_levels(s: Scene, d: Draw) -> None:
     """Swap two levels and update the level list."""
-    first, second = d.some(range(1, 10), 2)
-    a, b = f"levels/level{first}.txt", f"levels/level{second}.txt"
+    first, second = d.some(range(1, 31), 2)
+    folder, stem = d.pick(("levels", "maps", "stages", "worlds")), d.pick(("level", "map", "stage", "room"))
+    a, b, log = f"{folder}/{stem}{first}.txt", f"{folder}/{stem}{second}.txt", f"{folder}/{d.pick(('notes', 'log', 'order'))}.txt"
     body = {path: [f"{d.pick(COLORS)} {d.pick(ANIMALS)} {d.number(1, 99)}" for _ in range(3)] for path in (a, b)}
     for path, lines in body.items():
         s.text(path, lines)
     note = f"swapped {first} and {second}"
-    notes = s.text("levels/notes.txt", [d.pick(SENTENCES)])
+    notes = s.text(log, [d.pick(SENTENCES)])
     s.say(
-        f"Swap the files {a} and {b}, so that each has the other's content. Then append '{note}' to levels/notes.txt.",
-        f"The levels are in the wrong order: exchange {a} and {b}, and add the line '{note}' to levels/notes.txt.",
+        f"Swap the files {a} and {b}, so that each has the other's content. Then append '{note}' to {log}.",
+        f"The levels are in the wrong order: exchange {a} and {b}, and add the line '{note}' to {log}.",
+        f"What is in {a} should be in {b}, and the other way round. Also add '{note}' as the last line of {log}.",
     )
-    s.do(f"mv {a} levels/swap.tmp", f"mv {b} {a}", f"mv levels/swap.tmp {b}")
-    s.do(f"echo '{note}' >> levels/notes.txt")
+    s.do(f"mv {a} {folder}/swap.tmp", f"mv {b} {a}", f"mv {folder}/swap.tmp {b}")
+    s.do(f"echo '{note}' >> {log}")
     s.exact(a, body[b])
     s.exact(b, body[a])
-    s.exact("levels/notes.txt", [*notes.splitlines(), note])
+    s.exact(log, [*notes.splitlines(), note])
 
 
 def loot_table(s: Scene, d: Draw) -> None:
@@ -121,7 +129,8 @@ def loot_table(s: Scene, d: Draw) -> None:
     values = d.some(range(10, 900), d.number(6, 10))
     items = [f"{d.pick(COLORS)}-{d.pick(ANIMALS)}-{i}" for i in range(len(values))]
     rows = [f"{item},{value}" for item, value in zip(items, values, strict=True)]
-    path, folder, count = d.pick(("loot.csv", "items.csv", "drops.csv")), d.pick(("loot", "tables", "shop")), d.number(2, 4)
+    path, count = file_in(d, ("data", "balance"), ("loot", "items", "drops", "prices"), "csv"), d.number(2, 5)
+    folder = d.pick((*RESULTS, "shop", "ranking"))
     s.text(path, rows)
     ranked = sorted(rows, key=lambda row: -int(row.split(",")[1]))
     s.say(
@@ -129,6 +138,8 @@ def loot_table(s: Scene, d: Draw) -> None:
         f"{folder}/top.csv and write only the name of the best item to {folder}/best.txt.",
         f"Write the lines of {path} (name,value) to {folder}/sorted.csv ordered by value from high to low, the {count} best "
         f"lines to {folder}/top.csv, and the name of the most valuable item to {folder}/best.txt.",
+        f"Rank the items of {path} (name,value): all its lines from the highest value to the lowest in {folder}/sorted.csv, the "
+        f"first {count} of them in {folder}/top.csv, and in {folder}/best.txt just the name of the item that comes first.",
     )
     s.do(f"mkdir -p {folder}", f"sort -t, -k2 -n -r {path} > {folder}/sorted.csv")
     s.do(
@@ -183,32 +194,53 @@ def score_board(s: Scene, d: Draw) -> None:
     games = [(d.pick(players), d.number(10, 500)) for _ in range(d.number(11, 17))]
     games += [(player, 500 + 501 * i + d.number(1, 400)) for i, player in enumerate(players)]
     games = d.shuffled(games)
-    s.text("scores.txt", [f"{player} {points}" for player, points in games])
+    scores = file_in(d, ("data", "saves"), ("scores", "games", "points", "matches"), "txt")
+    folder = d.pick((*RESULTS, "board", "ranking"))
+    s.text(scores, [f"{player} {points}" for player, points in games])
     sums = {player: sum(points for name, points in games if name == player) for player in players}
     best = {player: max(points for name, points in games if name == player) for player in players}
     one = d.pick(players)
     ranking = sorted(players, key=lambda player: (-sums[player], player))
     played = sum(name == one for name, _ in games)
     s.ask(
-        ("scores.txt has lines 'NAME POINTS', one per game. Make a score board:", "Evaluate scores.txt (lines 'NAME POINTS'):"),
-        "write the names of all players, sorted, to board/players.txt, and their number to board/n-players.txt",
-        "write a line 'NAME SUM' per player with the sum of the points to board/totals.txt, highest sum first",
-        "write a line 'NAME BEST' per player with the highest points of one game to board/best.txt, sorted by name",
-        f"write the number of games {one} has played to board/games.txt",
-        "write the name of the player with the highest sum to board/champion.txt",
+        (
+            f"{scores} has lines 'NAME POINTS', one per game. Make a score board:",
+            f"Evaluate {scores} (lines 'NAME POINTS'):",
+            f"Who leads? {scores} has one line 'NAME POINTS' per game. Please do this:",
+        ),
+        (
+            f"write the names of all players, sorted, to {folder}/players.txt, and their number to {folder}/n-players.txt",
+            f"{folder}/players.txt gets each player's name once, sorted, and {folder}/n-players.txt how many they are",
+        ),
+        f"write a line 'NAME SUM' per player with the sum of the points to {folder}/totals.txt, highest sum first",
+        (
+            f"write a line 'NAME BEST' per player with the highest points of one game to {folder}/best.txt, sorted by name",
+            f"{folder}/best.txt gets a line 'NAME BEST' per player, sorted by name; BEST are the most points in one game",
+        ),
+        f"write the number of games {one} has played to {folder}/games.txt",
+        (
+            f"write the name of the player with the highest sum to {folder}/champion.txt",
+            f"put the name of the player who has the most points in all into {folder}/champion.txt",
+        ),
     )
-    s.do("head -n 3 scores.txt", "mkdir -p board")
-    s.do("cut -d' ' -f1 scores.txt | sort -u > board/players.txt", "wc -l < board/players.txt > board/n-players.txt")
-    s.do("awk '{s[$1]+=$2} END {for (k in s) print k, s[k]}' scores.txt | sort -k2 -n -r > board/totals.txt")
-    s.do("awk '$2>m[$1] {m[$1]=$2} END {for (k in m) print k, m[k]}' scores.txt | sort > board/best.txt")
-    s.do(f"grep -c '^{one} ' scores.txt > board/games.txt", "head -n 1 board/totals.txt | cut -d' ' -f1 > board/champion.txt")
-    s.exact("board/players.txt", sorted(players))
-    s.matches("board/n-players.txt", rf"^\s*{len(players)}\s*$")
-    s.exact("board/totals.txt", [f"{player} {sums[player]}" for player in ranking])
-    s.exact("board/best.txt", [f"{player} {best[player]}" for player in sorted(players)])
-    s.value("board/games.txt", played)
-    s.matches("board/champion.txt", rf"^\s*{ranking[0]}\s*$")
-    s.unchanged("scores.txt")
+    s.do(f"head -n 3 {scores}", f"mkdir -p {folder}")
+    s.do(
+        f"cut -d' ' -f1 {scores} | sort -u > {folder}/players.txt",
+        f"wc -l < {folder}/players.txt > {folder}/n-players.txt",
+    )
+    s.do(f"awk '{{s[$1]+=$2}} END {{for (k in s) print k, s[k]}}' {scores} | sort -k2 -n -r > {folder}/totals.txt")
+    s.do(f"awk '$2>m[$1] {{m[$1]=$2}} END {{for (k in m) print k, m[k]}}' {scores} | sort > {folder}/best.txt")
+    s.do(
+        f"grep -c '^{one} ' {scores} > {folder}/games.txt",
+        f"head -n 1 {folder}/totals.txt | cut -d' ' -f1 > {folder}/champion.txt",
+    )
+    s.exact(f"{folder}/players.txt", sorted(players))
+    s.matches(f"{folder}/n-players.txt", rf"^\s*{len(players)}\s*$")
+    s.exact(f"{folder}/totals.txt", [f"{player} {sums[player]}" for player in ranking])
+    s.exact(f"{folder}/best.txt", [f"{player} {best[player]}" for player in sorted(players)])
+    s.value(f"{folder}/games.txt", played)
+    s.matches(f"{folder}/champion.txt", rf"^\s*{ranking[0]}\s*$")
+    s.unchanged(scores)
 
 
 FAMILIES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.scene import Scene, easy, hard, medium
-from onthejob.envs.claw.families.words import CITIES, NOTES, SENTENCES, TOPICS
+from onthejob.envs.claw.families.words import CITIES, NOTES, RESULTS, SENTENCES, TOPICS, file_in
 
 PARAMETERS = ("batch_size", "warmup_steps", "max_length", "num_layers", "hidden_size", "num_epochs", "eval_every", "save_every")
 RATES = ("1e-3", "3e-4", "1e-4", "5e-5", "2e-5", "1e-5")
@@ -52,12 +52,14 @@ def last_loss(s: Scene, d: Draw) -> None:
         if d.below(3) == 0:
             rows.append(f"step {step} saved checkpoint")
     rows.append(d.pick(("training finished", "saved checkpoint", "writing summary")))
-    log, out = d.pick(("train.log", "logs/train.log", "output.log")), d.pick(("last.txt", "final.txt", "loss.txt"))
+    log = file_in(d, ("logs", "runs", "jobs"), ("train", "output", "finetune", "pretrain"), "log")
+    out = file_in(d, (), ("last", "final", "loss", "line"), "txt")
     s.text(log, rows)
     s.say(
         f"Write the last line of {log} that contains 'loss' to {out}.",
         f"Find the final 'loss' line of {log} and save this one line as {out}.",
         f"{out} should hold only the last line with 'loss' from {log}.",
+        f"How did the run end? Put the last line of {log} with 'loss', and no other, into {out}.",
     )
     s.do(f"grep 'loss' {log} | tail -n 1 > {out}")
     s.exact(out, [row for row in rows if "loss" in row][-1])
@@ -68,34 +70,41 @@ def best_checkpoint(s: Scene, d: Draw) -> None:
     """Find the step with the lowest loss and keep its checkpoint."""
     steps = sorted(d.some(range(1, 80), d.number(4, 6)))
     losses = d.some(range(1000, 9000), len(steps))
-    s.text("metrics.csv", [f"{100 * step},{loss}" for step, loss in zip(steps, losses, strict=True)])
-    s.stub(*(f"ckpt/{100 * step}.pt" for step in steps))
+    metrics = file_in(d, ("logs", "runs"), ("metrics", "losses", "history", "curve"), "csv")
+    saved, kind = d.pick(("ckpt", "checkpoints", "saved", "weights")), d.pick(("pt", "bin", "safetensors"))
+    s.text(metrics, [f"{100 * step},{loss}" for step, loss in zip(steps, losses, strict=True)])
+    s.stub(*(f"{saved}/{100 * step}.{kind}" for step in steps))
     best = 100 * steps[losses.index(min(losses))]
-    folder = d.pick(("best", "final", "export"))
+    folder = d.pick((*RESULTS, "best", "export"))
     s.say(
-        f"metrics.csv has lines STEP,LOSS. Write the step with the lowest loss to {folder}/step.txt and copy its "
-        f"checkpoint ckpt/STEP.pt to {folder}/model.pt.",
-        f"Find the STEP with the smallest LOSS in metrics.csv (lines STEP,LOSS), write it to {folder}/step.txt and copy "
-        f"ckpt/STEP.pt to {folder}/model.pt.",
+        f"{metrics} has lines STEP,LOSS. Write the step with the lowest loss to {folder}/step.txt and copy its "
+        f"checkpoint {saved}/STEP.{kind} to {folder}/model.{kind}.",
+        f"Find the STEP with the smallest LOSS in {metrics} (lines STEP,LOSS), write it to {folder}/step.txt and copy "
+        f"{saved}/STEP.{kind} to {folder}/model.{kind}.",
+        f"Which checkpoint {saved}/STEP.{kind} is the best? It is the one with the lowest LOSS in {metrics} (lines STEP,LOSS). "
+        f"Copy it to {folder}/model.{kind} and put its step into {folder}/step.txt.",
     )
-    s.do("sort -t, -k2 -n metrics.csv | head -n 1", f"mkdir -p {folder}")
-    s.do(f"echo '{best}' > {folder}/step.txt", f"cp ckpt/{best}.pt {folder}/model.pt")
+    s.do(f"sort -t, -k2 -n {metrics} | head -n 1", f"mkdir -p {folder}")
+    s.do(f"echo '{best}' > {folder}/step.txt", f"cp {saved}/{best}.{kind} {folder}/model.{kind}")
     s.matches(f"{folder}/step.txt", rf"^\s*{best}\s*$")
-    s.exists(f"{folder}/model.pt")
-    s.unchanged("metrics.csv", f"ckpt/{best}.pt")
+    s.exists(f"{folder}/model.{kind}")
+    s.unchanged(metrics, f"{saved}/{best}.{kind}")
 
 
 def deduplicate(s: Scene, d: Draw) -> None:
     """Remove repeated examples from a data set and report how many are left."""
     examples = d.some(SENTENCES, d.number(5, 9))
     lines = d.shuffled([*examples, *(d.pick(examples) for _ in range(d.number(3, 7)))])
-    path, folder = d.pick(("train.txt", "corpus.txt", "prompts.txt")), d.pick(("dedup", "unique", "clean"))
+    path = file_in(d, (), ("train", "corpus", "prompts", "examples"), "txt")
+    folder = d.pick((*RESULTS, "dedup", "unique", "clean"))
     s.text(path, lines)
     s.say(
         f"Write the lines of {path}, sorted and without duplicates, to {folder}/{path}. Write the number of lines before "
         f"to {folder}/before.txt and the number after to {folder}/after.txt.",
         f"Deduplicate {path}: sorted unique lines to {folder}/{path}, line count of {path} to {folder}/before.txt, "
         f"line count of the result to {folder}/after.txt.",
+        f"{path} repeats itself. {folder}/{path} should have each of its lines once, in sorted order; {folder}/before.txt how "
+        f"many lines {path} has, and {folder}/after.txt how many {folder}/{path} has.",
     )
     s.do(f"mkdir -p {folder}", f"sort -u {path} > {folder}/{path}")
     s.do(f"wc -l < {path} > {folder}/before.txt", f"wc -l < {folder}/{path} > {folder}/after.txt")
@@ -110,7 +119,8 @@ def sweep_configs(s: Scene, d: Draw) -> None:
     first, second, old = d.some(RATES, 3)
     name, steps = d.pick(TOPICS), d.number(2, 90) * 100
     lines = [f"name: {name}", f"lr: {old}", f"steps: {steps}"]
-    base, folder = d.pick(("base.yaml", "default.yaml")), d.pick(("sweep", "runs", "configs"))
+    base = file_in(d, ("conf", "setup"), ("base", "default", "start"), "yaml")
+    folder = d.pick(("sweep", "runs", "configs", "grid", "rates"))
     s.text(base, lines)
     targets = {rate: f"{folder}/lr-{rate}.yaml" for rate in (first, second)}
     s.say(
@@ -118,6 +128,8 @@ def sweep_configs(s: Scene, d: Draw) -> None:
         f"Leave {base} alone.",
         f"For a sweep, copy {base} to {targets[first]} with lr: {first} and to {targets[second]} with lr: {second}. "
         f"{base} stays unchanged.",
+        f"Two variants of {base} are needed, and {base} must stay as it is: {targets[first]}, where lr is {first}, and "
+        f"{targets[second]}, where lr is {second}.",
     )
     s.do(f"mkdir -p {folder}", *(f"cp {base} {target}" for target in targets.values()))
     s.do(*(f"sed -i 's/^lr: .*/lr: {rate}/' {target}" for rate, target in targets.items()))
@@ -170,38 +182,53 @@ def sweep_summary(s: Scene, d: Draw) -> None:
     failed, good = names[0], names[1:]
     scores = dict(zip(good, d.some(range(500, 990), len(good)), strict=True))
     rates = {name: d.pick(RATES) for name in names}
+    sweep, folder = d.pick(("sweep", "runs", "trials", "grid", "jobs")), d.pick(RESULTS)
+    trash, metric = d.pick(("failed", "broken", "aborted", "lost")), d.pick(("accuracy", "score", "bleu", "reward", "f1"))
     for name in names:
-        end = "status=failed" if name == failed else f"accuracy={scores[name]}"
-        s.text(f"sweep/{name}.txt", [f"lr={rates[name]}", end])
+        end = "status=failed" if name == failed else f"{metric}={scores[name]}"
+        s.text(f"{sweep}/{name}.txt", [f"lr={rates[name]}", end])
     ranking = sorted(good, key=lambda name: -scores[name])
     best, count = ranking[0], d.number(2, 3)
     s.ask(
-        ("The files in sweep/ hold lr=VALUE and accuracy=NUMBER, or status=failed:", "Summarise the sweep in sweep/*.txt:"),
-        "move the file with status=failed into failed/",
-        "write one line 'NAME NUMBER' per other run to summary/ranking.txt, highest accuracy first (NAME has no .txt)",
-        f"save the first {count} lines of it as summary/top.txt",
-        "write the lr value of the best run to summary/lr.txt, and copy its file to summary/best.txt",
-        "write the number of runs in the ranking to summary/n.txt",
+        (
+            f"The files in {sweep}/ hold lr=VALUE and {metric}=NUMBER, or status=failed:",
+            f"Summarise the runs in {sweep}/*.txt (lines lr=VALUE and {metric}=NUMBER):",
+            f"Rank the runs in {sweep}/ by {metric}=NUMBER, their second line:",
+        ),
+        (
+            f"move the file with status=failed into {trash}/",
+            f"one of the files says status=failed: move it into the folder {trash}",
+        ),
+        (
+            f"write one line 'NAME NUMBER' per other run to {folder}/ranking.txt, highest {metric} first (NAME has no .txt)",
+            f"{folder}/ranking.txt gets one line 'NAME NUMBER' per other run (NAME without .txt), from the highest {metric} down",
+        ),
+        (f"save the first {count} lines of it as {folder}/top.txt", f"its first {count} lines also go to {folder}/top.txt"),
+        (
+            f"write the lr value of the best run to {folder}/lr.txt, and copy its file to {folder}/best.txt",
+            f"copy the file of the best run to {folder}/best.txt, and write only its lr value to {folder}/lr.txt",
+        ),
+        (f"write the number of runs in the ranking to {folder}/n.txt", f"{folder}/n.txt: how many runs the ranking has"),
     )
-    s.do("grep -l 'status=failed' sweep/*.txt", "mkdir -p failed summary")
-    s.do(f"mv sweep/{failed}.txt failed/", "grep -H '^accuracy=' sweep/*.txt > summary/raw.tmp")
+    s.do(f"grep -l 'status=failed' {sweep}/*.txt", f"mkdir -p {trash} {folder}")
+    s.do(f"mv {sweep}/{failed}.txt {trash}/", f"grep -H '^{metric}=' {sweep}/*.txt > {folder}/raw.tmp")
     s.do(
-        "sed 's#sweep/##; s#.txt:accuracy=# #' summary/raw.tmp | sort -k2 -n -r > summary/ranking.txt",
-        "rm summary/raw.tmp",
-        f"head -n {count} summary/ranking.txt > summary/top.txt",
-        "cat summary/ranking.txt",
+        f"sed 's#{sweep}/##; s#.txt:{metric}=# #' {folder}/raw.tmp | sort -k2 -n -r > {folder}/ranking.txt",
+        f"rm {folder}/raw.tmp",
+        f"head -n {count} {folder}/ranking.txt > {folder}/top.txt",
+        f"cat {folder}/ranking.txt",
     )
-    s.do(f"grep '^lr=' sweep/{best}.txt | cut -d= -f2 > summary/lr.txt", f"cp sweep/{best}.txt summary/best.txt")
-    s.do("wc -l < summary/ranking.txt > summary/n.txt")
+    s.do(f"grep '^lr=' {sweep}/{best}.txt | cut -d= -f2 > {folder}/lr.txt", f"cp {sweep}/{best}.txt {folder}/best.txt")
+    s.do(f"wc -l < {folder}/ranking.txt > {folder}/n.txt")
     ranked = [f"{name} {scores[name]}" for name in ranking]
-    s.exists(f"failed/{failed}.txt")
-    s.gone(f"sweep/{failed}.txt")
-    s.exact("summary/ranking.txt", ranked)
-    s.exact("summary/top.txt", ranked[:count])
-    s.value("summary/lr.txt", rates[best])
-    s.exact("summary/best.txt", s.files[f"sweep/{best}.txt"].content)
-    s.value("summary/n.txt", len(good))
-    s.unchanged(f"sweep/{best}.txt")
+    s.exists(f"{trash}/{failed}.txt")
+    s.gone(f"{sweep}/{failed}.txt")
+    s.exact(f"{folder}/ranking.txt", ranked)
+    s.exact(f"{folder}/top.txt", ranked[:count])
+    s.value(f"{folder}/lr.txt", rates[best])
+    s.exact(f"{folder}/best.txt", s.files[f"{sweep}/{best}.txt"].content)
+    s.value(f"{folder}/n.txt", len(good))
+    s.unchanged(f"{sweep}/{best}.txt")
 
 
 FAMILIES = (

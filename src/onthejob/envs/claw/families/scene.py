@@ -36,9 +36,10 @@ class Scene:
         """The request, in one of several wordings that ask for the same."""
         self.intent = self.draw.pick(wordings)
 
-    def ask(self, openings: Iterable[str], *items: str) -> None:
-        """A request of several parts: an opening sentence in one of several wordings, then one line per part."""
-        self.intent = "\n".join([self.draw.pick(tuple(openings)), *(f"- {item}" for item in items)])
+    def ask(self, openings: Iterable[str], *items: str | tuple[str, ...]) -> None:
+        """A request of several parts: an opening sentence, then one line per part, each in one of its wordings."""
+        parts = [self.draw.pick((item,) if isinstance(item, str) else item) for item in items]
+        self.intent = "\n".join([self.draw.pick(tuple(openings)), *(f"- {part}" for part in parts)])
 
     def do(self, *commands: str) -> None:
         """One gold turn. Each command is one line and counts as one step."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from onthejob.envs.claw.draw import Draw
+
 SURNAMES = (
     "adler",
     "baker",
@@ -107,3 +111,43 @@ NOTES = (
     "compare with last year",
     "drop the weak claim",
 )
+RESULTS = (
+    "report",
+    "summary",
+    "output",
+    "stats",
+    "overview",
+    "digest",
+    "numbers",
+    "findings",
+    "tally",
+    "review",
+    "analysis",
+    "evaluation",
+    "check",
+    "extract",
+    "collected",
+    "final",
+)
+"""Folders for what a task brings about; no family and no clutter seeds one of them."""
+TAGS = (
+    "",
+    "",
+    "",
+    "",
+    "-new",
+    "-draft",
+    "-v2",
+    "-v3",
+    "-a",
+    "-b",
+    *(f"-{month}" for month in MONTHS),
+    *(f"-{year}" for year in range(2017, 2025)),
+)
+"""What people append to the names of their files."""
+
+
+def file_in(d: Draw, folders: Sequence[str], stems: Sequence[str], ending: str) -> str:
+    """A path such as `data/survey-mar.csv`: at the top or in one of `folders`, one of `stems`, a tag or none."""
+    folder = d.pick(("", *(f"{name}/" for name in folders)))
+    return f"{folder}{d.pick(stems)}{d.pick(TAGS)}.{ending}"
