@@ -10,7 +10,7 @@ import pytest
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families import FAMILIES
-from onthejob.envs.claw.families.scene import Scene, literal
+from onthejob.envs.claw.families.scene import GREETINGS, THANKS, Scene, literal
 from onthejob.envs.claw.personas import CARDS
 from onthejob.envs.claw.proof import Proof
 from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask, Difficulty
@@ -73,6 +73,22 @@ def test_instances_differ_in_more_than_wording(name: str) -> None:
     assert len({task.gold for task in tasks}) >= 6
     without_values = {" ".join(word for word in task.intent.split() if word.isalpha()) for task in tasks}
     assert len(without_values) >= 2, "the wording must vary"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_does_not_run_dry(name: str) -> None:
+    """A hundred more instances: hardly a request comes twice, even with greeting and thanks taken off."""
+    tasks = [instance(FAMILIES[name], index, seed=9) for index in range(100)]
+    assert len({content_key(task) for task in tasks}) == 100
+    assert len({bare(task.intent) for task in tasks}) >= 97
+    assert len({task.gold for task in tasks}) >= 90
+
+
+def bare(intent: str) -> str:
+    """A request without greeting and thanks."""
+    greeting = max((text for text in GREETINGS if intent.startswith(text)), key=len)
+    thanks = max((text for text in THANKS if intent.endswith(text)), key=len)
+    return intent.removeprefix(greeting).removesuffix(thanks).rstrip()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -172,11 +172,20 @@ def submission_package(s: Scene, d: Draw) -> None:
             f"{venue} wants an anonymous package. What to do:",
         ),
         f"create the folder {folder}/figures",
-        f"copy paper.tex to {main}, and refs.bib into {folder}/",
+        (
+            f"copy paper.tex to {main}, and refs.bib into {folder}/",
+            f"put a copy of paper.tex at {main} and a copy of refs.bib into {folder}/",
+        ),
         f"copy {figure} into {folder}/figures/",
-        f"in {main} replace {author} by Anonymous and delete the lines with '% TODO'",
+        (
+            f"in {main} replace {author} by Anonymous and delete the lines with '% TODO'",
+            f"make {main} anonymous ({author} becomes Anonymous) and free of lines with '% TODO'",
+        ),
         f"write 'Submission to {venue}' to {folder}/README.txt",
-        f"write the number of lines of {main} to {folder}/lines.txt",
+        (
+            f"write the number of lines of {main} to {folder}/lines.txt",
+            f"{folder}/lines.txt: how many lines {main} has after that",
+        ),
     )
     s.do(f"mkdir -p {folder}/figures", f"cp paper.tex {main}", f"cp refs.bib {folder}/", f"cp {figure} {folder}/figures/")
     s.do(f"sed -i 's/{author}/Anonymous/g' {main}", f"sed -i '/% TODO/d' {main}")

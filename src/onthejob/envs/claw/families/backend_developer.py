@@ -171,10 +171,19 @@ def service_scaffold(s: Scene, d: Draw) -> None:
     conf = f"{base}/config/service.conf"
     s.ask(
         (f"Set up the service {name}:", f"We get a new service called {name}:", f"Please scaffold {name}:"),
-        f"create the folders {base}/config and {base}/src",
+        (
+            f"create the folders {base}/config and {base}/src",
+            f"there should be two folders, {base}/src and {base}/config",
+        ),
         f"copy templates/service.conf to {conf} and replace NAME by {name}, PORT by {port}, and workers=1 by workers={workers}",
-        f"write '# {name}' to {base}/README.md and add the line 'owner: {owner}' to it",
-        f"append the line '{name} {port}' to registry.txt",
+        (
+            f"write '# {name}' to {base}/README.md and add the line 'owner: {owner}' to it",
+            f"make {base}/README.md with two lines, '# {name}' and 'owner: {owner}'",
+        ),
+        (
+            f"append the line '{name} {port}' to registry.txt",
+            f"registry.txt needs '{name} {port}' as its last line",
+        ),
     )
     s.do(f"mkdir -p {base}/config {base}/src", f"cp templates/service.conf {conf}")
     s.do(

@@ -156,10 +156,16 @@ def group_totals(s: Scene, d: Draw) -> None:
             f"For the animals in {table} (lines animal,value) do this:",
             f"{table} has lines animal,value. Please work out:",
         ),
-        f"write the lines of {first} to {folder}/{first}.csv and the lines of {second} to {folder}/{second}.csv",
+        (
+            f"write the lines of {first} to {folder}/{first}.csv and the lines of {second} to {folder}/{second}.csv",
+            f"copy the {first} lines into {folder}/{first}.csv and the {second} lines into {folder}/{second}.csv",
+        ),
         f"write the number of lines of {first} to {folder}/{first}-n.txt, and of {second} to {folder}/{second}-n.txt",
         f"write the sum of the values of {first} to {folder}/{first}-sum.txt, and of {second} to {folder}/{second}-sum.txt",
-        f"write the different animals of {table}, sorted, to {folder}/animals.txt",
+        (
+            f"write the different animals of {table}, sorted, to {folder}/animals.txt",
+            f"{folder}/animals.txt: each animal of {table} once, sorted",
+        ),
     )
     s.do(f"mkdir -p {folder}", *(f"grep '^{name},' {table} > {folder}/{name}.csv" for name in (first, second)))
     s.do(*(f"wc -l < {folder}/{name}.csv > {folder}/{name}-n.txt" for name in (first, second)))

@@ -159,11 +159,20 @@ def incident_bundle(s: Scene, d: Draw) -> None:
     s.ask(
         (f"Open incident {number}:", f"We have an incident, number {number}. Please do this:", f"Bundle incident {number}:"),
         f"create {folder} and copy etc/app.conf into it",
-        f"move core.dump into {folder}/",
+        (
+            f"move core.dump into {folder}/",
+            f"core.dump belongs into {folder}/ too; move it there",
+        ),
         f"save the ERROR lines of logs/app.log to {folder}/errors.log and their number to {folder}/n-errors.txt",
-        f"save the last {count} lines of logs/app.log to {folder}/tail.log",
+        (
+            f"save the last {count} lines of logs/app.log to {folder}/tail.log",
+            f"{folder}/tail.log gets the last {count} lines of logs/app.log",
+        ),
         f"write '{service} on {host}' to {folder}/summary.txt and add the line 'status: open' to it",
-        f"replace the text of status.txt by 'incident {number}'",
+        (
+            f"replace the text of status.txt by 'incident {number}'",
+            f"status.txt should say 'incident {number}' and nothing else",
+        ),
     )
     s.do(f"mkdir -p {folder}", f"cp etc/app.conf {folder}/", f"mv core.dump {folder}/")
     s.do(

@@ -180,9 +180,18 @@ def release_image(s: Scene, d: Draw) -> None:
         (f"Release version {version} for {board}:", f"Make the {board} release {version}:", f"Please cut release {version}:"),
         f'in include/version.h replace "dev" by "{version}"',
         f"create {folder}, copy build/firmware.bin to {image} and LICENSE.txt into {folder}/",
-        f"copy include/version.h into {folder}/",
-        f"write the lines 'version {version}', '{note}' and '{other}' to {notes}",
-        "delete build/scratch.tmp",
+        (
+            f"copy include/version.h into {folder}/",
+            f"the changed include/version.h is also copied into {folder}/",
+        ),
+        (
+            f"write the lines 'version {version}', '{note}' and '{other}' to {notes}",
+            f"{notes} has three lines: 'version {version}', '{note}' and '{other}'",
+        ),
+        (
+            "delete build/scratch.tmp",
+            "build/scratch.tmp can go: delete it",
+        ),
     )
     s.do(f"sed -i 's/dev/{version}/' include/version.h", "cat include/version.h")
     s.do(

@@ -167,10 +167,19 @@ def build_demo(s: Scene, d: Draw) -> None:
         (f"Build demo {version}:", f"Put the demo {version} together:", f"Please prepare the {version} demo:"),
         f"create {folder}/assets and {folder}/levels",
         f"copy settings.cfg into {folder}/ and change demo=no to demo=yes in the copy",
-        f"copy levels/level{keep}.txt into {folder}/levels/, but not level{drop}",
+        (
+            f"copy levels/level{keep}.txt into {folder}/levels/, but not level{drop}",
+            f"of the levels only levels/level{keep}.txt is copied into {folder}/levels/",
+        ),
         f"copy assets/{hero}.png and assets/intro.ogg into {folder}/assets/",
-        f"write 'version {version}' to {folder}/version.txt and add the line 'hero {hero}' to it",
-        "delete debug.log",
+        (
+            f"write 'version {version}' to {folder}/version.txt and add the line 'hero {hero}' to it",
+            f"make {folder}/version.txt with the lines 'version {version}' and 'hero {hero}'",
+        ),
+        (
+            "delete debug.log",
+            "debug.log is no longer needed: delete it",
+        ),
     )
     s.do(f"mkdir -p {folder}/assets {folder}/levels", f"cp settings.cfg {folder}/")
     s.do(f"sed -i 's/demo=no/demo=yes/' {folder}/settings.cfg")

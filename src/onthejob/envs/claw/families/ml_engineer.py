@@ -154,10 +154,19 @@ def archive_experiment(s: Scene, d: Draw) -> None:
         (f"Archive the experiment {name}:", f"The run {name} is over. Please archive it:", f"Clean up after the run {name}:"),
         f"create {folder}",
         f"copy run/config.yaml into {folder}/ and change running to finished in the copy",
-        f"move run/step{step}.pt to {folder}/model.pt, and delete run/optimizer.pt",
+        (
+            f"move run/step{step}.pt to {folder}/model.pt, and delete run/optimizer.pt",
+            f"delete run/optimizer.pt, and move run/step{step}.pt to {folder}/model.pt",
+        ),
         f"save the lines of run/train.log with 'loss' to {folder}/loss.txt and their number to {folder}/n-steps.txt",
-        f"write the number of lines of run/train.log with WARN to {folder}/warnings.txt",
-        f"write '{note}' to {folder}/NOTE.txt",
+        (
+            f"write the number of lines of run/train.log with WARN to {folder}/warnings.txt",
+            f"{folder}/warnings.txt: how many lines of run/train.log have WARN",
+        ),
+        (
+            f"write '{note}' to {folder}/NOTE.txt",
+            f"leave a file {folder}/NOTE.txt that says '{note}'",
+        ),
     )
     s.do(f"mkdir -p {folder}", f"cp run/config.yaml {folder}/", f"sed -i 's/running/finished/' {folder}/config.yaml")
     s.do(f"mv run/step{step}.pt {folder}/model.pt", "rm run/optimizer.pt")

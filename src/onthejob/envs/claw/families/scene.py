@@ -8,6 +8,21 @@ from dataclasses import dataclass
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.schema import Assertion, AssertionKind, Difficulty, FileKind, SeedFile
 
+GREETINGS = (
+    *[""] * 8,
+    "Hi! ",
+    "Hello! ",
+    "A small job: ",
+    "One more thing. ",
+    "Next: ",
+    "For today: ",
+    "As discussed: ",
+    "To do: ",
+)
+"""What a request may begin with."""
+THANKS = (*[""] * 8, "Thanks!", "Thank you.", "That is all.", "No hurry.", "I need it today.", "Tell me when it is done.")
+"""What a request may end with."""
+
 
 class Scene:
     """What a family's build function fills. Paths are relative to the workspace."""
@@ -34,12 +49,13 @@ class Scene:
 
     def say(self, *wordings: str) -> None:
         """The request, in one of several wordings that ask for the same."""
-        self.intent = self.draw.pick(wordings)
+        self.intent = f"{self.draw.pick(GREETINGS)}{self.draw.pick(wordings)} {self.draw.pick(THANKS)}".rstrip()
 
     def ask(self, openings: Iterable[str], *items: str | tuple[str, ...]) -> None:
         """A request of several parts: an opening sentence, then one line per part, each in one of its wordings."""
         parts = [self.draw.pick((item,) if isinstance(item, str) else item) for item in items]
-        self.intent = "\n".join([self.draw.pick(tuple(openings)), *(f"- {part}" for part in parts)])
+        opening = f"{self.draw.pick(GREETINGS)}{self.draw.pick(tuple(openings))}"
+        self.intent = "\n".join([opening, *(f"- {part}" for part in parts), self.draw.pick(THANKS)]).rstrip()
 
     def do(self, *commands: str) -> None:
         """One gold turn. Each command is one line and counts as one step."""

@@ -167,10 +167,19 @@ def publish_site(s: Scene, d: Draw) -> None:
         f"create {folder}/images",
         f"move drafts/{name}.md to {target} and drafts/{name}.png into {folder}/images/",
         f"in {target} change 'Status: draft' to 'Status: final' and every '{old}' to '{new}'",
-        f"append the line 'Author: {author}' to {target}",
+        (
+            f"append the line 'Author: {author}' to {target}",
+            f"{target} ends with one more line, 'Author: {author}'",
+        ),
         f"append the line '- {product}/{name}.md' to site/index.md",
-        f"delete drafts/{name}.notes",
-        f"write the number of lines of {target} to site/length.txt",
+        (
+            f"delete drafts/{name}.notes",
+            f"drafts/{name}.notes is done with: delete it",
+        ),
+        (
+            f"write the number of lines of {target} to site/length.txt",
+            f"site/length.txt: how many lines {target} has in the end",
+        ),
     )
     s.do(f"mkdir -p {folder}/images", f"mv drafts/{name}.md {target}", f"mv drafts/{name}.png {folder}/images/")
     s.do(f"sed -i 's/Status: draft/Status: final/' {target}", f"sed -i 's/{old}/{new}/g' {target}")
@@ -192,8 +201,9 @@ def page_inventory(s: Scene, d: Draw) -> None:
     """Take stock of the pages: lines, headings and open points."""
     names = d.some(TOPICS, d.number(3, 5))
     sizes = dict(zip(names, d.some(range(4, 13), len(names)), strict=True))
-    docs, folder = d.pick(("docs", "manual", "pages", "help", "wiki", "guide")), d.pick((*RESULTS, "stock"))
-    mark, other = d.some(("TODO", "FIXME", "DRAFT", "CHECK"), 2)
+    docs = d.pick(("docs", "manual", "pages", "help", "wiki", "guide", "handbook", "faq", "chapters", "topics", "book", "text"))
+    folder = d.pick((*RESULTS, "stock"))
+    mark, other = d.some(("TODO", "FIXME", "DRAFT", "CHECK", "OPEN", "REWRITE"), 2)
     tag = mark.lower()
     pages: dict[str, list[str]] = {}
     for name in names:
