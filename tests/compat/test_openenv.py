@@ -499,6 +499,7 @@ class Loopback:
         return Running(self._root)
 
 
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # OpenEnv's own client uses websockets' former interface
 @pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.timeout(1_500)
