@@ -16,7 +16,7 @@ def test_a_step_of_trls_trainer_moves_the_adapter(
 ) -> None:
     monkeypatch.syspath_prepend(repository / "recipes")
     recipe = importlib.import_module(name)
-    assert recipe.main(["--tiny", "--replies", "6", "--taught", "60", "--out", str(tmp_path)]) == 0
+    assert recipe.main(["--tiny", "--role", "hr", "--replies", "6", "--taught", "120", "--out", str(tmp_path)]) == 0
     words = capsys.readouterr().out.split()
     printed = {
         key: float(words[index + 1]) for index, key in enumerate(words[:-1]) if key in ("reward", "reward_std", "grad_norm")
