@@ -184,7 +184,7 @@ def group_totals(s: Scene, d: Draw) -> None:
 
 def experiment_report(s: Scene, d: Draw) -> None:
     """Find the best run of several result files and report it."""
-    names = d.some(CITIES, d.number(3, 6))
+    names: list[str] = [*d.some(CITIES, d.number(3, 6))]
     scores = d.some(range(120, 980), len(names))
     metric = d.pick(("score", "accuracy", "recall", "precision", "f1"))
     runs = d.pick(("runs", "trials", "experiments", "logs", "fits"))
