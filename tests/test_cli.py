@@ -292,7 +292,11 @@ def test_an_interrupt_ends_with_130(tmp_path: Path):
     fifo = tmp_path / "scenario.toml"
     os.mkfifo(fifo)
     child = subprocess.Popen(
-        [sys.executable, "-m", "onthejob.cli", "scenarios", "lint", str(fifo)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "onthejob.cli", "scenarios", "lint", str(fifo)],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A suite that was started in a shell's background ignores the signal, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     # Opening a FIFO for writing without waiting succeeds only once the child has opened it for reading.
     deadline = time.monotonic() + 30

@@ -423,6 +423,7 @@ def test_the_package_passes_static_validation(folder: Path, tmp_path: Path):
     assert openenv_validate(str(tmp_path / "broken"), "--level", "static")[0] == 1
 
 
+@pytest.mark.slow
 def test_the_package_can_be_built_and_pushed(folder: Path, tmp_path: Path):
     # Raises when a file is missing; recommends a folder that nothing here would write to.
     assert [text for text in validate_env_structure(folder) if "outputs/" not in text] == []

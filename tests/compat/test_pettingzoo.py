@@ -123,6 +123,7 @@ def test_bombardment(counts: Callable[[int, int], int], capsys: pytest.CaptureFi
     assert "Passed bombardment test" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_performance_benchmark(layout: dict[str, Any], capsys: pytest.CaptureFixture[str]):
     performance_benchmark(office_v0.env(**layout))
     printed = capsys.readouterr().out

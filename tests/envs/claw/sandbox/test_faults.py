@@ -28,6 +28,7 @@ with BwrapHost() as host:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.number}-{fault.title.replace(' ', '-')}")
 def test_the_sandbox_holds(host: BwrapHost, fault: Fault):
     outcome = try_one(host, fault)
