@@ -35,7 +35,6 @@ from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.gates.signal import legal_actions
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.policies import Player, View
@@ -151,7 +150,7 @@ def demonstrate(task: Task) -> dict[str, list[Decision]]:
     found: dict[str, list[Decision]] = {role: [] for role in SEATS}
     key, turn = mix(task.seed, Sub.POLICY), 0
     while observation is not None:
-        legal = legal_actions(env, observation.actor)
+        legal = env.legal_actions()
         actions = candidates(observation.view, legal)
         own = expert(observation.view, list, 0.5)
         assert own is not None
@@ -209,7 +208,7 @@ def branch_segment(job: Segment) -> list[Sampled]:
     turn = 0
     while observation is not None:
         role = observation.actor
-        actions = candidates(observation.view, legal_actions(env, role))
+        actions = candidates(observation.view, env.legal_actions())
         rows = features(observation.view, actions)
         chances = probabilities(job.weights[role], rows)
         # Every decision of the episode is taken with the same probability (sampling without replacement).

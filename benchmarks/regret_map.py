@@ -26,7 +26,6 @@ from statistics import fmean, pstdev, variance
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.gates.matches import Noisy
-from onthejob.envs.office.gates.signal import legal_actions
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.tasks import office_tasks
@@ -115,8 +114,7 @@ def states_of(task: Task) -> list[tuple[str, str, bytes]]:
             kept.append((lot, env.snapshot()))
             kept.sort(key=lambda pair: pair[0])
             del kept[PER_EPISODE:]
-        actor = observation.actor
-        action = TEACHER(observation.view, lambda actor=actor: legal_actions(env, actor), draw(key, Sub.POLICY, 8, turn))
+        action = TEACHER(observation.view, env.legal_actions, draw(key, Sub.POLICY, 8, turn))
         observation = env.step(render(action) if action is not None else "").observation
         turn += 1
     return [(role, task.id, snapshot) for role, kept in seen.items() for _, snapshot in kept]
@@ -141,7 +139,7 @@ def value(job: Job) -> Regret:
     own_action = expert(observation.view, list, 0.5)
     assert own_action is not None
     own = env.canonical(render(own_action))
-    legal = legal_actions(env, job.role)
+    legal = env.legal_actions()
     chance = random_chances(legal)
     replies = dict.fromkeys([own, *chance])
     values = {

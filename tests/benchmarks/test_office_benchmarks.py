@@ -12,7 +12,6 @@ import pytest
 
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
-from onthejob.envs.office.gates.signal import legal_actions
 from onthejob.envs.office.policies.expert import expert
 from onthejob.types import Split, Task
 
@@ -72,7 +71,7 @@ def test_teacher_and_random_chances_are_distributions_over_what_is_offered(linea
     observation = env.reset(task())
     messages = 0
     while observation is not None:
-        legal = legal_actions(env, observation.actor)
+        legal = env.legal_actions()
         actions = linear.candidates(observation.view, legal)
         messages += len(actions) - len(legal)
         own = expert(observation.view, list, 0.5)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from onthejob.envs.office.actions import Action, Invalid, parse, render
 from onthejob.envs.office.env import SEATS
-from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.observation import OfficeObservation
-from onthejob.envs.office.policies import Player, players
-from onthejob.envs.office.roles import Role
+from onthejob.envs.office.policies import as_reply, players
 from onthejob.errors import ConfigError
 from onthejob.rollout.keys import keyed_seed
 from onthejob.types import Context, Policy, Sampling
@@ -40,35 +37,23 @@ def seated(role: str, teammates: Teammates) -> dict[str, Answer]:
         if isinstance(who, str):
             if who not in known:
                 raise ConfigError(f"unknown player {who!r} for {seat}; known are {', '.join(known)}.")
-            answers[seat] = by_player(known[who])
+            answers[seat] = _keyed(as_reply(known[who]))
             continue
         if who.reads == "tokens":
             raise ConfigError(f"{who.version} reads tokens; a teammate here must read the view or messages.")
-        answers[seat] = by_policy(who)
+        answers[seat] = _keyed(_by_policy(who))
     return answers
 
 
-def by_player(player: Player) -> Answer:
-    """A scripted player; its luck is keyed by the episode's seed and the turn."""
-
-    def answer(request: OfficeObservation, seed: int, turn: int) -> str:
-        def legal() -> list[Action]:
-            read = [parse(text, Role(request.actor)) for text in request.view["legal"]]
-            return [action for action in read if not isinstance(action, Invalid)]
-
-        action = player(request.view, legal, draw(mix(seed, Sub.POLICY, 0), Sub.POLICY, 0, turn))
-        return "" if action is None else render(action)
-
-    return answer
+def _keyed(reply: Callable[[OfficeObservation, int], str]) -> Answer:
+    """The luck of a reply is keyed by the episode's seed and the turn."""
+    return lambda request, seed, turn: reply(request, keyed_seed(seed, "teammate", turn))
 
 
-def by_policy(policy: Policy) -> Answer:
-    """A policy; the seed of its reply is keyed by the episode's seed and the turn."""
-
-    def answer(request: OfficeObservation, seed: int, turn: int) -> str:
+def _by_policy(policy: Policy) -> Callable[[OfficeObservation, int], str]:
+    def reply(request: OfficeObservation, seed: int) -> str:
         messages = tuple(request.messages) if policy.reads == "messages" else ()
-        context = Context(observation=request, messages=messages, seed=keyed_seed(seed, "teammate", turn))
-        (completion,) = policy.act([context], Sampling())
+        (completion,) = policy.act([Context(observation=request, messages=messages, seed=seed)], Sampling())
         return completion.text
 
-    return answer
+    return reply

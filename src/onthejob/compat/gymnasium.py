@@ -12,13 +12,12 @@ shown to the role); pass `max_episode_steps` to `gymnasium.make` to truncate ear
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from onthejob.compat.colleagues import Teammates, seated
 from onthejob.compat.office import RENDER_MODES, Chosen, Observed, OfficeOptions, OfficeTable, check_render_mode
 from onthejob.envs.office.env import SEATS
-from onthejob.errors import ConfigError, ContractError, MissingDependency
+from onthejob.errors import ContractError, MissingDependency
 
 try:
     import gymnasium
@@ -45,13 +44,10 @@ class OfficeRoleEnv(gymnasium.Env[Observed, Chosen]):
             ConfigError: an unknown role, player, option or value.
         """
         check_render_mode(render_mode)
-        known = OfficeOptions.__dataclass_fields__
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise ConfigError(f"unknown option {', '.join(unknown)}; known are {', '.join(known)}, teammates and render_mode.")
+        chosen = OfficeOptions.of(options, "teammates", "render_mode")
         self._teammates = seated(role, teammates)
         self.role, self.render_mode = role, render_mode
-        self.table = OfficeTable(OfficeOptions(**options))
+        self.table = OfficeTable(chosen)
         self._seat = self.table.seats[role]
         self.observation_space = self._seat.observation_space
         self.action_space = self._seat.action_space
@@ -131,12 +127,7 @@ class OfficeRoleEnv(gymnasium.Env[Observed, Chosen]):
 
     def render(self) -> str | None:  # type: ignore[override]
         """The company in a few lines: returned in the mode `ansi`, printed in the mode `human`."""
-        if self.render_mode is None:
-            raise ContractError("render needs a mode. Make the environment with render_mode='human' or 'ansi'.")
-        if self.render_mode == "ansi":
-            return self.table.text()
-        sys.stdout.write(self.table.text())
-        return None
+        return self.table.render(self.render_mode)
 
 
 def environment_id(role: str) -> str:

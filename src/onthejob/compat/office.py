@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import string
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -66,6 +67,19 @@ class OfficeOptions:
     """Length of an episode in days of two rounds, 1 to 90."""
     profile: str = "compact"
     """Of the text, `compact` or `full`."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *others: str) -> Self:
+        """Options from keyword arguments; `others` are the names that the interface itself takes, for the message.
+
+        Raises:
+            ConfigError: an unknown name, or a value that cannot work.
+        """
+        known = cls.__dataclass_fields__
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise ConfigError(f"unknown option {', '.join(unknown)}; known are {', '.join((*known, *others))}.")
+        return cls(**given)
 
     def __post_init__(self) -> None:
         for name, value, allowed in (("observations", self.observations, OBSERVATIONS), ("actions", self.actions, ACTIONS)):
@@ -257,6 +271,19 @@ class OfficeTable:
     def possible(self, role: str, reply: str) -> bool:
         """True when `reply` of `role` could be executed as things are now."""
         return self.env.canonical(reply, actor=role) != INVALID_KEY
+
+    def render(self, mode: str | None) -> str | None:
+        """The company in a few lines: returned in the mode `ansi`, printed in the mode `human`.
+
+        Raises:
+            ContractError: no mode, or no episode yet.
+        """
+        if mode is None:
+            raise ContractError("render needs a mode. Make the environment with render_mode='human' or 'ansi'.")
+        if mode == "ansi":
+            return self.text()
+        sys.stdout.write(self.text())
+        return None
 
     def text(self) -> str:
         """The company and the last turn in a few lines, for `render`."""

@@ -20,7 +20,6 @@ comes (a colleague closed the deal) does nothing and costs nothing.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,15 +56,43 @@ def env(*, max_cycles: int | None = None, render_mode: str | None = None, **opti
     Raises:
         ConfigError: an option that cannot work.
     """
-    return OfficeAEC(_options(options), max_cycles=max_cycles, render_mode=render_mode)
+    return OfficeAEC(OfficeOptions.of(options, "max_cycles", "render_mode"), max_cycles=max_cycles, render_mode=render_mode)
 
 
 def parallel_env(*, max_cycles: int | None = None, render_mode: str | None = None, **options: Any) -> OfficeParallel:
     """The office with agents that act at once; the arguments are those of `env`."""
-    return OfficeParallel(_options(options), max_cycles=max_cycles, render_mode=render_mode)
+    return OfficeParallel(OfficeOptions.of(options, "max_cycles", "render_mode"), max_cycles=max_cycles, render_mode=render_mode)
 
 
-class OfficeAEC(AECEnv[str, Observed, Chosen]):
+class _Seats:
+    """What both kinds have in common: the table, its spaces, how it is shown."""
+
+    def _sit_down(self, options: OfficeOptions, max_cycles: int | None, render_mode: str | None) -> None:
+        check_render_mode(render_mode)
+        _check_cycles(max_cycles)
+        self.render_mode, self.max_cycles = render_mode, max_cycles
+        self.table = OfficeTable(options)
+        self.possible_agents: list[str] = list(AGENTS)
+        self.agents: list[str] = []
+        self._generator = np.random.default_rng()
+
+    def observation_space(self, agent: str) -> Any:
+        """The same object every time."""
+        return self.table.seats[_role(agent)].observation_space
+
+    def action_space(self, agent: str) -> Any:
+        """The same object every time."""
+        return self.table.seats[_role(agent)].action_space
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """The company in a few lines: returned in the mode `ansi`, printed in the mode `human`."""
+        return self.table.render(self.render_mode)
+
+    def close(self) -> None:
+        """Nothing is held outside this object."""
+
+
+class OfficeAEC(_Seats, AECEnv[str, Observed, Chosen]):
     """One office, one agent at a time."""
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - PettingZoo's own type
@@ -76,22 +103,8 @@ class OfficeAEC(AECEnv[str, Observed, Chosen]):
 
     def __init__(self, options: OfficeOptions, *, max_cycles: int | None, render_mode: str | None) -> None:
         super().__init__()
-        check_render_mode(render_mode)
-        _check_cycles(max_cycles)
-        self.render_mode, self.max_cycles = render_mode, max_cycles
-        self.table = OfficeTable(options)
-        self.possible_agents: list[str] = list(AGENTS)
-        self.agents: list[str] = []
-        self._generator = np.random.default_rng()
+        self._sit_down(options, max_cycles, render_mode)
         self._turns = 0
-
-    def observation_space(self, agent: str) -> Any:
-        """The same object every time."""
-        return self.table.seats[_role(agent)].observation_space
-
-    def action_space(self, agent: str) -> Any:
-        """The same object every time."""
-        return self.table.seats[_role(agent)].action_space
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Start an episode.
@@ -158,36 +171,15 @@ class OfficeAEC(AECEnv[str, Observed, Chosen]):
             self.agent_selection = f"{request.actor}_0"
             self.infos[self.agent_selection] |= self.table.info(request.actor)
 
-    def render(self) -> str | None:  # type: ignore[override]
-        """The company in a few lines: returned in the mode `ansi`, printed in the mode `human`."""
-        return _render(self.table, self.render_mode)
 
-    def close(self) -> None:
-        """Nothing is held outside this object."""
-
-
-class OfficeParallel(ParallelEnv[str, Observed, Chosen]):
+class OfficeParallel(_Seats, ParallelEnv[str, Observed, Chosen]):
     """One office, one round at a time."""
 
     metadata: dict[str, Any] = {"name": "office_v0", "render_modes": list(RENDER_MODES)}  # noqa: RUF012 - PettingZoo's own type
 
     def __init__(self, options: OfficeOptions, *, max_cycles: int | None, render_mode: str | None) -> None:
-        check_render_mode(render_mode)
-        _check_cycles(max_cycles)
-        self.render_mode, self.max_cycles = render_mode, max_cycles
-        self.table = OfficeTable(options)
-        self.possible_agents: list[str] = list(AGENTS)
-        self.agents: list[str] = []
-        self._generator = np.random.default_rng()
+        self._sit_down(options, max_cycles, render_mode)
         self._rounds = 0
-
-    def observation_space(self, agent: str) -> Any:
-        """The same object every time."""
-        return self.table.seats[_role(agent)].observation_space
-
-    def action_space(self, agent: str) -> Any:
-        """The same object every time."""
-        return self.table.seats[_role(agent)].action_space
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -251,21 +243,6 @@ class OfficeParallel(ParallelEnv[str, Observed, Chosen]):
             self.render()
         return observations, rewards, dict.fromkeys(AGENTS, over), dict.fromkeys(AGENTS, cut), infos
 
-    def render(self) -> str | None:  # type: ignore[override]
-        """The company in a few lines: returned in the mode `ansi`, printed in the mode `human`."""
-        return _render(self.table, self.render_mode)
-
-    def close(self) -> None:
-        """Nothing is held outside this object."""
-
-
-def _options(given: Mapping[str, Any]) -> OfficeOptions:
-    known = OfficeOptions.__dataclass_fields__
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}; known are {', '.join(known)}, max_cycles and render_mode.")
-    return OfficeOptions(**given)
-
 
 def _check_cycles(cycles: int | None) -> None:
     if cycles is not None and (isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 1):
@@ -285,12 +262,3 @@ def _informed(info: Mapping[str, Any], parts: Mapping[str, float]) -> dict[str, 
         if value:
             sums[name] = sums.get(name, 0.0) + value
     return {**info, "parts": sums}
-
-
-def _render(table: OfficeTable, mode: str | None) -> str | None:
-    if mode is None:
-        raise ContractError("render needs a mode. Make the environment with render_mode='human' or 'ansi'.")
-    if mode == "ansi":
-        return table.text()
-    sys.stdout.write(table.text())
-    return None

@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.tasks import FIRST_SEED, office_tasks, split_of
@@ -124,6 +124,6 @@ def _days(options: Mapping[str, Any], default: int, *, allowed: tuple[str, ...])
     if unknown:
         raise ConfigError(f"unknown option {', '.join(unknown)}; allowed here: {', '.join(allowed)}.")
     days = options.get("days", default)
-    if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= 90:
-        raise ConfigError(f"days must be a whole number in 1..90, got {days!r}.")
+    if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= MAX_DAYS:
+        raise ConfigError(f"days must be a whole number in 1..{MAX_DAYS}, got {days!r}.")
     return days

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.gates.signal import TEACHER, legal_actions
+from onthejob.envs.office.gates.signal import TEACHER
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
 from onthejob.errors import ContractError
@@ -89,7 +89,7 @@ def transcript(env: OfficeEnvironment, player: Player, seed: int, turns: int) ->
     while observation is not None and (turn := int(env.state()["turn"])) < stop:
         actor = observation.actor
         luck = draw(mix(seed, Sub.POLICY), Sub.POLICY, 1, turn)
-        action = player(observation.view, lambda actor=actor: legal_actions(env, actor), luck)
+        action = player(observation.view, env.legal_actions, luck)
         reply = render(action) if action is not None else ""
         prompt = [list(message) for message in observation.messages]
         step = env.step(reply)

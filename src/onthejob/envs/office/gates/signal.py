@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from onthejob.envs.office.actions import Action, Invalid, parse, render
+from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.gates.matches import SEATS, Noisy
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
-from onthejob.envs.office.roles import Role
 from onthejob.types import Split, Task
 
 TEACHER = Noisy(expert, 0.3)
@@ -52,12 +51,6 @@ class Spread:
     """Change of company value over the branch in dollars, mean over worlds, one per sampled action."""
 
 
-def legal_actions(env: OfficeEnvironment, role: str) -> list[Action]:
-    """The pending actor's legal actions."""
-    read = [parse(text, Role(role)) for text in env.legal_replies()]
-    return [action for action in read if not isinstance(action, Invalid)]
-
-
 def take_sample(job: Sample) -> Spread:
     """Play to the state and value its sampled actions; empty when the episode ends before."""
     env = OfficeEnvironment(continuation=dict.fromkeys(SEATS, job.continuation))
@@ -65,13 +58,12 @@ def take_sample(job: Sample) -> Spread:
     observation = env.reset(task)
     key = mix(job.seed, Sub.POLICY, job.turn)
     while observation is not None and ((turn := int(env.state()["turn"])) < job.turn or observation.actor != job.role):
-        actor = observation.actor
-        action = TEACHER(observation.view, lambda actor=actor: legal_actions(env, actor), draw(key, Sub.POLICY, 1, turn))
+        action = TEACHER(observation.view, env.legal_actions, draw(key, Sub.POLICY, 1, turn))
         observation = env.step(render(action) if action is not None else "").observation
     values: list[float] = []
     known: dict[str, float] = {}
     for index in range(job.actions if observation is not None else 0):
-        action = random_legal({}, lambda: legal_actions(env, job.role), draw(key, Sub.POLICY, 2, index))
+        action = random_legal({}, env.legal_actions, draw(key, Sub.POLICY, 2, index))
         reply = render(action) if action is not None else ""
         if reply not in known:
             known[reply] = fmean(env.branch(reply, world=1 + w, turns=job.turns).outcome for w in range(job.worlds))
