@@ -28,17 +28,26 @@ BRANCH = BranchConfig(group_size=4, turns=4, worlds=2)
 
 
 def collected(
-    config: CollectConfig, *, make=ToyWorkplace, trained=("maker", "seller"), reply=random_legal_reply, library=None, seed=5
+    config: CollectConfig,
+    *,
+    make=ToyWorkplace,
+    trained=("maker", "seller"),
+    reply=random_legal_reply,
+    library=None,
+    seed=5,
+    scorer=BranchScorer,
+    workers=0,
 ) -> Collection:
     tokenizer = tiny_tokenizer()
     policies = {actor: ScriptedTokens(tokenizer, reply, version=f"{actor}@0001") for actor in trained}
-    collector = Collector(
-        make, BranchScorer(make), config=config, branch=BRANCH, scales={"maker": Scales(), "seller": Scales()},
-        trained=trained, partners=PARTNERS, encoder=ChatEncoder(tokenizer),
-    )  # fmt: skip
-    return collector.collect(
-        toy_tasks(config.episodes), policies, Sampling(), library=library or SnapshotLibrary(), seed=seed, prefix="it0001"
-    )
+    with scorer(make, workers=workers) as branches:
+        collector = Collector(
+            make, branches, config=config, branch=BRANCH, scales={"maker": Scales(), "seller": Scales()},
+            trained=trained, partners=PARTNERS, encoder=ChatEncoder(tokenizer),
+        )  # fmt: skip
+        return collector.collect(
+            toy_tasks(config.episodes), policies, Sampling(), library=library or SnapshotLibrary(), seed=seed, prefix="it0001"
+        )
 
 
 def test_groups_share_a_prompt_and_play_goes_on_from_the_chosen_reply():
@@ -125,11 +134,34 @@ class Exploding(ToyWorkplace):
         return super().branch(reply, world=world, turns=turns)
 
 
-def test_a_failure_while_branching_drops_the_group_and_ends_its_segment():
-    collection = collected(CollectConfig(episodes=3, segment_turns=6, partner_share=0.0), make=Exploding)
-    assert collection.dropped == 3
-    assert len(collection.groups) == 6
-    assert all(episode.stop is StopReason.ERROR and episode.turns == 2 for episode in collection.episodes)
+def test_a_failure_while_branching_drops_the_group_and_play_goes_on():
+    config = CollectConfig(episodes=3, segment_turns=6, partner_share=0.0)
+    collection, unharmed = collected(config, make=Exploding), collected(config)
+    assert collection.dropped == 6
+    assert "MemoryError: no room" in collection.failure
+    assert [episode.transcript for episode in collection.episodes] == [episode.transcript for episode in unharmed.episodes]
+    assert collection.groups == tuple(group for group in unharmed.groups if group.facts["day"] != 2)
+
+
+def test_worker_processes_change_nothing():
+    config = CollectConfig(episodes=2, segment_turns=4, partner_share=0.0)
+    assert collected(config, workers=2) == collected(config)
+
+
+def test_replies_are_sampled_before_the_scores_of_earlier_ones_are_known():
+    happened: list[str] = []
+
+    class Noting(BranchScorer):
+        def submit(self, jobs):
+            wait = super().submit(jobs)
+            return lambda: (happened.append("scores"), wait())[1]
+
+    def reply(observation: Observation, seed: int) -> str:
+        happened.append("reply")
+        return random_legal_reply(observation, seed)
+
+    collected(CollectConfig(episodes=2, segment_turns=4, partner_share=0.0), reply=reply, scorer=Noting)
+    assert happened.index("scores") > len(happened) - happened[::-1].index("reply") - 1
 
 
 def test_retries_are_answered_and_not_branched():

@@ -15,9 +15,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Self
@@ -150,12 +151,25 @@ class BranchScorer:
         Raises:
             TrainingError: a worker process died.
         """
+        return self.submit(jobs)()
+
+    def submit(self, jobs: Sequence[BranchJob]) -> Callable[[], list[BranchResult]]:
+        """Begin `jobs` and return at once with what waits for the results; without worker processes they are done here and now.
+
+        Raises:
+            TrainingError: a worker process died; also raised by what is returned.
+        """
         if self._pool is None:
-            return [run_job(self._env, job) for job in jobs]
-        try:
-            return list(self._pool.map(_run_in_worker, [self._make_env] * len(jobs), jobs))
-        except BrokenProcessPool as error:
-            raise TrainingError("a branch worker died (killed, or out of memory). Use fewer --workers, or 0.") from error
+            done = [run_job(self._env, job) for job in jobs]
+            return lambda: done
+        with _named_death():
+            futures = [self._pool.submit(_run_in_worker, self._make_env, job) for job in jobs]
+
+        def results() -> list[BranchResult]:
+            with _named_death():
+                return [future.result() for future in futures]
+
+        return results
 
     def close(self) -> None:
         """End the worker processes."""
@@ -196,6 +210,14 @@ def _run_in_worker(make_env: Callable[[], Environment], job: BranchJob) -> Branc
     return run_job(forkable(make_env), job)
 
 
+@contextmanager
+def _named_death() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise TrainingError("a branch worker died (killed, or out of memory). Use fewer --workers, or 0.") from error
+
+
 def _end_with_parent() -> None:
     """A worker must not outlive a parent that was killed: the sentinel becomes readable when the parent is gone."""
     parent = multiprocessing.parent_process()
@@ -223,6 +245,17 @@ def score_replies(
     Raises:
         ConfigError: an actor has no scales.
     """
+    return submit_replies(scorer, requests, config, scales)()
+
+
+def submit_replies(
+    scorer: BranchScorer, requests: Sequence[ScoreRequest], config: BranchConfig, scales: Mapping[str, Scales]
+) -> Callable[[], list[ReplyScores | BranchFailure]]:
+    """Begin what `score_replies` does, and return at once with what waits for the scores.
+
+    Raises:
+        ConfigError: an actor has no scales.
+    """
     jobs: list[BranchJob] = []
     for request in requests:
         if request.actor not in scales:
@@ -231,19 +264,23 @@ def score_replies(
             BranchJob(snapshot=request.snapshot, reply=reply, worlds=request.worlds, turns=config.turns)
             for reply in distinct(request).values()
         ]
-    results = iter(scorer.run(jobs))
-    scores: list[ReplyScores | BranchFailure] = []
-    for request in requests:
-        branches: dict[str, tuple[Branch, ...]] = {}
-        failure: BranchFailure | None = None
-        for key in distinct(request):
-            result = next(results)
-            if isinstance(result, BranchFailure):
-                failure = result
-            else:
-                branches[key] = result
-        scores.append(failure or compose(request, branches, config, scales[request.actor]))
+    submitted = scorer.submit(jobs)
+
+    def scores() -> list[ReplyScores | BranchFailure]:
+        results = iter(submitted())
+        return [_scores(request, results, config, scales[request.actor]) for request in requests]
+
     return scores
+
+
+def _scores(
+    request: ScoreRequest, results: Iterator[BranchResult], config: BranchConfig, scales: Scales
+) -> ReplyScores | BranchFailure:
+    """Takes the request's own results, one per distinct reply, from `results`."""
+    found = {key: next(results) for key in distinct(request)}
+    branches = {key: result for key, result in found.items() if not isinstance(result, BranchFailure)}
+    failures = [result for result in found.values() if isinstance(result, BranchFailure)]
+    return failures[-1] if failures else compose(request, branches, config, scales)
 
 
 def distinct(request: ScoreRequest) -> dict[str, str]:

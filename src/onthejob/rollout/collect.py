@@ -1,32 +1,38 @@
 """collect: on-policy groups for one iteration.
 
 Segments of several episodes are played in lock-step. Wherever a trained actor decides, K replies are sampled to one prompt;
-each is scored by branches (`score_replies`); and play goes on from a reply chosen without looking at the scores, so that the
-states are those which the policies reach and not those which luck favoured.
+each is scored by branches (`submit_replies`); and play goes on from a reply chosen without looking at the scores, so that the
+states are those which the policies reach and not those which luck favoured. For the same reason play need not wait for the
+scores: worker processes compute them while the next replies are sampled.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from onthejob.errors import ConfigError
 from onthejob.rollout.branch import (
     BranchConfig,
     BranchFailure,
     BranchScorer,
+    ReplyScores,
     Scales,
     ScoreRequest,
     branch_group,
     forkable,
     group_worlds,
-    score_replies,
+    submit_replies,
 )
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
 from onthejob.rollout.play import act_each, advance, episode_groups, play, policy_for, start
 from onthejob.types import Completion, Context, Environment, Group, Kind, Policy, Sampling, StopReason, Task
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,8 @@ class Collection:
     """States for the snapshot library."""
     dropped: int = 0
     """Groups without scores because our side failed."""
+    failure: str = ""
+    """What a branch raised, where one of the dropped groups was lost to that."""
     starts: Mapping[str, int] = field(default_factory=dict)
     """How many segments began `fresh`, from the `library`, and how many were played among `partners`."""
 
@@ -86,6 +94,20 @@ class _Ask:
     policy: Policy
     contexts: list[Context]
     wants_group: bool
+    chosen: int
+    """Of the K replies, the one that is played on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """The groups of one round, being scored."""
+
+    groups: Sequence[Callable[[ReplyScores], Group]]
+    """Each makes its group when it is told the scores."""
+    places: Sequence[tuple[int, int]]
+    """(segment, turn) of each group."""
+    scores: Callable[[], list[ReplyScores | BranchFailure]]
+    """Waits for them."""
 
 
 class Collector:
@@ -153,7 +175,7 @@ class Collector:
             # Segments that ask the same actor in the same round share a batch, so all follow the first one.
             actor = segments[0].live.pending().actor if segments else None
             segments.append(self._start(index, tasks[index], policies, library, seed, actor))
-        groups: dict[tuple[int, int], Group] = {}
+        rounds: list[_Round] = []
         visited: dict[tuple[int, int], Entry] = {}
         dropped = 0
         for turn in range(self._config.segment_turns):
@@ -162,31 +184,32 @@ class Collector:
                 break
             answers = self._answer(asks, segments, sampling)
             dropped += sum(ask.wants_group for ask in asks) - sum(ask.wants_group for ask, _ in answers)
-            scored = self._score(answers, segments, sampling, prefix)
+            rounds.append(self._score(answers, segments, sampling, prefix, turn))
             for ask, completions in answers:
                 segment = segments[ask.segment]
-                place = (ask.segment, turn)
                 if keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
                     entry = entry_of(self._envs[ask.segment], segment.live.task)
                     if entry is not None:
-                        visited[place] = entry
-                chosen = 0
-                if ask.wants_group:
-                    group = scored[ask.segment]
-                    if isinstance(group, BranchFailure):
-                        segment.live.fail(group)
-                        dropped += 1
-                        continue
-                    groups[place] = group
-                    chosen = group.facts["chosen"]
-                advance(segment.live, ask.contexts[chosen], completions[chosen], ask.policy, sampling)
+                        visited[ask.segment, turn] = entry
+                advance(segment.live, ask.contexts[ask.chosen], completions[ask.chosen], ask.policy, sampling)
             if on_round is not None:
                 on_round(turn + 1, self._config.segment_turns)
+        groups: dict[tuple[int, int], Group] = {}
+        failure = ""
+        for round_ in rounds:
+            for place, group, scored in zip(round_.places, round_.groups, round_.scores(), strict=True):
+                if isinstance(scored, BranchFailure):
+                    log.warning("a group of segment %d, turn %d is dropped: %s", *place, scored)
+                    failure = str(scored)
+                    dropped += 1
+                else:
+                    groups[place] = group(scored)
         return Collection(
             groups=tuple(groups[place] for place in sorted(groups)),
             episodes=tuple(segment.live.finish() for segment in segments),
             visited=tuple(visited[place] for place in sorted(visited)),
             dropped=dropped,
+            failure=failure,
             starts=_origins(segments),
         )
 
@@ -226,7 +249,8 @@ class Collector:
             )
             for k in range(1, count)
         ]
-        return _Ask(index, policy, contexts, wants_group)
+        chosen = keyed_seed(segment.seed, "choice", live.turn) % count if wants_group else 0
+        return _Ask(index, policy, contexts, wants_group, chosen)
 
     def _answer(
         self, asks: Sequence[_Ask], segments: Sequence[_Segment], sampling: Sampling
@@ -255,52 +279,52 @@ class Collector:
         segments: Sequence[_Segment],
         sampling: Sampling,
         prefix: str,
-    ) -> dict[int, Group | BranchFailure]:
-        """Segment -> its group of this round, or why there is none."""
+        turn: int,
+    ) -> _Round:
+        """Begin to score this round's groups; all that belongs to the present moment is taken down now."""
         wanted = [(ask, completions) for ask, completions in answers if ask.wants_group]
-        requests: list[ScoreRequest] = []
-        for ask, completions in wanted:
-            env, segment = self._envs[ask.segment], segments[ask.segment]
-            replies = tuple(completion.text for completion in completions)
-            requests.append(
-                ScoreRequest(
-                    snapshot=env.snapshot(),
-                    actor=segment.live.pending().actor,
-                    replies=replies,
-                    keys=tuple(env.canonical(reply) for reply in replies),
-                    worlds=group_worlds(segment.seed, "group", segment.live.turn, count=self._branch.worlds),
-                )
-            )
-        scores = score_replies(self._scorer, requests, self._branch, self._scales)
-        found: dict[int, Group | BranchFailure] = {}
-        for (ask, completions), request, scored in zip(wanted, requests, scores, strict=True):
-            if isinstance(scored, BranchFailure):
-                found[ask.segment] = scored
-                continue
-            segment = segments[ask.segment]
-            live = segment.live
-            state = self._envs[ask.segment].state()
-            turn = int(state.get("turn", live.turn))
-            found[ask.segment] = branch_group(
-                f"{prefix}/s{ask.segment:02d}/{live.task.id}/t{turn:03d}/{request.actor}",
-                live.task.id,
-                ask.contexts[0].prompt_ids,
-                completions,
-                scored,
-                actor=request.actor,
-                policy_version=ask.policy.version,
-                sampling=sampling,
-                kind=live.pending().kind,
-                facts={
-                    "chosen": keyed_seed(segment.seed, "choice", live.turn) % len(completions),
-                    "origin": segment.origin,
-                    "partners": segment.partners,
-                    "turn": turn,
-                    "day": state.get("day"),
-                    "metrics": dict(state.get("metrics", {})),
-                },
-            )
-        return found
+        requests = [self._request(ask, segments[ask.segment], completions) for ask, completions in wanted]
+        return _Round(
+            groups=[self._group(ask, segments[ask.segment], completions, sampling, prefix) for ask, completions in wanted],
+            places=[(ask.segment, turn) for ask, _ in wanted],
+            scores=submit_replies(self._scorer, requests, self._branch, self._scales),
+        )
+
+    def _request(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> ScoreRequest:
+        env = self._envs[ask.segment]
+        replies = tuple(completion.text for completion in completions)
+        return ScoreRequest(
+            snapshot=env.snapshot(),
+            actor=segment.live.pending().actor,
+            replies=replies,
+            keys=tuple(env.canonical(reply) for reply in replies),
+            worlds=group_worlds(segment.seed, "group", segment.live.turn, count=self._branch.worlds),
+        )
+
+    def _group(
+        self, ask: _Ask, segment: _Segment, completions: Sequence[Completion], sampling: Sampling, prefix: str
+    ) -> Callable[[ReplyScores], Group]:
+        live, state = segment.live, self._envs[ask.segment].state()
+        turn, actor = int(state.get("turn", live.turn)), live.pending().actor
+        return partial(
+            branch_group,
+            f"{prefix}/s{ask.segment:02d}/{live.task.id}/t{turn:03d}/{actor}",
+            live.task.id,
+            ask.contexts[0].prompt_ids,
+            completions,
+            actor=actor,
+            policy_version=ask.policy.version,
+            sampling=sampling,
+            kind=live.pending().kind,
+            facts={
+                "chosen": ask.chosen,
+                "origin": segment.origin,
+                "partners": segment.partners,
+                "turn": turn,
+                "day": state.get("day"),
+                "metrics": dict(state.get("metrics", {})),
+            },
+        )
 
 
 def _origins(segments: Sequence[_Segment]) -> dict[str, int]:

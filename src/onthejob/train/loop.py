@@ -84,7 +84,7 @@ def train(
     Raises:
         ConfigError: options or arguments that cannot work.
         RecordError: `run` is not empty without `resume`, or cannot be continued.
-        TrainingError: every episode of an iteration failed.
+        TrainingError: every episode of an iteration failed, or no group could be scored.
     """
     if not trained_roles or len(set(trained_roles)) != len(trained_roles):
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
@@ -244,6 +244,8 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
     failed = [episode for episode in collection.episodes if episode.stop is StopReason.ERROR]
     if len(failed) == len(collection.episodes):
         raise TrainingError(f"all {len(failed)} episodes of iteration {iteration} failed, e.g. {failed[0].error}.")
+    if collection.failure and not collection.groups:
+        raise TrainingError(f"no group of iteration {iteration} could be scored: {collection.failure}.")
     return collection
 
 
