@@ -46,6 +46,17 @@ class Collect:
 
     def run(self, terminal: Terminal) -> int:
         """Play the episodes one after another; the files appear when all are complete."""
+        counts = self.write(terminal)
+        rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
+        terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
+        return 0
+
+    def write(self, terminal: Terminal) -> dict[str, dict[str, int]]:
+        """`run` without its table: role -> mark -> how many demonstrations were written.
+
+        Raises:
+            ConfigError: options that cannot work.
+        """
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
         from onthejob.envs.office.tasks import office_tasks
@@ -75,9 +86,7 @@ class Collect:
                 file.close()
         for role, path in partial.items():
             path.replace(self.out / f"{role}.jsonl")
-        rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
-        terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
-        return 0
+        return counts
 
 
 def demonstrations(task: Task, policy: str, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:

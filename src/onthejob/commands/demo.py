@@ -5,6 +5,7 @@ Everything is what the other commands do, at small counts. The figures are real 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,25 +14,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from onthejob.commands.collect import demonstrations
+from onthejob.commands.collect import Collect
 from onthejob.commands.evaluation import steps
 from onthejob.commands.office import check_days, make_office, scenario_of
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, load_model
+from onthejob.commands.sft import Sft
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import line
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.evaluate.teams import Team, scripted_team
+from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
-from onthejob.learn.sft import Example, SftConfig
+from onthejob.learn.loss import LossConfig
+from onthejob.learn.sft import SftConfig
 from onthejob.players import scripted, team
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.train import TrainConfig
-from onthejob.types import Adapter, Message, Sampling, Split
+from onthejob.types import Adapter, Sampling, Split
 
 if TYPE_CHECKING:
     from onthejob.evaluate.compare import Comparison
@@ -43,6 +47,13 @@ if TYPE_CHECKING:
 TEACHER, RANDOM_SHARE = "expert", 0.3
 WARM_START = SftConfig(lr=1e-3, batch_tokens=1536)
 """A step is about one decision with its alternatives: what made the warm start fluent in LOG.md, at fewer decisions."""
+LEARNER = LearnerConfig(
+    lr=2e-4,
+    warmup=2,
+    loss=LossConfig(loss="dr_grpo", max_completion_tokens=32),
+    advantage=AdvantageConfig(eps=0.02, invalid_gap=0.5, invalid_ceiling=-1.5),
+)
+"""As in recipes/office.toml, a little faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +62,7 @@ class Demo:
 
     roles: tuple[str, ...] = ("sales", "ceo")
     """Roles that are trained; heuristics sit in the other seats. The default ones' decisions stand out most from the noise."""
-    decisions: int = 120
+    decisions: int = 160
     """Demonstrated decisions per role in the warm start. With too few, replies are not usable yet and GRPO finds nothing."""
     alternatives: int = 6
     """Random legal replies imitated beside the expert's for each decision, with the teacher's probabilities as weights."""
@@ -63,7 +74,7 @@ class Demo:
     """Held-out episodes per scenario."""
     days: int = 5
     """Length of those episodes in days."""
-    workers: int = 0
+    workers: int = 2
     """Processes that play branches; 0 plays them in this one."""
     seed: int = 0
     """Of training."""
@@ -103,14 +114,13 @@ class Demo:
             terminal.progress(f"[{number}/5] {what}  ({time.monotonic() - started:.0f} s so far)")
 
         step(1, f"model {self.model.name}")
-        stack, learner = attach_learner(
-            load_model(self.model, terminal.progress), self.roles, lora=self.lora, config=self._learner(), seed=self.seed
-        )
-        step(2, f"warm start of {', '.join(self.roles)} from the stochastic {TEACHER}")
-        self._warm_start(stack, learner, terminal)
-        step(3, f"GRPO, {self.iterations} updates per role, on what each reply does to the company")
+        stack = load_model(self.model, terminal.progress)
         with Run.create(self.runs, config={"demo": jsonable(self)}) as run:
             path = run.path
+            step(2, f"warm start of {', '.join(self.roles)} from the stochastic {TEACHER}")
+            init = self._warm_start(path / "warm_start", terminal)
+            step(3, f"GRPO, {self.iterations} updates per role, on what each reply does to the company")
+            stack, learner = attach_learner(stack, self.roles, lora=self.lora, config=LEARNER, seed=self.seed, init=init)
             self._grpo(stack, learner, run, config, terminal)
             first, last = ({role: run.adapters(role)[index] for role in self.roles} for index in (0, -1))
             idle = [role for role in self.roles if first[role].version == last[role].version]
@@ -129,9 +139,6 @@ class Demo:
             self._report(stack, run, quality, comparison)
         return self._finish(terminal, path, quality, comparison, time.monotonic() - started)
 
-    def _learner(self) -> LearnerConfig:
-        return LearnerConfig(lr=2e-4)
-
     def _loop(self) -> TrainConfig:
         return TrainConfig(
             seed=self.seed,
@@ -144,35 +151,30 @@ class Demo:
             scale_states=60,
         )
 
-    def _warm_start(self, stack: Stack, learner: Learner, terminal: Terminal) -> None:
-        from onthejob.learn.sft import sft
+    def _warm_start(self, folder: Path, terminal: Terminal) -> dict[str, Adapter]:
+        """Demonstrations and one adapter per role, both kept in `folder`."""
+        from onthejob.stack import find_adapters
 
-        examples: dict[str, dict[tuple[str, int], list[Example]]] = {role: {} for role in self.roles}
-        for task in office_tasks(Split.TRAIN, seeds=-(-self.decisions // 250), days=30):
-            for row in demonstrations(task, TEACHER, RANDOM_SHARE, self.alternatives):
-                if row["role"] not in examples:
-                    continue
-                decision = examples[row["role"]].setdefault((row["task"], row["turn"]), [])
-                decision.append(
-                    Example(
-                        prompt_ids=stack.chat.encode([Message(**message) for message in row["messages"]]),
-                        completion_ids=stack.reply_ids(row["reply"]),
-                        marked=row["marked"],
-                        weight=row.get("weight", 1.0),
-                    )
-                )
-        for role, decided in examples.items():
-            every = list(decided.values())
-            # Spread over the episodes, so that all days and scenarios are seen.
-            chosen = [every[index * len(every) // self.decisions] for index in range(min(self.decisions, len(every)))]
-            history = sft(
-                learner,
-                role,
-                [example for same in chosen for example in same],
-                WARM_START,
-                on_progress=lambda at, role=role: steps(terminal, f"  {role} step")(at.step, at.steps),
-            )
-            terminal.progress(f"  {role}: {len(chosen)} decisions, loss {history[0].loss:.2f} -> {history[-1].loss:.2f}")
+        demonstrations = folder / "demonstrations"
+        Collect(
+            policy=TEACHER,
+            random_share=RANDOM_SHARE,
+            alternatives=self.alternatives,
+            out=demonstrations,
+            # Every role decides about 60 times in an episode of each of the five scenarios.
+            seeds=-(-self.decisions // 250),
+        ).write(terminal)
+        Sft(
+            data=demonstrations,
+            out=folder / "sft",
+            roles=self.roles,
+            limit=self.decisions,
+            processes=max(1, min(len(self.roles), os.cpu_count() or 1)),
+            sft=WARM_START,
+            lora=self.lora,
+            model=self.model,
+        ).imitate(terminal)
+        return find_adapters(folder / "sft")
 
     def _grpo(self, stack: Stack, learner: Learner, run: Run, config: TrainConfig, terminal: Terminal) -> None:
         from onthejob.rollout.pool import TaskPool

@@ -57,13 +57,21 @@ class Sft:
 
     def run(self, terminal: Terminal) -> int:
         """Train role after role; an adapter is written when its role is done."""
-        roles = list(demonstration_files(self.data, self.roles))
-        if not 1 <= self.processes <= len(roles):
-            raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
-        rows = self._imitate(roles, terminal.progress) if self.processes == 1 else self._share(roles, terminal)
+        rows = self.imitate(terminal)
         columns = ("adapter", "demonstrations", "steps", "first loss", "last loss", "path")
         terminal.result([dict(zip(columns, row, strict=True)) for row in rows], table(columns, rows))
         return 0
+
+    def imitate(self, terminal: Terminal) -> list[Row]:
+        """`run` without its table.
+
+        Raises:
+            ConfigError: there are no demonstrations, or options that cannot work.
+        """
+        roles = list(demonstration_files(self.data, self.roles))
+        if not 1 <= self.processes <= len(roles):
+            raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
+        return self._imitate(roles, terminal.progress) if self.processes == 1 else self._share(roles, terminal)
 
     def _imitate(self, roles: Sequence[str], progress: Callable[[str], None]) -> list[Row]:
         """Train `roles` in this process."""
