@@ -204,6 +204,22 @@ class Forkable(Environment, Protocol):
         ...
 
 
+@runtime_checkable
+class Imitable(Forkable, Protocol):
+    """A Forkable that can play its branches on with quick stand-ins for the policies being trained.
+
+    A stand-in is a table of rates by label. The labels are the environment's own; the loop counts them and hands them back.
+    """
+
+    def habits(self, replies: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+        """For the pending request: label -> (how often `replies` chose it, how often they could have)."""
+        ...
+
+    def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
+        """From now on branches are played on by these (actor -> label -> rate in [0, 1]), and by the partners of all others."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How replies are sampled."""

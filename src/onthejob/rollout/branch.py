@@ -19,13 +19,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.rollout.keys import keyed_seed
-from onthejob.types import Branch, Completion, Environment, Forkable, Group, Kind, Sampling, StopReason, Trajectory, Turn
+from onthejob.rollout.stand_ins import Rates
+from onthejob.types import (
+    Branch,
+    Completion,
+    Environment,
+    Forkable,
+    Group,
+    Imitable,
+    Kind,
+    Sampling,
+    StopReason,
+    Trajectory,
+    Turn,
+)
 
 BRANCH_WORLDS = 9_999
 """Branches live in worlds 1..9_999; 0 is the main line, 10_000 and above are for evaluation."""
@@ -45,6 +58,9 @@ class BranchConfig:
     """Weight of the change of the environment's objective."""
     return_weight: float = 0.25
     """Weight of the role's own return."""
+    continuation: Literal["partners", "stand_ins"] = "partners"
+    """Who plays on after the reply: the environment's scripted partners, or quick imitations of the policies being trained (the
+    environment must be `Imitable`). With capable partners a branch hardly shows what a policy would keep leaving undone."""
 
     def __post_init__(self) -> None:
         if self.group_size < 2:
@@ -53,6 +69,8 @@ class BranchConfig:
             raise ConfigError(f"turns must be >= 1, got {self.turns}. Set --turns 140.")
         if not 1 <= self.worlds <= BRANCH_WORLDS:
             raise ConfigError(f"worlds must be in 1..{BRANCH_WORLDS}, got {self.worlds}. Set --worlds 4.")
+        if self.continuation not in ("partners", "stand_ins"):
+            raise ConfigError(f"continuation must be 'partners' or 'stand_ins', got {self.continuation!r}.")
         weights = (self.outcome_weight, self.return_weight)
         if not all(0.0 <= weight < float("inf") for weight in weights) or sum(weights) == 0.0:
             raise ConfigError(f"outcome_weight and return_weight must be >= 0 and not both 0, got {weights}.")
@@ -80,6 +98,8 @@ class BranchJob:
     reply: str
     worlds: tuple[int, ...]
     turns: int
+    stand_ins: Rates = field(default_factory=dict)
+    """Who is played on by a stand-in, and its rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +220,8 @@ def run_job(env: Forkable, job: BranchJob) -> BranchResult:
     """Branch `job.reply` in every world; `env` is moved to the job's state. What it raises is returned: it costs one group."""
     try:
         env.restore(job.snapshot)
+        if isinstance(env, Imitable):
+            env.continue_with(job.stand_ins)
         return tuple(env.branch(job.reply, world=world, turns=job.turns) for world in job.worlds)
     except Exception as error:
         return BranchFailure(f"branch of {job.reply[:80]!r} raised {type(error).__name__}: {error}")
@@ -235,6 +257,8 @@ class ScoreRequest:
     keys: tuple[str, ...]
     """Canonical key of each reply."""
     worlds: tuple[int, ...]
+    stand_ins: Rates = field(default_factory=dict)
+    """Who is played on by a stand-in, and its rates."""
 
 
 def score_replies(
@@ -261,7 +285,13 @@ def submit_replies(
         if request.actor not in scales:
             raise ConfigError(f"no scales for actor {request.actor!r}; measured are {sorted(scales)}. Measure them first.")
         jobs += [
-            BranchJob(snapshot=request.snapshot, reply=reply, worlds=request.worlds, turns=config.turns)
+            BranchJob(
+                snapshot=request.snapshot,
+                reply=reply,
+                worlds=request.worlds,
+                turns=config.turns,
+                stand_ins=request.stand_ins,
+            )
             for reply in distinct(request).values()
         ]
     submitted = scorer.submit(jobs)

@@ -30,7 +30,8 @@ from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
 from onthejob.rollout.play import act_each, advance, episode_groups, play, policy_for, start
-from onthejob.types import Completion, Context, Environment, Group, Kind, Policy, Sampling, StopReason, Task
+from onthejob.rollout.stand_ins import Habits, Rates
+from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class Collection:
     """Groups without scores because our side failed."""
     failure: str = ""
     """What a branch raised, where one of the dropped groups was lost to that."""
+    habits: tuple[tuple[str, Habits], ...] = ()
+    """(actor, what the replies chose) of every group, where branches are played on by stand-ins."""
     starts: Mapping[str, int] = field(default_factory=dict)
     """How many segments began `fresh`, from the `library`, and how many were played among `partners`."""
 
@@ -140,6 +143,9 @@ class Collector:
         if not trained:
             raise ConfigError("trained is empty. Name at least one actor.")
         self._envs = [forkable(make_env) for _ in range(config.episodes)]
+        if branch.continuation == "stand_ins" and not isinstance(self._envs[0], Imitable):
+            name = type(self._envs[0]).__name__
+            raise ConfigError(f"{name} offers no stand-ins for the policies. Set --branch.continuation partners.")
         self._scorer = scorer
         self._config = config
         self._branch = branch
@@ -157,6 +163,7 @@ class Collector:
         library: SnapshotLibrary,
         seed: int,
         prefix: str,
+        stand_ins: Rates | None = None,
         on_round: Callable[[int, int], None] | None = None,
     ) -> Collection:
         """Play one iteration's segments; deterministic in all arguments.
@@ -168,6 +175,7 @@ class Collector:
             library: states to start from; it is read, not changed.
             seed: root of everything random in this iteration.
             prefix: begins every group's key, e.g. `it0003`.
+            stand_ins: who plays the trained actors' parts in branches; None leaves them to the partners.
             on_round: called after each round with (round, rounds).
         """
         segments: list[_Segment] = []
@@ -176,6 +184,7 @@ class Collector:
             actor = segments[0].live.pending().actor if segments else None
             segments.append(self._start(index, tasks[index], policies, library, seed, actor))
         rounds: list[_Round] = []
+        habits: list[tuple[str, Habits]] = []
         visited: dict[tuple[int, int], Entry] = {}
         dropped = 0
         for turn in range(self._config.segment_turns):
@@ -184,7 +193,9 @@ class Collector:
                 break
             answers = self._answer(asks, segments, sampling)
             dropped += sum(ask.wants_group for ask in asks) - sum(ask.wants_group for ask, _ in answers)
-            rounds.append(self._score(answers, segments, sampling, prefix, turn))
+            if self._branch.continuation == "stand_ins":
+                habits += [self._habits(ask, segments[ask.segment], replies) for ask, replies in answers if ask.wants_group]
+            rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}))
             for ask, completions in answers:
                 segment = segments[ask.segment]
                 if keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
@@ -210,6 +221,7 @@ class Collector:
             visited=tuple(visited[place] for place in sorted(visited)),
             dropped=dropped,
             failure=failure,
+            habits=tuple(habits),
             starts=_origins(segments),
         )
 
@@ -280,17 +292,23 @@ class Collector:
         sampling: Sampling,
         prefix: str,
         turn: int,
+        stand_ins: Rates,
     ) -> _Round:
         """Begin to score this round's groups; all that belongs to the present moment is taken down now."""
         wanted = [(ask, completions) for ask, completions in answers if ask.wants_group]
-        requests = [self._request(ask, segments[ask.segment], completions) for ask, completions in wanted]
+        requests = [self._request(ask, segments[ask.segment], completions, stand_ins) for ask, completions in wanted]
         return _Round(
             groups=[self._group(ask, segments[ask.segment], completions, sampling, prefix) for ask, completions in wanted],
             places=[(ask.segment, turn) for ask, _ in wanted],
             scores=submit_replies(self._scorer, requests, self._branch, self._scales),
         )
 
-    def _request(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> ScoreRequest:
+    def _habits(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> tuple[str, Habits]:
+        env = self._envs[ask.segment]
+        assert isinstance(env, Imitable)
+        return segment.live.pending().actor, env.habits([completion.text for completion in completions])
+
+    def _request(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion], stand_ins: Rates) -> ScoreRequest:
         env = self._envs[ask.segment]
         replies = tuple(completion.text for completion in completions)
         return ScoreRequest(
@@ -299,6 +317,7 @@ class Collector:
             replies=replies,
             keys=tuple(env.canonical(reply) for reply in replies),
             worlds=group_worlds(segment.seed, "group", segment.live.turn, count=self._branch.worlds),
+            stand_ins={actor: rates for actor, rates in stand_ins.items() if actor in segment.learners},
         )
 
     def _group(

@@ -168,6 +168,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     advantages = {group.key: advantages_of(group, parts.learner.config.advantage) for group in collection.groups}
     parts.pool.observe([(group, advantages[group.key] is not None) for group in collection.groups])
     state.library.add(collection.visited)
+    state.stand_ins.add(collection.habits)
 
     reports: list[RoleReport] = []
     updates: list[_Update] = []
@@ -225,7 +226,15 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
     tasks = parts.pool.sample(config.collect.episodes, iteration=iteration)
     seed, prefix = keyed_seed(config.seed, "iteration", iteration), f"it{iteration:04d}"
     if collector is not None:
-        collection = collector.collect(tasks, policies, config.sampling, library=state.library, seed=seed, prefix=prefix)
+        collection = collector.collect(
+            tasks,
+            policies,
+            config.sampling,
+            library=state.library,
+            seed=seed,
+            prefix=prefix,
+            stand_ins=state.stand_ins.rates(),
+        )
     else:
         distinct = list({task.id: task for task in tasks}.values())
         collection = collect_episodes(

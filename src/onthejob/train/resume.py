@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onthejob.errors import RecordError
 from onthejob.rollout.branch import Scales
 from onthejob.rollout.library import SnapshotLibrary
+from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.state import Parts, State
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def checkpoint_files(parts: Parts, state: State) -> dict[str, Any]:
         "roles": list(parts.roles),
         "pool": parts.pool.state(),
         "scales": {role: asdict(scales) for role, scales in state.scales.items()},
+        "stand_ins": state.stand_ins.state(),
         "best": state.best,
     }
     learners = {_learner_file(role): parts.learner.export_state(role) for role in parts.roles}
@@ -73,7 +75,14 @@ def resumed(parts: Parts) -> State:
     best = None if loop["best"] is None else (int(loop["best"][0]), float(loop["best"][1]))
     scales = {role: Scales(**values) for role, values in loop["scales"].items()}
     library = SnapshotLibrary.from_bytes(_bytes(files, _LIBRARY))
-    return State(adapters=adapters, library=library, scales=scales, references=references, best=best)
+    return State(
+        adapters=adapters,
+        library=library,
+        scales=scales,
+        references=references,
+        stand_ins=StandIns.from_state(loop.get("stand_ins", {})),
+        best=best,
+    )
 
 
 def learner_state(files: Mapping[str, Any], role: str) -> Any:

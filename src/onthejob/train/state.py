@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onthejob.rollout.branch import Scales
@@ -11,6 +11,7 @@ from onthejob.rollout.episode import Encoder
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal
+from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.config import TrainConfig
 from onthejob.types import Adapter, Environment, Policy
 
@@ -51,6 +52,7 @@ class State:
     scales: dict[str, Scales]
     references: dict[str, Snapshot]
     """Role -> the weights it had in iteration 0; the KL term, when it has a weight, pulls towards them."""
+    stand_ins: StandIns = field(default_factory=StandIns)
     best: tuple[int, float] | None = None
 
 

@@ -7,7 +7,7 @@ calls a model.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from onthejob.envs.office.memory import Lexicon
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.heuristic import heuristic
+from onthejob.envs.office.policies.stand_in import StandIn, habits
 from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 from onthejob.envs.office.sections import Count
@@ -91,8 +92,9 @@ class OfficeEnvironment:
         if self.config.budget is not None and count_tokens is None:
             raise ConfigError(f"budget {self.config.budget} needs a token counter. Pass count_tokens.")
         self._count = count_tokens
-        self._continuation = dict(continuation) if continuation is not None else dict.fromkeys(SEATS, heuristic)
-        missing = [role for role in SEATS if role not in self._continuation]
+        self._partners = dict(continuation) if continuation is not None else dict.fromkeys(SEATS, heuristic)
+        self._continuation: Mapping[str, Player] = self._partners
+        missing = [role for role in SEATS if role not in self._partners]
         if missing:
             raise ConfigError(f"the continuation has no player for {', '.join(missing)}. Give one per trained role.")
         self._simulator: Simulator | None = None
@@ -239,7 +241,7 @@ class OfficeEnvironment:
         Raises:
             ContractError: the bytes are not a snapshot of this version and profile; this environment is then as it was before.
         """
-        twin = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._continuation)
+        twin = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._partners)
         try:
             twin._load(snapshot, self)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -275,8 +277,9 @@ class OfficeEnvironment:
 
     def fork(self) -> OfficeEnvironment:
         """An independent copy; rules and tokenizer are shared, state and memories are not."""
-        new = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._continuation)
+        new = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._partners)
         new._adopt(self)
+        new._continuation = self._continuation
         new._state = self._state.copy() if self._state is not None else None
         new._memory = self._memory.fork() if self._memory is not None else None
         new._pending = new._observation() if self._pending is not None else None
@@ -329,6 +332,16 @@ class OfficeEnvironment:
             valid=valid,
             facts={"company_value": company_value(copy) / 100.0, "won": copy.won - s.won, "churned": copy.churned - s.churned},
         )
+
+    def habits(self, replies: Sequence[str]) -> dict[str, tuple[float, float]]:
+        """Label -> (how often `replies` chose it, how often they could have) for the pending request; see `policies.stand_in`."""
+        s, simulator, pending = self._live()
+        read = [self._read(reply, pending.actor) for reply in replies]
+        return habits(view(s, pending.actor), simulator.legal(s, pending.actor), read)
+
+    def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
+        """Branches are played on by these (role -> label -> rate) from now on, and by the continuation's players otherwise."""
+        self._continuation = {**self._partners, **{role: StandIn(rates) for role, rates in stand_ins.items()}}
 
     def legal_replies(self) -> list[str]:
         """Texts of all legal replies of the pending actor, without messages."""
