@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from onthejob.errors import ConfigError
@@ -37,17 +39,20 @@ def collected(
     seed=5,
     scorer=BranchScorer,
     workers=0,
+    branch=BRANCH,
+    stand_ins=None,
 ) -> Collection:
     tokenizer = tiny_tokenizer()
     policies = {actor: ScriptedTokens(tokenizer, reply, version=f"{actor}@0001") for actor in trained}
     with scorer(make, workers=workers) as branches:
         collector = Collector(
-            make, branches, config=config, branch=BRANCH, scales={"maker": Scales(), "seller": Scales()},
+            make, branches, config=config, branch=branch, scales={"maker": Scales(), "seller": Scales()},
             trained=trained, partners=PARTNERS, encoder=ChatEncoder(tokenizer),
         )  # fmt: skip
         return collector.collect(
-            toy_tasks(config.episodes), policies, Sampling(), library=library or SnapshotLibrary(), seed=seed, prefix="it0001"
-        )
+            toy_tasks(config.episodes), policies, Sampling(), library=library or SnapshotLibrary(), seed=seed, prefix="it0001",
+            stand_ins=stand_ins,
+        )  # fmt: skip
 
 
 def test_groups_share_a_prompt_and_play_goes_on_from_the_chosen_reply():
@@ -208,3 +213,46 @@ def test_a_scripted_policy_cannot_be_trained():
     )  # fmt: skip
     with pytest.raises(ConfigError, match="reads tokens"):
         collector.collect(toy_tasks(4), {"maker": HEURISTIC}, Sampling(), library=SnapshotLibrary(), seed=0, prefix="p")
+
+
+class Imitated(ToyWorkplace):
+    """Stand-ins of `maker` scrap what they made; replies are told apart by their first word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stand_ins: dict[str, dict[str, float]] = {}
+
+    def habits(self, replies):
+        return {word: (float(replies.count(word)), float(len(replies))) for word in sorted(set(replies))}
+
+    def continue_with(self, stand_ins) -> None:
+        self.stand_ins = dict(stand_ins)
+
+    def branch(self, reply: str, *, world: int, turns: int) -> Branch:
+        played = super().branch(reply, world=world, turns=turns)
+        return replace(played, outcome=played.outcome - sum(rates["SCRAP"] for rates in self.stand_ins.values()))
+
+
+def test_stand_ins_play_on_for_the_actors_that_learn():
+    config = CollectConfig(episodes=2, segment_turns=4, partner_share=0.0)
+    branch = replace(BRANCH, continuation="stand_ins")
+    tables = {"maker": {"SCRAP": 0.5}, "seller": {"SCRAP": 0.25}}
+    plain = collected(config, make=Imitated, branch=branch)
+    both = collected(config, make=Imitated, branch=branch, stand_ins=tables)
+    one = collected(config, make=Imitated, branch=branch, stand_ins=tables, trained=("maker",))
+
+    def outcomes(collection: Collection) -> list[float]:
+        return [row.metrics["outcome"] for group in collection.groups for row in group.trajectories]
+
+    assert outcomes(both) == pytest.approx([value - 0.75 for value in outcomes(plain)])
+    assert outcomes(one) == pytest.approx(
+        [value - 0.5 for value in outcomes(collected(config, make=Imitated, trained=("maker",)))]
+    )
+    assert sorted(actor for actor, _ in both.habits) == sorted(group.actor for group in both.groups)
+    assert all(sum(chosen for chosen, _ in habits.values()) == 4.0 for _, habits in both.habits)
+    assert collected(config).habits == ()
+
+
+def test_stand_ins_need_an_environment_that_offers_them():
+    with pytest.raises(ConfigError, match=r"ToyWorkplace offers no stand-ins.*partners"):
+        collected(CollectConfig(episodes=1), branch=replace(BRANCH, continuation="stand_ins"))
