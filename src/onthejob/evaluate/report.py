@@ -180,6 +180,8 @@ def _episodes(report: Report) -> str:
     parts.append(f'<div class="grid-of-charts">{"".join(charts)}</div>')
     if len(comparison.teams) > 1:
         parts += [_difference_table(comparison, featured, metric) for metric in headline]
+    for sheet in report.sheets:
+        parts.append(_table(sheet.title, sheet.columns, sheet.rows, numeric=1))
     rows = [
         [metric, *(_with_minimum(comparison.estimate(team, metric)) for team in comparison.teams)]
         for metric in comparison.metrics
