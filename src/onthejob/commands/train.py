@@ -191,7 +191,7 @@ class Train:
         from onthejob.record import Run
 
         with Run.open(resume, readonly=True) as recorded:
-            again = overlay(Train(), _without_none(recorded.config), where=f"the configuration of {resume}")
+            again = recorded_options(recorded)
         if self.extend and self.extend < again.train.iterations:
             raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {self.extend}.")
         loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
@@ -301,6 +301,15 @@ class Train:
         rows = [(role, name, value) for role, values in updates.items() for name, value in values.items()]
         terminal.result(updates, table(("role", "metric", "value"), rows))
         return 0
+
+
+def recorded_options(run: Run) -> Train:
+    """The options that a run was started with.
+
+    Raises:
+        ConfigError: they are not those of this version's `train`.
+    """
+    return overlay(Train(), _without_none(run.config), where=f"the configuration of {run.path}")
 
 
 def line(report: IterationReport) -> str:

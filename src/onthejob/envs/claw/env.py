@@ -103,7 +103,7 @@ class ClawEnvironment:
         if read.problem is not None:
             counts.parse_errors += 1
             text = FEEDBACK[read.problem]
-            facts["problem"] = str(read.problem)
+            facts |= {"problem": str(read.problem), "why": text.partition("\n")[0]}
             seen["problem"] = str(read.problem)
         if read.command is not None:
             result = self._sandbox.run(read.command, timeout_s=protocol.command_s)
