@@ -211,7 +211,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env.close()
     text = " ".join(message.content for messages in prompts for message in messages)
     words = sorted({word for word in re.findall(r"[A-Za-z_]+", text) if len(word) > 2})
-    tiny = tiny_model(words=[*words, block("ls")])
+    tiny = tiny_model(words=[*words, "```bash", "```"])
     teach(tiny, [(messages, reply) for messages in prompts for reply in (DONE, block("ls"))], steps=40, batch=4)
     tiny.model.save_pretrained(folder)
     tiny.tokenizer.save_pretrained(folder)
@@ -219,7 +219,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TRAIN = (
-    "--collect.episodes", "3", "--branch.group-size", "4", "--sampling.max-new-tokens", "8", "--lora.rank", "2",
+    "--collect.episodes", "3", "--branch.group-size", "4", "--sampling.max-new-tokens", "12", "--lora.rank", "2",
     "--claw.protocol.max-turns", "3", "--learner.lr", "0.003",
 )  # fmt: skip
 
@@ -259,10 +259,10 @@ def test_from_demonstrations_to_a_rescored_run(call, tiny_path: Path):
     resumed = call("train", "--resume", "runs/a", "--extend", "3")
     assert resumed["adapters"][ACTOR]["digest"] == straight["adapters"][ACTOR]["digest"], "resumed = uninterrupted"
 
-    played = call("play", "claw", "--policy", "a:best", *CORPUS, "--max-new-tokens", "8", *model)
+    played = call("play", "claw", "--policy", "a:best", *CORPUS, "--max-new-tokens", "12", *model)
     assert played["error"] is None
     rows = ("base", "sft=adapters/sft", "grpo=b:best", "noop", "gold")
-    shown = call("compare", *rows, "--env", "claw", *CORPUS, "--limit", "3", "--max-new-tokens", "8", *model)
+    shown = call("compare", *rows, "--env", "claw", *CORPUS, "--limit", "3", "--max-new-tokens", "12", *model)
     assert {row["first"] for row in shown["mcnemar"]} >= {"gold", "noop", "grpo"}
     assert not shown["failed"]
     rescored(call)

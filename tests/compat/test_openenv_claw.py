@@ -66,13 +66,11 @@ def test_seeds_give_training_tasks_and_options_are_refused(workplace: Workplace)
     assert seat.task in training
     for options, match in (
         ({"options": {"days": 3}}, "unknown option days"),
-        ({"teammates": "expert"}, "teammates are"),
+        ({"teammates": {"dev": "expert"}}, "teammates has no effect"),
         ({"role": "sales"}, "role must be"),
         ({"split": "dev", "index": 9_999}, "index must be"),
         ({"injected_state": "eA=="}, "TRAINER_ONLY"),
     ):
-        if "teammates" in options:
-            options = {"teammates": {"dev": "expert"}}
         with pytest.raises(SeatError, match=match):
             seat.reset(Start(**options))
     seat.close()

@@ -22,6 +22,7 @@ from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
+from onthejob.rollout.pool import TaskPool
 from onthejob.train import Evaluate, IterationReport, TrainConfig, TrainResult
 from onthejob.types import Adapter, Environment, Sampling, Split, StopReason
 
@@ -164,12 +165,14 @@ class Train:
         init = named_adapters(options.init) if options.init and self.resume is None else None
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
+        # Tasks that cannot be read should not cost the minute in which a model is loaded.
+        pool = options._pool()
         with options.place().opened() as make_env:
             stack, learner = options._assemble(terminal, init)
             opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=self._settings(), name=self.name)
             with opened as run:
                 terminal.progress(f"run {run.path}")
-                result = options._loop(terminal, make_env, stack, learner, run, resume=self.resume is not None)
+                result = options._loop(terminal, make_env, pool, stack, learner, run, resume=self.resume is not None)
                 path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {
@@ -197,10 +200,16 @@ class Train:
         loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
         return dataclasses.replace(again, train=loop)
 
+    def _pool(self) -> TaskPool:
+        """The training tasks."""
+        place = self.place()
+        return TaskPool(place.tasks(Split.TRAIN), seed=self.train.seed, family=place.family, grow=place.grow())
+
     def _loop(
         self,
         terminal: Terminal,
         make_env: Callable[[], Environment],
+        pool: TaskPool,
         stack: Stack,
         learner: Learner,
         run: Run,
@@ -208,14 +217,13 @@ class Train:
         resume: bool = False,
     ) -> TrainResult:
         """Train in a workplace that is open."""
-        from onthejob.rollout.pool import TaskPool
         from onthejob.train import train
 
         place, sampler = self.place(), stack.sampler()
         return train(
             self.train,
             make_env=make_env,
-            pool=TaskPool(place.tasks(Split.TRAIN), seed=self.train.seed, family=place.family, grow=place.grow()),
+            pool=pool,
             learner=learner,
             sampler=sampler,
             encoder=stack.chat,
@@ -258,10 +266,11 @@ class Train:
             branch=dataclasses.replace(self.train.branch, group_size=SMOKE_SIZE),
         )
         init = named_adapters(self.init) if self.init else None
+        pool = self._pool()
         with self.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
             stack, learner = self._assemble(terminal, init)
             with Run.create(folder, config={}, name="smoke") as run:
-                dataclasses.replace(self, train=loop)._loop(terminal, make_env, stack, learner, run)
+                dataclasses.replace(self, train=loop)._loop(terminal, make_env, pool, stack, learner, run)
                 groups = list(run.read_groups(1))
         found, mix = spreads(groups), stop_mix(groups)
         alive = sum(group.std > 0.0 for group in found)
