@@ -114,6 +114,7 @@ def test_what_a_person_means():
         (("train", "--env", "claw", "--claw.folder", "nowhere"), "nowhere is no folder"),
         (("train", "--env", "claw", "--claw.official", "."), "clawgym_train"),
         (("train", "--env", "claw", "--eval-tasks", "0"), "eval_tasks must be >= 1"),
+        (("train", "--env", "claw", "--eval-tasks", "9"), "--eval-tasks has no effect without --eval-every"),
         (("train", "--smoke", "--from-groups", "a:1"), "--smoke collects"),
         (("collect", "--env", "claw", "--days", "3"), "--days has no effect"),
         (("collect", "--gold.count", "3"), "--gold has no effect"),

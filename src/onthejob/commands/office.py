@@ -86,7 +86,7 @@ class Office:
 
     @classmethod
     def loop(cls) -> TrainConfig:
-        return TrainConfig()
+        return TrainConfig(best_metric="company_value")
 
     @property
     def max_turns(self) -> int:

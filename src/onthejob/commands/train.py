@@ -17,7 +17,7 @@ from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model, named_adapters
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.workplace import Workplace, refuse_foreign
+from onthejob.commands.workplace import Workplace, changed, refuse_foreign
 from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
@@ -69,7 +69,7 @@ class Train:
     """With --eval-every: of the replies there; 0 decodes greedily."""
     smoke: bool = False
     """Only look: 4 tasks, 4 replies or episodes each, their spread and how they end. Nothing is updated or recorded."""
-    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=Office.loop)
     """The loop."""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """The update."""
@@ -127,10 +127,10 @@ class Train:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
             only = Train(resume=self.resume, extend=self.extend, output=self.output)
-            changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
-            if changed:
+            given = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
+            if given:
                 raise ConfigError(
-                    f"--resume goes on with the run's own options; leave out {', '.join(changed)}, or start a new run."
+                    f"--resume goes on with the run's own options; leave out {', '.join(given)}, or start a new run."
                 )
         elif self.extend:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
@@ -139,6 +139,10 @@ class Train:
         if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):
             got = f"{self.eval_tasks} and {self.eval_temperature}"
             raise ConfigError(f"eval_tasks must be >= 1 and eval_temperature finite and >= 0, got {got}.")
+        judging = [f for f in dataclasses.fields(self) if f.name.startswith("eval_") and changed(self, f)]
+        if judging and not self.train.eval_every:
+            flags = ", ".join("--" + f.name.replace("_", "-") for f in judging)
+            raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
         refuse_foreign(self, self.env, OWN)
         place.check()
 

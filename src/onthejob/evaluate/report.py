@@ -210,7 +210,7 @@ def _difference_table(comparison: Comparison, featured: str, metric: str) -> str
         label = "all tasks" if stratum == OVERALL else stratum
         rows.append([label, str(found[0].n), *(describe(difference) for difference in found)])
         marks.append(["", "", *(_sign(difference) for difference in found)])
-    head = ["Scenario", "Tasks", *(f"{featured} − {team}" for team in others)]
+    head = ["Group", "Tasks", *(f"{featured} − {team}" for team in others)]
     return _table(f"{metric}: {featured} against the others, paired by task", head, rows, numeric=1, marks=marks)
 
 
