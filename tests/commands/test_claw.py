@@ -201,6 +201,21 @@ def test_the_pool_grows_by_training_tasks_that_the_corpus_does_not_have():
     assert Claw(growth=0).grow() is None
 
 
+def test_defaults_and_config_files_follow_the_workplace(call, capsys: pytest.CaptureFixture[str]):
+    claw, office = call("train", "--env", "claw", "--print-config"), call("train", "--print-config")
+    assert (claw["train"]["grouping"], claw["roles"]) == ("episodes", ["agent"])
+    assert (office["train"]["grouping"], office["claw"]) == ("branch", claw["claw"])
+    Path("mine.toml").write_text(
+        'env = "claw"\n[claw.rules.reward]\nturn_penalty = 0.5\n[train]\niterations = 7\n', encoding="utf-8"
+    )
+    mine = call("train", "--config", "mine.toml", "--claw.growth", "9", "--print-config")
+    assert mine["claw"]["rules"]["reward"]["turn_penalty"] == 0.5
+    assert (mine["train"]["iterations"], mine["train"]["grouping"], mine["claw"]["growth"]) == (7, "episodes", 9)
+    assert main(["train", "--env", "claw", "--claw.reward.turn-penalty", "0.05", "--print-config"]) == 0
+    Path("again.toml").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert call("train", "--config", "again.toml", "--print-config")["claw"]["rules"]["reward"]["turn_penalty"] == 0.05
+
+
 @pytest.fixture(scope="module")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that says at once that it is done, or looks around, about equally often: returns differ by the turns."""

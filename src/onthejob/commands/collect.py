@@ -92,7 +92,17 @@ class Collect:
         return 0
 
     def _office(self, terminal: Terminal) -> int:
-        """Play the episodes one after another."""
+        counts = self.write(terminal)
+        rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
+        terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
+        return 0
+
+    def write(self, terminal: Terminal) -> dict[str, dict[str, int]]:
+        """The office's demonstrations without a table: role -> mark -> how many were written.
+
+        Raises:
+            ConfigError: options that cannot work.
+        """
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
         from onthejob.envs.office.tasks import office_tasks
@@ -122,9 +132,7 @@ class Collect:
                 file.close()
         for role, path in partial.items():
             path.replace(self.out / f"{role}.jsonl")
-        rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
-        terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
-        return 0
+        return counts
 
 
 def _conversation(shown: Demonstration) -> dict[str, Any]:
