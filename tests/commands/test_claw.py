@@ -197,7 +197,6 @@ def test_the_pool_grows_by_training_tasks_that_the_corpus_does_not_have():
     made = [task.id for task in (*first, *second)]
     assert len(set(made)) == 8
     assert not known & set(made)
-    assert [task.id for task in grow(1)] == [task.id for task in first], "a resumed run asks again"
     assert Claw(growth=0).grow() is None
 
 
@@ -214,6 +213,16 @@ def test_defaults_and_config_files_follow_the_workplace(call, capsys: pytest.Cap
     assert main(["train", "--env", "claw", "--claw.reward.turn-penalty", "0.05", "--print-config"]) == 0
     Path("again.toml").write_text(capsys.readouterr().out, encoding="utf-8")
     assert call("train", "--config", "again.toml", "--print-config")["claw"]["rules"]["reward"]["turn_penalty"] == 0.05
+
+
+def test_a_corpus_in_files_is_played_and_its_splits_are_kept(call):
+    call("tasks", "synth", "--out", "corpus", "--count", "64")
+    files = Claw(folder=Path("corpus"))
+    assert [task.id for task in files.tasks(Split.DEV)] == [task.id for task in Claw(count=64).tasks(Split.DEV)]
+    assert call("play", "claw", "--claw.folder", "corpus")["metrics"]["passed"] == 1.0
+    Path("corpus/train.jsonl").write_bytes(Path("corpus/test.jsonl").read_bytes())
+    assert "which is of split test" in call("train", "--env", "claw", "--claw.folder", "corpus", code=2)
+    assert not Path("runs").exists()
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
 from onthejob.envs.claw.official import official_tasks
 from onthejob.envs.claw.policies import Gold, idle, noop
 from onthejob.envs.claw.schema import load_tasks
-from onthejob.envs.claw.splits import UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth
-from onthejob.envs.claw.synthesize import synthesize
+from onthejob.envs.claw.splits import UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
+from onthejob.envs.claw.synthesize import instance_of, synthesize
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.models.scripted import ScriptedPolicy
@@ -101,7 +101,7 @@ class Claw:
         if self.official is not None:
             found = official_tasks(self.official, split)
         elif self.folder is not None:
-            found = [as_task(task, split) for task in load_tasks(self.folder / f"{split}.jsonl")]
+            found = from_file(self.folder / f"{split}.jsonl", split)
         else:
             found = claw_tasks(split, count=self.count, seed=self.seed)
         if not found:
@@ -137,13 +137,28 @@ class Claw:
         return {}
 
 
+def from_file(path: Path, split: Split) -> list[Task]:
+    """The tasks of a file, which is of this split.
+
+    Raises:
+        ConfigError: the file is no corpus, or holds a synthesized task of another split.
+    """
+    tasks = load_tasks(path)
+    for task in tasks:
+        # Of tasks that were not synthesized here, the file alone says which split they belong to.
+        if instance_of(task) is not None and split_of(task) is not split:
+            raise ConfigError(f"{path} holds {task.id}, which is of split {split_of(task)}. Sort the tasks with `tasks synth`.")
+    return [as_task(task, split) for task in tasks]
+
+
 def more(place: Claw, number: int) -> list[Task]:
     """The training tasks of the pool's growth `number` (from 1), none of them in the corpus; empty when it may grow no more."""
     if number > place.rounds:
         return []
-    avoid = synthesize(place.count, seed=place.seed)
+    # The usual corpus too, whatever part of it is trained on: its held-out tasks are what policies are compared on.
+    avoid = synthesize(max(place.count, Claw().count), seed=place.seed)
     if place.folder is not None:
-        avoid = [task for split in Split for task in load_tasks(place.folder / f"{split}.jsonl")]
+        avoid += [task for split in Split for task in load_tasks(place.folder / f"{split}.jsonl")]
     # From the first growth on, so that none of them is repeated either.
     made = growth(number * place.growth, seed=place.seed, avoid=avoid)
     return [as_task(task, Split.TRAIN) for task in made[-place.growth :]]
