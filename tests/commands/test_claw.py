@@ -309,6 +309,7 @@ def rescored(call: Callable[..., Any]) -> None:
     literal = call("runs", "rescore", "a", "--stops", "literal")
     assert literal["grades"]["changed"] == 0
     assert "nothing would change" in call("runs", "rescore", "a", code=2)
+    assert "nowhere" in call("runs", "rescore", "nowhere", "--stops", "seed", code=1)
     assert "no turn penalty" in call("runs", "rescore", "a", "--reward", "binary", "--turn-penalty", "0.1", code=2)
     assert "unknown stop table" in call("runs", "rescore", "a", "--stops", "none", code=2)
 

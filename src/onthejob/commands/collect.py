@@ -73,6 +73,7 @@ class Collect:
 
         self.claw.check()
         tasks = self.claw.tasks(Split.TRAIN)
+        terminal.progress(f"playing {self.gold.count} demonstrations in sandboxes")
         with self.claw.opened() as make_env:
             made = play_gold(tasks, make_env, self.gold, max_turns=self.claw.max_turns, workers=self.claw.threads)
         self.out.mkdir(parents=True, exist_ok=True)

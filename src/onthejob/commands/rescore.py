@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from onthejob.commands.claw import Claw, more
-from onthejob.commands.seats import adapters_folder
+from onthejob.commands.runs import RUNS
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment
 from onthejob.envs.claw.replies import parse
@@ -56,7 +57,8 @@ class RescoreRun:
 
         if self.reward is None and self.turn_penalty is None and self.stops is None:
             raise ConfigError("nothing would change. Give --reward, --turn-penalty or --stops.")
-        with Run.open(adapters_folder(self.path), readonly=True) as run, ExitStack() as stack:
+        folder = next((path for path in (Path(self.path), RUNS / self.path) if path.exists()), Path(self.path))
+        with Run.open(folder, readonly=True) as run, ExitStack() as stack:
             options = recorded_options(run)
             if options.env != Claw.name:
                 raise RecordError(f"{run.path} is a run of the {options.env}; only grades of the claw can be scored again.")
@@ -129,7 +131,7 @@ class Judging:
         return self._other.rules.protocol.max_turns if row.stop is StopReason.DONE else len(row.turns)
 
     def _graded(self, row: Trajectory, turns: int) -> Mapping[str, float] | None:
-        """The metrics of the episode's first `turns` turns, run again; None when its task is no longer there."""
+        """The metrics of the episode's first `turns` turns, run again; None when its task is gone or it did not end."""
         if self._tasks is None or self._env is None:
             self._tasks = every_training_task(self._other)
             self._env = ClawEnvironment(self._other.rules, host=self._stack.enter_context(_host(self._other)))
@@ -139,8 +141,9 @@ class Judging:
             return None
         self._env.reset(task)
         for turn in row.turns[:turns]:
-            self._env.step(turn.completion.text)
-        return self._env.state()["metrics"]
+            if self._env.step(turn.completion.text).observation is None:
+                return self._env.state()["metrics"]
+        return None
 
 
 def every_training_task(place: Claw) -> dict[str, Task]:
