@@ -24,6 +24,7 @@ from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.rollout.pool import TaskPool
+from onthejob.stack import find_adapters
 from onthejob.testing import (
     Tiny,
     ToyShell,
@@ -323,12 +324,25 @@ def test_the_best_iteration_is_chosen_on_dev(make_rig: MakeRig):
 
     def evaluate(iteration: int, adapters: Mapping[str, Adapter]) -> Mapping[str, float]:
         seen.append(dict(adapters))
-        return {"score": {1: 1.0, 2: 5.0, 3: 2.0}[iteration]}
+        return {"score": {0: 0.5, 1: 1.0, 2: 5.0, 3: 2.0}[iteration]}
 
     result = made.train(replace(SMALL, eval_every=1), evaluate=evaluate)
     assert (result.best_iteration, result.best_score) == (2, 5.0)
-    assert len(seen) == 3
-    assert [metric.value for metric in made.run.read_metrics("eval", name="score")] == [1.0, 5.0, 2.0]
+    assert len(seen) == 4
+    assert [metric.value for metric in made.run.read_metrics("eval", name="score")] == [0.5, 1.0, 5.0, 2.0]
+    assert [metric.value for metric in made.run.read_metrics("eval", name="best_iteration")] == [0, 1, 2, 2]
+    best = find_adapters(made.run.path, at="best")
+    assert {role: adapter.digest for role, adapter in best.items()} == {r: a.digest for r, a in seen[2].items()}
+    assert {adapter.version for adapter in find_adapters(made.run.path, at="0").values()} == {0}
+    with pytest.raises(ConfigError, match="iterations 0 to 3, got '9'"):
+        find_adapters(made.run.path, at="9")
+
+
+def test_a_start_that_training_only_made_worse_stays_the_best(make_rig: MakeRig):
+    made = make_rig()
+    result = made.train(replace(SMALL, eval_every=2), evaluate=lambda iteration, adapters: {"score": -float(iteration)})
+    assert (result.best_iteration, result.best_score) == (0, 0.0)
+    assert {adapter.version for adapter in find_adapters(made.run.path, at="best").values()} == {0}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onthejob import __version__
-from onthejob.commands.options import from_toml
+from onthejob.commands.options import from_toml, stated
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.errors import ConfigError, OnTheJobError
 
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     name: str
     summary: str
     configurable: bool = False
-    """Takes --config FILE, whose values become the defaults that flags override."""
+    """Takes --config FILE, whose values become the defaults that flags override, and --env NAME, on which the defaults depend."""
 
 
 COMMANDS: dict[str, Entry] = {
@@ -41,14 +41,15 @@ COMMANDS: dict[str, Entry] = {
     "play": Entry("play", "Play", "Play one episode and show every turn."),
     "collect": Entry("collect", "Collect", "Write a scripted player's demonstrations, one file per role."),
     "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
-    "train": Entry("train", "Train", "GRPO on what the roles' actions do to the company.", configurable=True),
+    "train": Entry("train", "Train", "GRPO on what the roles' actions lead to.", configurable=True),
     "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states."),
-    "compare": Entry("evaluation", "Compare", "Whole held-out episodes of teams, matched and paired."),
+    "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired."),
     "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv."),
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
     "runs replay": Entry("replay", "ReplayGame", "Play a game's replay file again and check its hash."),
+    "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
     "office gates": Entry("gates", "Gates", "Measure whether the office can be trained on; fails when a gate fails."),
     "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
     "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),
@@ -117,8 +118,8 @@ def run(path: str, words: list[str]) -> int:
     debug = False
     try:
         options = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
-        file = config_file(words) if entry.configurable else None
-        command = parse(options, words, prog=f"onthejob {path}", default=None if file is None else from_toml(options(), file))
+        default = defaults(options, words) if entry.configurable else None
+        command = parse(options, words, prog=f"onthejob {path}", default=default)
         output: Output = command.output
         debug = output.debug
         return command.run(Terminal(output))
@@ -150,15 +151,23 @@ def parse(options: Any, words: Sequence[str], *, prog: str, default: Any = None)
     return tyro.cli(options, prog=prog, args=list(words), default=default, config=config)
 
 
-def config_file(words: Sequence[str]) -> Path | None:
-    """The value of the last --config, which must be known before the other options are parsed."""
+def defaults(options: Any, words: Sequence[str]) -> Any:
+    """What options that are not given are: those of the file of --config, before them those of the workplace of --env."""
+    file = last_value(words, "--config")
+    env = last_value(words, "--env") or ("" if file is None else stated(Path(file), "env"))
+    start = options.starting(env)
+    return start if file is None else from_toml(start, Path(file))
+
+
+def last_value(words: Sequence[str], flag: str) -> str | None:
+    """The value of the last `flag`, which must be known before the other options are parsed."""
     found = None
     for index, word in enumerate(words):
-        if word == "--config" and index + 1 < len(words):
+        if word == flag and index + 1 < len(words):
             found = words[index + 1]
-        elif word.startswith("--config="):
+        elif word.startswith(f"{flag}="):
             found = word.partition("=")[2]
-    return None if found is None else Path(found)
+    return found
 
 
 def report(message: str, code: int) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onthejob.learn.lora import LoraSpec
     from onthejob.models.chat import ChatEncoder
     from onthejob.models.sampler import Sampler
+    from onthejob.record import Run
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,30 @@ class Stack:
         # What the template writes after a reply that was cut begins with the closing token.
         after = self.chat.extend((), ids, (Message("user", "-"),))
         return after[: len(ids) + 1]
+
+    def replies(self, messages: Sequence[Message]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """(prompt ids, reply ids) of every assistant message of a conversation, each prompt grown from the one before it.
+
+        The prompts are those that a sampler is given when it plays the same conversation, token for token.
+
+        Raises:
+            ConfigError: no assistant message, or nothing before the first one.
+        """
+        found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        prompt: tuple[int, ...] = ()
+        heard: list[Message] = []
+        for message in messages:
+            if message.role != "assistant":
+                heard.append(message)
+                continue
+            if not heard:
+                raise ConfigError("a conversation must not begin with a reply, nor hold two in a row. Collect it again.")
+            prompt = self.chat.extend(*found[-1], heard) if found else self.chat.encode(heard)
+            found.append((prompt, self.reply_ids(message.content)))
+            heard = []
+        if not found:
+            raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")
+        return found
 
     def team(self, name: str, adapters: Mapping[str, Adapter], seats: Sequence[str]) -> Team:
         """The model in all `seats`: with an adapter where there is one, else as it is."""
@@ -114,11 +139,16 @@ def attach_learner(
     return Stack(model=model, chat=stack.chat, digest=stack.digest), learner
 
 
-def find_adapters(source: Path) -> dict[str, Adapter]:
+def find_adapters(source: Path, *, at: str = "") -> dict[str, Adapter]:
     """Role -> its newest adapter in `source`: a run, a folder of adapters, or one adapter.
 
+    Args:
+        source: where they are.
+        at: of a run, the adapters with which it stood after the iteration `at`, a number or `best`, the one that its evaluation
+            on held-out tasks chose; empty for the newest.
+
     Raises:
-        ConfigError: there is no such folder, or it holds no adapter.
+        ConfigError: there is no such folder, or it holds no adapter (of that iteration).
         ModelError: two different adapters claim the same role and version, or one is damaged.
     """
     from onthejob.learn.lora import read_adapter
@@ -129,7 +159,10 @@ def find_adapters(source: Path) -> dict[str, Adapter]:
     if (source / "run.sqlite").is_file():
         # The record says which adapters count: a killed run may have left others behind.
         with Run.open(source, readonly=True) as run:
-            found = run.adapters()
+            last = _iteration(run, at) if at else None
+            found = [adapter for adapter in run.adapters() if last is None or adapter.version <= last]
+    elif at:
+        raise ConfigError(f"{source} is no run, so it has no iteration {at!r}. Leave `:{at}` out.")
     else:
         found = [read_adapter(path.parent) for path in sorted(source.rglob(META))]
     newest: dict[str, Adapter] = {}
@@ -142,3 +175,15 @@ def find_adapters(source: Path) -> dict[str, Adapter]:
     if not newest:
         raise ConfigError(f"{source} holds no adapter ({META} is in none of its folders). Give a run or a folder of adapters.")
     return newest
+
+
+def _iteration(run: Run, at: str) -> int:
+    """The number that `at` means in `run`."""
+    if at == "best":
+        chosen = run.read_metrics("eval", name="best_iteration")
+        if not chosen:
+            raise ConfigError(f"{run.path} was never evaluated, so no iteration is the best. Train with --eval-every 5.")
+        return int(chosen[-1].value)
+    if not at.isdigit() or int(at) not in run.iterations():
+        raise ConfigError(f"{run.path} has iterations 0 to {run.last_iteration()}, got {at!r}. Give one of them, or `best`.")
+    return int(at)

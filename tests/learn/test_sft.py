@@ -54,6 +54,29 @@ def test_answers_are_learned_by_heart(dtype):
         assert tuple(predicted[len(example.prompt_ids) - 1 : -1].tolist()) == example.completion_ids
 
 
+def test_a_conversation_is_one_unit_with_the_gradients_of_its_replies():
+    """Three replies, each prompt growing from the last: every reply is scored, and what they share is forwarded once."""
+    rng = np.random.default_rng(4)
+    said = [
+        tuple(rng.integers(3, VOCAB, size).tolist()) for size in (9, 4, 5, 3, 6, 2)
+    ]  # prompt, reply, heard, reply, heard, reply
+    prompts = [sum(said[: 2 * k + 1], ()) for k in range(3)]
+    replies = [said[2 * k + 1] for k in range(3)]
+    apart = [Example(prompt_ids=prompt, completion_ids=reply) for prompt, reply in zip(prompts, replies, strict=True)]
+    together = [dataclasses.replace(example, conversation="one") for example in apart]
+    config = SftConfig(lr=1e-2, epochs=2, batch_tokens=4096, warmup=0)
+    learners = learner_for(), learner_for()
+    histories = [sft(learner, "sales", data, config) for learner, data in zip(learners, (apart, together), strict=True)]
+    assert [m.loss for m in histories[0]] == pytest.approx([m.loss for m in histories[1]], rel=1e-5)
+    assert [m.examples for m in histories[1]] == [3, 3]
+    assert histories[1][0].tokens == histories[1][0].nodes == sum(map(len, said)), "the conversation counts once"
+    assert histories[0][0].tokens > histories[1][0].tokens
+    # Cut at a size that a conversation alone exceeds, it still is one step, and single replies are several.
+    small = dataclasses.replace(config, batch_tokens=20, epochs=1)
+    assert len(sft(learner_for(), "sales", together, small)) == 1
+    assert len(sft(learner_for(), "sales", apart, small)) == 3
+
+
 def test_negatives_are_counted_and_change_nothing():
     negatives = [dataclasses.replace(e, completion_ids=(7, 7), marked="negative") for e in examples(6, seed=1)]
     states = []

@@ -1,4 +1,4 @@
-"""`onthejob collect`: demonstrations, one JSONL file per role."""
+"""`onthejob collect`: demonstrations, one JSONL file per role: decisions of the office, conversations of the claw."""
 
 from __future__ import annotations
 
@@ -6,53 +6,100 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from onthejob.commands.claw import Claw
 from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.commands.workplace import refuse_foreign
+from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
+from onthejob.envs.claw.env import ACTOR
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
+
+OWN = {
+    "office": ("policy", "random_share", "alternatives", "scenarios", "seeds", "first", "days"),
+    "claw": ("claw", "gold"),
+}
+"""Options that only one workplace has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collect:
-    """Let a scripted player run the office and write what every role saw and replied: one JSONL file per role.
+    """Let a scripted player work and write what every role saw and replied: one JSONL file per role, which `sft` imitates.
 
-    With --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model
+    Claw (--env claw): gold commands in sandboxes, one whole conversation per line, at most 400; --gold says how many of them end
+    with TASK_COMPLETE and how many are near misses.
+
+    Office: with --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model
     that imitates it still varies. A random action that was punished is kept and marked `negative`; `sft` does not imitate
     it. With --alternatives every decision is written several times, with the teacher's probabilities as weights: the
     player's reply and so many random legal ones. They share one prompt, so imitating them costs little more than imitating
     one, and the model sees which replies are possible.
     """
 
+    env: Literal["office", "claw"] = "office"
+    """Which workplace."""
     policy: str = "expert"
-    """A scripted player (see `play`)."""
+    """Office: a scripted player (see `play`)."""
     random_share: float = 0.3
-    """Share of turns that are a random legal action, in [0, 1]."""
+    """Office: share of turns that are a random legal action, in [0, 1]."""
     alternatives: int = 0
-    """Random legal replies written beside the player's for every decision; 0 writes only what was executed."""
+    """Office: random legal replies written beside the player's for every decision; 0 writes only what was executed."""
     out: Path = Path("demonstrations")
     """Folder of the files."""
     scenarios: tuple[str, ...] = ("all",)
-    """Scenario names or TOML files; `all` for the shipped ones."""
+    """Office: scenario names or TOML files; `all` for the shipped ones."""
     seeds: int = 4
-    """Episodes per scenario; training seeds only."""
+    """Office: episodes per scenario; training seeds only."""
     first: int = 0
-    """Skip this many training seeds."""
+    """Office: skip this many training seeds."""
     days: int = 30
-    """Length of an episode in days."""
+    """Office: length of an episode in days."""
+    claw: Claw = field(default_factory=Claw)
+    """Claw: which tasks, under which rules."""
+    gold: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    """Claw: how many demonstrations of which kind."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Play the episodes one after another; the files appear when all are complete."""
+        """Play; the files appear when all are complete."""
+        refuse_foreign(self, self.env, OWN)
+        return {"office": self._office, "claw": self._claw}[self.env](terminal)
+
+    def _claw(self, terminal: Terminal) -> int:
+        from onthejob.envs.claw.demonstrations import demonstrations as play_gold
+
+        self.claw.check()
+        tasks = self.claw.tasks(Split.TRAIN)
+        terminal.progress(f"playing {self.gold.count} demonstrations in sandboxes")
+        with self.claw.opened() as make_env:
+            made = play_gold(tasks, make_env, self.gold, max_turns=self.claw.max_turns, workers=self.claw.threads)
+        self.out.mkdir(parents=True, exist_ok=True)
+        path, partial = self.out / "agent.jsonl", self.out / ".agent.jsonl.partial"
+        partial.write_text(
+            "".join(json.dumps(_conversation(shown), ensure_ascii=False) + "\n" for shown in made), encoding="utf-8"
+        )
+        partial.replace(path)
+        counts = {
+            "demonstrations": len(made),
+            "clean stops": sum(shown.stops for shown in made),
+            "near misses": sum(shown.near_miss for shown in made),
+            "passed": sum(shown.passed for shown in made),
+            "replies": sum(message.role == "assistant" for shown in made for message in shown.messages),
+        }
+        terminal.result({"out": self.out, "counts": counts}, table((*counts, "file"), [(*counts.values(), str(path))]))
+        return 0
+
+    def _office(self, terminal: Terminal) -> int:
         counts = self.write(terminal)
         rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
         terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
         return 0
 
     def write(self, terminal: Terminal) -> dict[str, dict[str, int]]:
-        """`run` without its table: role -> mark -> how many demonstrations were written.
+        """The office's demonstrations without a table: role -> mark -> how many were written.
 
         Raises:
             ConfigError: options that cannot work.
@@ -87,6 +134,18 @@ class Collect:
         for role, path in partial.items():
             path.replace(self.out / f"{role}.jsonl")
         return counts
+
+
+def _conversation(shown: Demonstration) -> dict[str, Any]:
+    """One line of the file."""
+    return {
+        "role": ACTOR,
+        "task": shown.task,
+        "messages": [message._asdict() for message in shown.messages],
+        "marked": "near-miss" if shown.near_miss else "expert",
+        "stops": shown.stops,
+        "rate": shown.rate,
+    }
 
 
 def demonstrations(task: Task, policy: str, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`onthejob eval` (single decisions) and `onthejob compare` (whole episodes): teams side by side on held-out seeds."""
+"""`onthejob eval`: single decisions of teams, side by side on held-out states."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split
 
 CACHE = Path("runs/evaluation.sqlite")
+"""Where results are kept between evaluations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Eval:
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
-    """Rows: `base`, a scripted player, a run, a folder of adapters, or `NAME=` one of these."""
+    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, or `NAME=` one of these."""
     states: Path = Path("runs/states-dev.bin")
     """File of held-out states."""
     split: Literal["dev", "test"] = "dev"
@@ -59,7 +60,7 @@ class Eval:
 
     def run(self, terminal: Terminal) -> int:
         """Collect states if need be, judge, print the table and the differences to the last team."""
-        from onthejob.commands.office import check_days, make_office, scenarios_named
+        from onthejob.commands.office import Office, check_days, make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
@@ -74,7 +75,7 @@ class Eval:
         roles = self.roles or SEATS
         if unknown := [role for role in roles if role not in SEATS]:
             raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
-        _check_teams(self.teams)
+        check_teams(self.teams)
         check_days(self.days)
         config = QualityConfig(
             worlds=tuple(range(10_000, 10_000 + self.worlds)),
@@ -87,7 +88,8 @@ class Eval:
             seed=self.seed,
             workers=self.workers,
         )
-        made, stack = teams(self.teams, self.model, terminal.progress)
+        shipped = Office().players(())
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped)
         encoder = stack.chat if stack else None
         env_factory = make_office()
         if not self.states.exists():
@@ -127,108 +129,8 @@ class Eval:
         return 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compare:
-    """Whole episodes: every team plays the same held-out seeds with the same decoding; differences are paired by episode.
-
-    Finished episodes are cached: a killed comparison goes on where it was, and more seeds or teams cost only what is new.
-    """
-
-    teams: tyro.conf.Positional[tuple[str, ...]]
-    """Rows: `base`, a scripted player, a run, a folder of adapters, or `NAME=` one of these."""
-    scenarios: tuple[str, ...] = ("all",)
-    """Scenario names or TOML files; `all` for the shipped ones."""
-    seeds: int = 4
-    """Episodes per scenario."""
-    first: int = 0
-    """Skip this many seeds."""
-    split: Literal["dev", "test"] = "dev"
-    """Try things on dev; test is for the final table."""
-    days: int = 30
-    """Length of an episode in days."""
-    alone: tuple[str, ...] = ()
-    """Also show each learned team with only this role among heuristics, e.g. `--alone sales dev`."""
-    temperature: float = 0.0
-    """Of every model's replies; 0 decodes greedily."""
-    max_new_tokens: int = 32
-    """Limit of a reply."""
-    batch: int = 8
-    """Episodes in lock step."""
-    seed: int = 0
-    """Of the replies and of the intervals."""
-    cache: Path = CACHE
-    """Where finished episodes are kept."""
-    report: Path | None = None
-    """Also write a self-contained HTML report here."""
-    model: ModelOptions = field(default_factory=ModelOptions)
-    """The language model, when one plays."""
-    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
-
-    def run(self, terminal: Terminal) -> int:
-        """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
-        from onthejob.commands.office import check_days, make_office, scenarios_named
-        from onthejob.envs.office.env import SEATS, OfficeEnvironment
-        from onthejob.envs.office.tasks import office_tasks
-        from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
-        from onthejob.evaluate.compare import compare
-        from onthejob.evaluate.report import write_report
-        from onthejob.evaluate.report_data import Report
-        from onthejob.evaluate.tables import comparison_table, differences_table
-        from onthejob.evaluate.teams import one_seat, scripted_team
-        from onthejob.players import scripted
-
-        if unknown := [role for role in self.alone if role not in SEATS]:
-            raise ConfigError(f"--alone takes some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
-        _check_teams(self.teams)
-        check_days(self.days)
-        tasks = office_tasks(
-            Split(self.split),
-            seeds=self.seeds,
-            scenarios=scenarios_named(self.scenarios),
-            days=self.days,
-            first=self.first,
-        )
-        made, stack = teams(self.teams, self.model, terminal.progress)
-        partners = scripted_team("heuristic", scripted("heuristic"), SEATS)
-        rows = [*made, *(one_seat(team, partners, role) for team in made if team.learned for role in self.alone)]
-        with EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
-            comparison = compare(
-                rows,
-                tasks,
-                env_factory=make_office(),
-                cache=cache,
-                sampling=Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
-                seed=self.seed,
-                max_turns=14 * self.days,
-                encoder=stack.chat if stack else None,
-                batch=self.batch,
-                on_progress=lambda team, done, total: steps(terminal, team)(done, total),
-            )
-        shown = (
-            "company_value",
-            "team_reward",
-            "mrr",
-            "deals_won",
-            "churned",
-            "nps",
-            "valid_rate",
-            "completion_tokens",
-            "wall_s",
-        )
-        shown = tuple(metric for metric in shown if metric in comparison.metrics)
-        tables = [comparison_table(comparison, metrics=shown)]
-        if len(rows) > 1:
-            tables += [differences_table(comparison, metric) for metric in ("company_value", "team_reward")]
-        data = comparison.as_dict()
-        if self.report is not None:
-            lead = f"{len(tasks)} episodes of {self.days} days per team, {self.split} seeds, temperature {self.temperature:g}."
-            write_report(self.report, Report(title="onthejob compare", lead=lead, comparison=comparison))
-            terminal.progress(f"wrote {self.report}")
-        terminal.result(data, *tables)
-        return 1 if comparison.failed else 0
-
-
-def _check_teams(specs: tuple[str, ...]) -> None:
+def check_teams(specs: tuple[str, ...]) -> None:
+    """Refuse an empty list of teams."""
     if not specs:
         raise ConfigError("name at least one team, e.g. `base heuristic expert`, got none.")
 

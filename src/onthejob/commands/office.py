@@ -1,14 +1,22 @@
-"""What the commands know of the office: scenario options, and environments that worker processes can make."""
+"""The office as the commands know it: scenario options, and environments that worker processes can make."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
-from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.policies import players
 from onthejob.envs.office.scenarios import SHIPPED, load
+from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
-from onthejob.types import Task
+from onthejob.evaluate.cache import source_fingerprint
+from onthejob.players import scripted, team
+from onthejob.train.config import TrainConfig
+from onthejob.types import Environment, Policy, Split, Task
 
 
 def make_office(config: OfficeConfig | None = None) -> Callable[[], OfficeEnvironment]:
@@ -42,3 +50,75 @@ def check_days(days: int) -> None:
 def scenario_of(task: Task) -> str:
     """The task's scenario, under which difficulty and results are kept."""
     return str(task.payload["scenario"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Office:
+    """The office as a `Workplace` for the commands."""
+
+    name: ClassVar[str] = "office"
+    roles: ClassVar[tuple[str, ...]] = SEATS
+    shown: ClassVar[tuple[str, ...]] = (
+        "company_value",
+        "team_reward",
+        "mrr",
+        "deals_won",
+        "churned",
+        "nps",
+        "valid_rate",
+        "completion_tokens",
+        "wall_s",
+    )
+    headline: ClassVar[tuple[str, ...]] = ("company_value", "team_reward")
+    max_new_tokens: ClassVar[int] = 32
+    threads: ClassVar[int] = 1
+
+    scenarios: tuple[str, ...] = ("all",)
+    """Scenario names or TOML files; `all` for the shipped ones."""
+    seeds: int = 1
+    """Episodes per scenario."""
+    first: int = 0
+    """Skip this many seeds."""
+    days: int = 30
+    """Length of an episode in days."""
+    partner: str = "heuristic"
+    """The scripted player of roles that are not trained."""
+
+    @classmethod
+    def loop(cls) -> TrainConfig:
+        return TrainConfig(best_metric="company_value")
+
+    @property
+    def max_turns(self) -> int:
+        return 14 * self.days
+
+    @property
+    def fingerprint(self) -> str:
+        return source_fingerprint(OfficeEnvironment)
+
+    def check(self) -> None:
+        check_days(self.days)
+        scenarios_named(self.scenarios)
+        team(self.partner)
+
+    def tasks(self, split: Split) -> list[Task]:
+        scenarios = scenarios_named(self.scenarios)
+        return office_tasks(split, seeds=self.seeds, scenarios=scenarios, days=self.days, first=self.first)
+
+    def family(self, task: Task) -> str:
+        return scenario_of(task)
+
+    def groupings(self) -> Mapping[str, Callable[[Task], str]]:
+        return {"scenario": scenario_of}
+
+    def grow(self) -> None:
+        return None
+
+    def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
+        return nullcontext(make_office())
+
+    def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
+        return {name: scripted(name) for name in players()}
+
+    def partners(self) -> Mapping[str, Policy]:
+        return team(self.partner)

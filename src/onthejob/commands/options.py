@@ -39,6 +39,15 @@ def from_toml(default: T, path: Path) -> T:
     return overlay(default, data, where=str(path))
 
 
+def stated(path: Path, key: str) -> str:
+    """The text that the file states for a top-level key; empty without one. What is wrong with a file, `from_toml` says."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get(key, "")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
 def overlay(default: T, data: Mapping[str, Any], *, where: str) -> T:
     """`default` with the values of `data`, nested tables included; types are checked, unknown keys refused.
 

@@ -1,4 +1,4 @@
-"""`onthejob play`: one episode of the office, turn by turn."""
+"""`onthejob play`: one episode, turn by turn. The office is played here, the claw in `play_claw`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from onthejob.commands.claw import Claw
+from onthejob.commands.office import Office
 from onthejob.commands.seats import ModelOptions, teams
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
+from onthejob.commands.workplace import refuse_foreign
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling
@@ -21,34 +24,41 @@ if TYPE_CHECKING:
 
 HUMAN = "human"
 """The policy that reads from the terminal."""
+OWN = {"office": ("team", "seat", "role", "replay", "scenario", "days"), "claw": ("task", "claw")}
+"""Options that only one workplace has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
     """Play one episode and show every turn: who did what, whether it was possible, and what it was worth."""
 
-    workplace: tyro.conf.Positional[Literal["office"]] = "office"
+    workplace: tyro.conf.Positional[Literal["office", "claw"]] = "office"
     """Which workplace."""
     team: str = "heuristic"
-    """Who sits in all seats: a scripted player (heuristic, expert, random, ...), `base`, a run, or a folder of adapters."""
+    """Office: who sits in all seats: a scripted player (heuristic, expert, random, ...), `base`, a run, or adapters."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
+    """Office: somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
     role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
-    """The seat that --policy takes."""
+    """Office: the seat that --policy takes."""
     policy: str | None = None
-    """Who takes the seat of --role: `human` is you, with undo and a replay file; otherwise as for --seat."""
+    """Office: who takes the seat of --role; `human` is you, with undo and a replay file; otherwise as for --seat.
+    Claw: who works; `human` is you, `gold` (the default), `noop`, `idle`, `base`, a run (`RUN:best`) or a folder of adapters."""
     replay: Path = Path("replay.json")
-    """Where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
+    """Office: where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
     scenario: str = "baseline"
-    """A shipped scenario, or the path of a TOML file."""
+    """Office: a shipped scenario, or the path of a TOML file."""
     seed: int = 1_000
-    """Of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
+    """Office: of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. Claw: of the replies."""
     days: int = 5
-    """Length in days of 14 turns, 1 to 90."""
+    """Office: length in days of 14 turns, 1 to 90."""
+    task: str = ""
+    """Claw: a task id or a family (`onthejob tasks list`); by default the first training task."""
+    claw: Claw = field(default_factory=Claw)
+    """Claw: which tasks, under which rules."""
     temperature: float = 0.0
     """Of the model's replies; 0 decodes greedily."""
-    max_new_tokens: int = 32
-    """Limit of a reply."""
+    max_new_tokens: int | None = None
+    """Limit of a reply; None takes the workplace's usual one (office 32, claw 192)."""
     transcript: Path | None = None
     """Also write every turn as one JSON line into this file."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -56,16 +66,37 @@ class Play:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Play, printing turns as they happen; then the company's figures."""
+        """Play, printing turns as they happen; then the figures."""
+        refuse_foreign(self, self.workplace, OWN)
+        tokens = {"office": Office.max_new_tokens, "claw": Claw.max_new_tokens}[self.workplace]
+        sampling = Sampling(
+            temperature=self.temperature, max_new_tokens=tokens if self.max_new_tokens is None else self.max_new_tokens
+        )
+        if not 0.0 <= sampling.temperature < float("inf") or sampling.max_new_tokens < 1:
+            got = f"{sampling.temperature} and {sampling.max_new_tokens}"
+            raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
+        if self.workplace == "claw":
+            from onthejob.commands.play_claw import play_claw
+
+            return play_claw(
+                terminal,
+                self.claw,
+                self.policy or "gold",
+                wanted=self.task,
+                sampling=sampling,
+                seed=self.seed,
+                model=self.model,
+                transcript=self.transcript,
+            )
+        return self._play_office(terminal, sampling)
+
+    def _play_office(self, terminal: Terminal, sampling: Sampling) -> int:
         from onthejob.commands.office import check_days, make_office, scenarios_named
         from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play
         from onthejob.types import Task
 
         check_days(self.days)
-        if not 0.0 <= self.temperature < float("inf") or self.max_new_tokens < 1:
-            got = f"{self.temperature} and {self.max_new_tokens}"
-            raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
         scenarios = scenarios_named([self.scenario])
         if len(scenarios) != 1:
             raise ConfigError(f"play takes one scenario, got {self.scenario!r}. Choose one of {', '.join(scenarios)}.")
@@ -80,7 +111,8 @@ class Play:
             raise ConfigError("a game by hand is shown in the terminal and written as --replay. Drop --json and --transcript.")
         if self.role is not None and self.policy is not None and not by_hand:
             others[self.role] = self.policy
-        made, stack = teams([self.team, *others.values()], self.model, terminal.progress)
+        shipped = Office().players(())
+        made, stack = teams([self.team, *others.values()], self.model, terminal.progress, seats=SEATS, shipped=shipped)
         policies: dict[str, Policy] = dict(made[0].policies)
         for role, team in zip(others, made[1:], strict=True):
             policies[role] = team.policies[role]
@@ -105,16 +137,20 @@ class Play:
             [make_office()()],
             [task],
             policies,
-            Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
+            sampling,
             seed=self.seed,
             encoder=stack.chat if stack else None,
             max_turns=14 * self.days,
             on_turn=on_turn,
         )
         if self.transcript is not None:
-            text = "".join(json.dumps(jsonable(asdict(turn))) + "\n" for turn in episode.transcript)
-            self.transcript.write_text(text, encoding="utf-8")
+            write_transcript(self.transcript, episode)
         return report(terminal, episode)
+
+
+def write_transcript(path: Path, episode: Episode) -> None:
+    """Write every turn as one JSON line."""
+    path.write_text("".join(json.dumps(jsonable(asdict(turn))) + "\n" for turn in episode.transcript), encoding="utf-8")
 
 
 def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:

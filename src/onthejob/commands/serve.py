@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import ipaddress
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from onthejob.commands.claw import Claw
 from onthejob.commands.terminal import Output, Terminal
+from onthejob.commands.workplace import refuse_foreign
 from onthejob.errors import ConfigError
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from onthejob.compat.workplace import Workplace
+
+OWN = {"office": ("profile",), "claw": ("claw",)}
+"""Options that only one workplace has."""
+FILES = {"office": 1, "claw": 6}
+"""Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts."""
 SPARE_FILES = 256
 """Open files that the server itself needs, beside one per connection."""
 
@@ -21,7 +34,7 @@ SPARE_FILES = 256
 class Env:
     """Serve a workplace under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md."""
 
-    workplace: tyro.conf.Positional[Literal["office"]] = "office"
+    workplace: tyro.conf.Positional[Literal["office", "claw"]] = "office"
     """Which workplace."""
     host: str = "127.0.0.1"
     """Address to listen on. Only this machine by default; anybody who reaches the port can play."""
@@ -31,8 +44,10 @@ class Env:
     """Connections at the same time; one more gets CAPACITY_REACHED. At least a training batch's episodes."""
     session_timeout_s: float = 3600.0
     """A session without a request for so many seconds is closed; longer than the learner's slowest update."""
+    claw: Claw = field(default_factory=Claw)
+    """Claw: which tasks, under which rules. Each connection has a sandbox."""
     profile: Literal["compact", "full"] = "compact"
-    """Prompts of about 250 tokens, or with team status, memories and reasoning."""
+    """Office: prompts of about 250 tokens, or with team status, memories and reasoning."""
     trainer_key_file: Path | None = None
     """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -43,19 +58,39 @@ class Env:
             raise ConfigError(f"port must be in 0..65535, got {self.port}.")
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
+        refuse_foreign(self, self.workplace, OWN)
         key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
+        served = {"office": self._office, "claw": self._claw}[self.workplace]
 
-        from onthejob.compat.openenv import make_app, server_options
+        from onthejob.compat.openenv import make_app
+
+        # Before anything is opened: the process that makes sandboxes inherits the limit.
+        allow_files(FILES[self.workplace] * self.max_sessions + SPARE_FILES)
+        with served() as workplace:
+            app = make_app(workplace, max_sessions=self.max_sessions, session_timeout_s=self.session_timeout_s, trainer_key=key)
+            return self._serve(terminal, app)
+
+    @contextmanager
+    def _office(self) -> Iterator[Workplace]:
         from onthejob.compat.workplace import office
         from onthejob.envs.office.env import OfficeConfig
 
-        app = make_app(
-            office(OfficeConfig(profile=self.profile)),
-            max_sessions=self.max_sessions,
-            session_timeout_s=self.session_timeout_s,
-            trainer_key=key,
-        )
-        allow_files(self.max_sessions + SPARE_FILES)
+        yield office(OfficeConfig(profile=self.profile))
+
+    @contextmanager
+    def _claw(self) -> Iterator[Workplace]:
+        from onthejob.compat.workplace import claw
+        from onthejob.envs.claw.sandbox import open_host
+        from onthejob.types import Split
+
+        self.claw.check()
+        tasks = {split: self.claw.tasks(split) for split in Split}
+        with open_host(unsafe=self.claw.unsafe) as host:
+            yield claw(tasks, host=host, config=self.claw.rules)
+
+    def _serve(self, terminal: Terminal, app: FastAPI) -> int:
+        from onthejob.compat.openenv import server_options
+
         if not is_loopback(self.host):
             terminal.warn(f"{self.host} can be reached from other machines: whoever reaches port {self.port} can play.")
 

@@ -1,4 +1,4 @@
-"""`onthejob sft`: supervised warm start of the roles' adapters from demonstrations."""
+"""`onthejob sft`: supervised warm start of the roles' adapters from demonstrations: decisions, or whole conversations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
-from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
+from onthejob.commands.seats import ModelOptions, load_model, named_adapters
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
@@ -23,14 +23,21 @@ from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
 from onthejob.types import Message
 
-Mark = Literal["expert", "random", "negative"]
+if TYPE_CHECKING:
+    from onthejob.stack import Stack
+
+MARKS = ("expert", "random", "near-miss", "negative")
+Mark = Literal["expert", "random", "near-miss", "negative"]
 Row = tuple[str, int, int, float, float, str]
 """Adapter, demonstrations, steps, first and last loss, path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sft:
-    """Train one adapter per role to imitate demonstrations, and write them as version 0 into a folder."""
+    """Train one adapter per role to imitate demonstrations, and write them as version 0 into a folder.
+
+    A demonstration is one decision (a prompt and its reply), or a whole conversation, of which every reply is imitated.
+    """
 
     data: tyro.conf.Positional[Path] = Path("demonstrations")
     """Folder with one JSONL file per role, as `onthejob collect` writes it."""
@@ -39,7 +46,7 @@ class Sft:
     roles: tuple[str, ...] = ()
     """Which roles; none means every role that has a file."""
     limit: int = 0
-    """At most this many decisions per role, taken evenly from the file; 0 takes all."""
+    """At most this many decisions (or conversations) per role, taken evenly from the file; 0 takes all."""
     processes: int = 1
     """Roles trained side by side, each in a process with its share of the cores and a base model of its own. On a CPU two
     processes with one thread each do more than one with two."""
@@ -77,10 +84,10 @@ class Sft:
         """Train `roles` in this process."""
         from onthejob.learn.lora import save_adapter
         from onthejob.learn.sft import sft
-        from onthejob.stack import attach_learner, find_adapters
+        from onthejob.stack import attach_learner
 
         files = demonstration_files(self.data, roles)
-        init = find_adapters(adapters_folder(self.init)) if self.init else None
+        init = named_adapters(self.init) if self.init else None
         stack, learner = attach_learner(
             load_model(self.model, progress),
             list(files),
@@ -91,12 +98,7 @@ class Sft:
         )
         rows = []
         for role, file in files.items():
-            examples = [
-                Example(
-                    prompt_ids=stack.chat.encode(messages), completion_ids=stack.reply_ids(reply), marked=marked, weight=weight
-                )
-                for messages, reply, marked, weight in read_demonstrations(file, self.limit)
-            ]
+            examples = [example for shown in read_demonstrations(file, self.limit) for example in examples_of(stack, shown)]
 
             def on_progress(step: SftMetrics, role: str = role) -> None:
                 if step.step % 10 == 1 or step.step == step.steps:
@@ -150,30 +152,53 @@ def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
     return {role: path for role, path in found.items() if not roles or role in roles}
 
 
-def read_demonstrations(file: Path, limit: int) -> list[tuple[tuple[Message, ...], str, Mark, float]]:
-    """(messages, reply, mark, weight) of every line, or of the lines of `limit` decisions spread over the file.
+class Demonstration(NamedTuple):
+    """One line of a demonstrations file."""
+
+    messages: tuple[Message, ...]
+    """What was seen; of a conversation, what was said too."""
+    reply: str | None
+    """Of a decision; None for a conversation, whose replies are the assistant's messages."""
+    marked: Mark
+    weight: float
+    name: str
+    """Of the conversation, unique in the file; empty for a decision."""
+
+
+def examples_of(stack: Stack, shown: Demonstration) -> list[Example]:
+    """What is imitated of one demonstration, as token ids."""
+    if shown.reply is not None:
+        prompt, reply = stack.chat.encode(shown.messages), stack.reply_ids(shown.reply)
+        return [Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight)]
+    return [
+        Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight, conversation=shown.name)
+        for prompt, reply in stack.replies(shown.messages)
+    ]
+
+
+def read_demonstrations(file: Path, limit: int) -> list[Demonstration]:
+    """Every line, or the lines of `limit` decisions (or conversations) spread over the file.
 
     Raises:
         ConfigError: a line is not a demonstration.
     """
-    decisions: dict[object, list[tuple[tuple[Message, ...], str, Mark, float]]] = {}
+    decisions: dict[object, list[Demonstration]] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
             messages = tuple(Message(str(message["role"]), str(message["content"])) for message in row["messages"])
             marked: Mark = row.get("marked", "expert")
             weight = float(row.get("weight", 1.0))
-            if (
-                not messages
-                or marked not in ("expert", "random", "negative")
-                or not isinstance(row["reply"], str)
-                or not weight > 0
-            ):
-                raise ValueError("empty messages, an unknown mark, a weight that is not positive, or a reply that is no text")
+            reply = row.get("reply")
+            if not messages or marked not in MARKS or not weight > 0:
+                raise ValueError("empty messages, an unknown mark, or a weight that is not positive")
+            if not (isinstance(reply, str) or (reply is None and messages[-1].role == "assistant")):
+                raise ValueError("neither a reply nor a conversation that ends with one")
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"line {number} of {file} is not a demonstration: {error!r}. Collect the file again.") from error
+        name = f"line {number}" if reply is None else ""
         decision = (row["task"], row["turn"]) if "task" in row and "turn" in row else number
-        decisions.setdefault(decision, []).append((messages, row["reply"], marked, weight))
+        decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name))
     chosen = list(decisions.values())
     if 0 < limit < len(chosen):
         chosen = [chosen[index * len(chosen) // limit] for index in range(limit)]

@@ -1,54 +1,75 @@
-"""`onthejob train`: GRPO on the office, from the bare model or from a warm start; resumes, and repeats recorded updates."""
+"""`onthejob train`: GRPO in a workplace, from the bare model or from a warm start; resumes, and repeats recorded updates."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from onthejob.commands.office import check_days, make_office, scenario_of, scenarios_named
+from onthejob.commands.claw import Claw
+from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
+from onthejob.commands.seats import ModelOptions, adapters_folder, load_model, named_adapters
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.envs.office.env import SEATS
-from onthejob.envs.office.tasks import office_tasks
+from onthejob.commands.workplace import Workplace, changed, refuse_foreign
+from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
-from onthejob.players import team
-from onthejob.train import IterationReport, TrainConfig
-from onthejob.types import Adapter, Split
+from onthejob.rollout.pool import TaskPool
+from onthejob.train import Evaluate, IterationReport, TrainConfig, TrainResult
+from onthejob.types import Adapter, Environment, Sampling, Split, StopReason
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner
+    from onthejob.models.sampler import Sampler
+    from onthejob.record import Run
     from onthejob.stack import Stack
 
-PLACE = ("config", "print_config", "resume", "extend", "from_groups", "reference", "runs", "name", "output")
+PLACE = ("config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "output")
 """Options that say where, and not what: they are no part of a run's configuration."""
+OWN = {"office": ("scenarios", "seeds", "days", "partner"), "claw": ("claw",)}
+"""Options that only one workplace has."""
+SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train:
-    """Train the roles' adapters by GRPO on what their actions do to the company. Ends with 3 when the tasks have converged."""
+    """Train the roles' adapters by GRPO on what their actions lead to. Ends with 3 when the tasks have converged.
 
-    roles: tuple[str, ...] = SEATS
-    """Which roles are trained; the others are played by --partner."""
+    Defaults depend on the workplace: `onthejob train --env claw --help` shows those of the claw.
+    """
+
+    env: Literal["office", "claw"] = "office"
+    """Which workplace."""
+    roles: tuple[str, ...] = Office.roles
+    """Which roles are trained; the office's others are played by --partner."""
     scenarios: tuple[str, ...] = ("all",)
-    """Scenario names or TOML files; `all` for the shipped ones."""
+    """Office: scenario names or TOML files; `all` for the shipped ones."""
     seeds: int = 200
-    """Training episodes per scenario from which tasks are drawn."""
+    """Office: training episodes per scenario from which tasks are drawn."""
     days: int = 30
-    """Length of an episode in days."""
+    """Office: length of an episode in days."""
     partner: str = "heuristic"
-    """The scripted player of roles that are not trained, and of all others in segments among partners."""
+    """Office: the scripted player of roles that are not trained, and of all others in segments among partners."""
+    claw: Claw = field(default_factory=Claw)
+    """Claw: which tasks, under which rules."""
     init: str = ""
-    """Start from these adapters (a run, a folder, e.g. of `sft`) instead of from the bare model."""
-    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model. What they are at the
+    start is also the reference of the KL term."""
+    eval_tasks: int = 32
+    """With --eval-every: held-out tasks (split dev) on which checkpoints are judged."""
+    eval_temperature: float = 0.0
+    """With --eval-every: of the replies there; 0 decodes greedily."""
+    smoke: bool = False
+    """Only look: 4 tasks, 4 replies or episodes each, their spread and how they end. Nothing is updated or recorded."""
+    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=Office.loop)
     """The loop."""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """The update."""
@@ -75,7 +96,7 @@ class Train:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Train, resume, replay an update, or print the configuration."""
+        """Train, resume, look, replay an update, or print the configuration."""
         if self.print_config:
             settings = self._settings()
             terminal.result(settings, to_toml(self, without=PLACE))
@@ -83,30 +104,47 @@ class Train:
         self._check()
         if self.from_groups:
             return self._replay(terminal)
-        return self._train(terminal)
+        return self._smoke(terminal) if self.smoke else self._train(terminal)
+
+    @classmethod
+    def starting(cls, env: str) -> Train:
+        """The defaults in workplace `env`; those of the office when there is none of this name."""
+        kind = WORKPLACES.get(env)
+        return cls() if kind is None else cls(env=kind.name, roles=kind.roles, train=kind.loop())  # type: ignore[arg-type]
+
+    def place(self) -> Workplace:
+        """The workplace of these options."""
+        office = Office(scenarios=self.scenarios, seeds=self.seeds, days=self.days, partner=self.partner)
+        places: dict[str, Workplace] = {"office": office, "claw": self.claw}
+        return places[self.env]
 
     def _check(self) -> None:
-        unknown = [role for role in self.roles if role not in SEATS]
+        place = self.place()
+        unknown = [role for role in self.roles if role not in place.roles]
         if unknown or not self.roles:
-            raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown) or 'none'}.")
+            raise ConfigError(f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown) or 'none'}.")
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
             only = Train(resume=self.resume, extend=self.extend, output=self.output)
-            changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
-            if changed:
+            given = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
+            if given:
                 raise ConfigError(
-                    f"--resume goes on with the run's own options; leave out {', '.join(changed)}, or start a new run."
+                    f"--resume goes on with the run's own options; leave out {', '.join(given)}, or start a new run."
                 )
         elif self.extend:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
-        if self.train.eval_every:
-            raise ConfigError(
-                "eval_every needs the library: the command line evaluates with `onthejob eval`. Set --eval-every 0."
-            )
-        check_days(self.days)
-        scenarios_named(self.scenarios)
-        team(self.partner)
+        if self.smoke and self.from_groups:
+            raise ConfigError("--smoke collects, --from-groups repeats what was collected. Leave one of them out.")
+        if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):
+            got = f"{self.eval_tasks} and {self.eval_temperature}"
+            raise ConfigError(f"eval_tasks must be >= 1 and eval_temperature finite and >= 0, got {got}.")
+        judging = [f for f in dataclasses.fields(self) if f.name.startswith("eval_") and changed(self, f)]
+        if judging and not self.train.eval_every:
+            flags = ", ".join("--" + f.name.replace("_", "-") for f in judging)
+            raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
+        refuse_foreign(self, self.env, OWN)
+        place.check()
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
@@ -126,57 +164,142 @@ class Train:
 
     def _train(self, terminal: Terminal) -> int:
         from onthejob.record import Run
-        from onthejob.rollout.pool import TaskPool
-        from onthejob.stack import find_adapters
-        from onthejob.train import train
 
-        if self.resume is not None:
-            with Run.open(self.resume, readonly=True) as recorded:
-                again = overlay(Train(), _without_none(recorded.config), where=f"the configuration of {self.resume}")
-            if self.extend and self.extend < again.train.iterations:
-                raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {self.extend}.")
-            loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
-            options = dataclasses.replace(again, train=loop)
-        else:
-            options = self
-        init = find_adapters(adapters_folder(options.init)) if options.init and self.resume is None else None
-        tasks = office_tasks(Split.TRAIN, seeds=options.seeds, scenarios=scenarios_named(options.scenarios), days=options.days)
-        stack, learner = options._assemble(terminal, init)
-        opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=self._settings(), name=self.name)
-        with opened as run:
-            terminal.progress(f"run {run.path}")
-            result = train(
-                options.train,
-                make_env=make_office(),
-                pool=TaskPool(tasks, seed=options.train.seed, family=scenario_of),
-                learner=learner,
-                sampler=stack.sampler(),
-                encoder=stack.chat,
-                run=run,
-                partners=team(options.partner),
-                trained_roles=options.roles,
-                base_digest=stack.digest,
-                on_progress=lambda report: terminal.progress(line(report)),
-                resume=self.resume is not None,
-            )
-            path = run.path
+        options = self._recorded(self.resume) if self.resume is not None else self
+        init = named_adapters(options.init) if options.init and self.resume is None else None
+        if init is not None and (missing := [role for role in options.roles if role not in init]):
+            terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
+        # Tasks that cannot be read should not cost the minute in which a model is loaded.
+        pool = options._pool()
+        with options.place().opened() as make_env:
+            stack, learner = options._assemble(terminal, init)
+            opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=self._settings(), name=self.name)
+            with opened as run:
+                terminal.progress(f"run {run.path}")
+                result = options._loop(terminal, make_env, pool, stack, learner, run, resume=self.resume is not None)
+                path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
-        data = {"run": path, "stop": result.stop, "iterations": result.iterations, "adapters": result.adapters}
+        data = {
+            "run": path,
+            "stop": result.stop,
+            "iterations": result.iterations,
+            "adapters": result.adapters,
+            "best_iteration": result.best_iteration,
+            "best_score": result.best_score,
+        }
+        best = f"; best on held-out tasks after {result.best_iteration}: {path}:best" if result.best_iteration is not None else ""
         terminal.result(
-            data, f"{path}: {result.stop} after {result.iterations} iterations", table(("role", "adapter", "path"), rows)
+            data, f"{path}: {result.stop} after {result.iterations} iterations{best}", table(("role", "adapter", "path"), rows)
         )
         return result.exit_code
 
+    def _recorded(self, resume: Path) -> Train:
+        """The options that the run was started with, going on to --extend."""
+        from onthejob.record import Run
+
+        with Run.open(resume, readonly=True) as recorded:
+            again = recorded_options(recorded)
+        if self.extend and self.extend < again.train.iterations:
+            raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {self.extend}.")
+        loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
+        return dataclasses.replace(again, train=loop)
+
+    def _pool(self) -> TaskPool:
+        """The training tasks."""
+        place = self.place()
+        return TaskPool(place.tasks(Split.TRAIN), seed=self.train.seed, family=place.family, grow=place.grow())
+
+    def _loop(
+        self,
+        terminal: Terminal,
+        make_env: Callable[[], Environment],
+        pool: TaskPool,
+        stack: Stack,
+        learner: Learner,
+        run: Run,
+        *,
+        resume: bool = False,
+    ) -> TrainResult:
+        """Train in a workplace that is open."""
+        from onthejob.train import train
+
+        place, sampler = self.place(), stack.sampler()
+        return train(
+            self.train,
+            make_env=make_env,
+            pool=pool,
+            learner=learner,
+            sampler=sampler,
+            encoder=stack.chat,
+            run=run,
+            partners=place.partners(),
+            trained_roles=self.roles,
+            base_digest=stack.digest,
+            evaluate=self._validator(place, make_env, sampler) if self.train.eval_every else None,
+            on_progress=lambda report: terminal.progress(line(report)),
+            resume=resume,
+        )
+
+    def _validator(self, place: Workplace, make_env: Callable[[], Environment], sampler: Sampler) -> Evaluate:
+        from onthejob.evaluate.validation import validator
+        from onthejob.rollout.keys import keyed_sample, keyed_seed
+
+        tasks = place.tasks(Split.DEV)
+        return validator(
+            make_env,
+            keyed_sample(tasks, min(self.eval_tasks, len(tasks)), self.train.seed, "validation"),
+            sampler=sampler,
+            partners=place.partners(),
+            sampling=Sampling(temperature=self.eval_temperature, max_new_tokens=self.train.sampling.max_new_tokens),
+            seed=keyed_seed(self.train.seed, "validation replies"),
+            max_turns=place.max_turns,
+            workers=place.threads,
+        )
+
+    def _smoke(self, terminal: Terminal) -> int:
+        """One round of groups of the policy as it is at the start, thrown away after it was described."""
+        from onthejob.record import Run
+        from onthejob.rollout.summary import spreads, stop_mix
+
+        loop = dataclasses.replace(
+            self.train,
+            iterations=1,
+            dry_run=True,
+            eval_every=0,
+            collect=dataclasses.replace(self.train.collect, episodes=SMOKE_TASKS),
+            branch=dataclasses.replace(self.train.branch, group_size=SMOKE_SIZE),
+        )
+        init = named_adapters(self.init) if self.init else None
+        pool = self._pool()
+        with self.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
+            stack, learner = self._assemble(terminal, init)
+            with Run.create(folder, config={}, name="smoke") as run:
+                dataclasses.replace(self, train=loop)._loop(terminal, make_env, pool, stack, learner, run)
+                groups = list(run.read_groups(1))
+        found, mix = spreads(groups), stop_mix(groups)
+        alive = sum(group.std > 0.0 for group in found)
+        rows = [
+            (group.key.split("/", 1)[1], " ".join(f"{ret:+.3f}" for ret in group.returns), group.std, _counts(group.stops))
+            for group in found
+        ]
+        data = {"groups": found, "alive": alive, "stops": mix}
+        shares = ", ".join(f"{stop} {share:.0%}" for stop, share in mix.items())
+        terminal.result(
+            data,
+            table(("group", "returns", "spread", "stops"), rows),
+            f"{alive} of {len(found)} groups can teach something; stops: {shares or 'none'}",
+        )
+        return 0
+
     def _replay(self, terminal: Terminal) -> int:
         from onthejob.record import Run
-        from onthejob.stack import find_adapters
         from onthejob.train import replay_update
 
         path, _, number = self.from_groups.rpartition(":")
         if not path or not number.isdigit():
             raise ConfigError(f"--from-groups must be RUN:ITERATION, e.g. runs/mine:3, got {self.from_groups!r}.")
-        init = find_adapters(adapters_folder(self.init)) if self.init else {}
-        reference = find_adapters(adapters_folder(self.reference)) if self.reference else {}
+        init = named_adapters(self.init) if self.init else {}
+        reference = named_adapters(self.reference) if self.reference else {}
         missing = [role for role in self.roles if (self.init and role not in init) or (self.reference and role not in reference)]
         if missing:
             raise ConfigError(
@@ -193,14 +316,28 @@ class Train:
         return 0
 
 
+def recorded_options(run: Run) -> Train:
+    """The options that a run was started with.
+
+    Raises:
+        ConfigError: they are not those of this version's `train`.
+    """
+    return overlay(Train(), _without_none(run.config), where=f"the configuration of {run.path}")
+
+
 def line(report: IterationReport) -> str:
     """One iteration as people read it."""
     roles = "  ".join(
         f"{role.role} {role.summary.mean_return:+.3f} ({role.summary.alive_share:.0%} alive, {role.summary.valid_rate:.0%} valid)"
         for role in report.roles
     )
+    score = "".join(f"  {name} {value:.3f}" for name, value in report.evaluation.items() if name.startswith("best_"))
     pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"
-    return f"{report.iteration}/{report.iterations}  {roles}  [{pace}]"
+    return f"{report.iteration}/{report.iterations}  {roles}{score}  [{pace}]"
+
+
+def _counts(stops: Mapping[StopReason, int]) -> str:
+    return ", ".join(f"{count} {stop}" for stop, count in stops.items())
 
 
 def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:

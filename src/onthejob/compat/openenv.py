@@ -194,7 +194,7 @@ class SeatEnvironment(Environment[SeatAction, SeatObservation, SeatState]):
         return self.get_task_range(split, 0, LISTED)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """One task: id, index, split, seed and what the environment makes of it.
+        """One task: id, index, split, seed and what a client may know of it.
 
         Raises:
             IndexError: the split has no such task.
@@ -202,7 +202,7 @@ class SeatEnvironment(Environment[SeatAction, SeatObservation, SeatState]):
         if not 0 <= index < self._workplace.count(split):
             raise IndexError(f"index must be in 0..{self._workplace.count(split) - 1} for {split}, got {index}.")
         task = self._workplace.task_at(self._workplace.split(split), index, {})
-        return {"id": task.id, "index": index, "split": split, "seed": task.seed, "payload": dict(task.payload)}
+        return {"id": task.id, "index": index, "split": split, "seed": task.seed, "payload": dict(self._workplace.public(task))}
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         """Tasks `start` to `stop - 1` (as in a slice), at most 100 of them."""

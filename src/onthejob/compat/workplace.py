@@ -5,12 +5,14 @@ One `Workplace` per environment; the code that serves it (`seat`, `openenv`) kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
+from onthejob.envs.claw.sandbox import SandboxHost
 from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.scenarios import SHIPPED
@@ -44,6 +46,8 @@ class Workplace:
     """(seed >= 0, options) -> task. Raises ConfigError on an unknown option or value."""
     seeds: range
     """Training seeds, from which a reset without a seed draws one."""
+    public: Callable[[Task], Mapping[str, Any]] = lambda task: dict(task.payload)
+    """What a client may know of a task beside its id and seed."""
     inline: bool = False
     """True when a step is a few milliseconds of computing and never waits: it is then run without a thread."""
 
@@ -127,3 +131,57 @@ def _days(options: Mapping[str, Any], default: int, *, allowed: tuple[str, ...])
     if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= MAX_DAYS:
         raise ConfigError(f"days must be a whole number in 1..{MAX_DAYS}, got {days!r}.")
     return days
+
+
+CLAW_PUBLIC = ("task_id", "family", "persona", "intent", "skills_required", "difficulty", "estimated_steps", "workspace_seed")
+"""Keys of a task's record that clients see; assertions, gold commands and answers are for the grader."""
+
+
+def claw(tasks: Mapping[Split, Sequence[Task]], *, host: SandboxHost, config: ClawConfig | None = None) -> Workplace:
+    """The claw: one seat, each session's commands in a sandbox of its own.
+
+    Args:
+        tasks: of every split; a reset with a seed gives a training task, dev and test tasks are asked for by index.
+        host: makes the sandboxes; must stay open as long as sessions do.
+        config: rules.
+
+    Raises:
+        ConfigError: a split without tasks, or one that holds another split's.
+    """
+    for split in Split:
+        wrong = [task.id for task in tasks.get(split, ()) if task.split is not split]
+        if wrong or not tasks.get(split):
+            raise ConfigError(f"split {split} must hold its own tasks, got {wrong[0] if wrong else 'none'}. Give some of each.")
+    return Workplace(
+        name="claw",
+        description=(
+            "File work in a bash shell. Write one bash block per turn, and TASK_COMPLETE when the task is done. The reward is "
+            "the share of assertions about the files that hold at the end, less a cost per turn."
+        ),
+        make=partial(ClawEnvironment, config or ClawConfig(), host=host),
+        seats=(ACTOR,),
+        counts={split: len(tasks[split]) for split in Split},
+        task_at=partial(_claw_at, tasks),
+        task_of=partial(_claw_of, tasks[Split.TRAIN]),
+        seeds=range(len(tasks[Split.TRAIN])),
+        public=_claw_public,
+    )
+
+
+def _claw_at(tasks: Mapping[Split, Sequence[Task]], split: Split, index: int, options: Mapping[str, Any]) -> Task:
+    _no_options(options)
+    return tasks[split][index]
+
+
+def _claw_of(training: Sequence[Task], seed: int, options: Mapping[str, Any]) -> Task:
+    _no_options(options)
+    return training[seed % len(training)]
+
+
+def _no_options(options: Mapping[str, Any]) -> None:
+    if options:
+        raise ConfigError(f"unknown option {', '.join(sorted(options))}; the claw has none of its own.")
+
+
+def _claw_public(task: Task) -> dict[str, Any]:
+    return {key: task.payload[key] for key in CLAW_PUBLIC if key in task.payload}

@@ -4,14 +4,17 @@ from onthejob.evaluate.behaviours import Shift, shifts
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
 from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.compare import Comparison, compare
+from onthejob.evaluate.matched import McNemar, Sheet, joined, kind_difference, kind_rate, mcnemar, stop_shares
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.recorded import annotated_turns, recorded_scales, training_curves
 from onthejob.evaluate.report import write_report
 from onthejob.evaluate.report_data import Report
 from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
+from onthejob.evaluate.sheets import matched_sheets
 from onthejob.evaluate.states import HeldOutState, load_states, save_states
 from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference, ratio_interval, spearman
 from onthejob.evaluate.teams import Team, adapter_fingerprint, one_seat, scripted_team
+from onthejob.evaluate.validation import validator
 
 __all__ = [
     "Cell",
@@ -19,9 +22,11 @@ __all__ = [
     "Estimate",
     "EvaluationCache",
     "HeldOutState",
+    "McNemar",
     "QualityConfig",
     "QualityResult",
     "Report",
+    "Sheet",
     "Shift",
     "Team",
     "adapter_fingerprint",
@@ -29,7 +34,12 @@ __all__ = [
     "collect_states",
     "compare",
     "decision_quality",
+    "joined",
+    "kind_difference",
+    "kind_rate",
     "load_states",
+    "matched_sheets",
+    "mcnemar",
     "mean_interval",
     "one_seat",
     "paired_difference",
@@ -40,6 +50,8 @@ __all__ = [
     "shifts",
     "source_fingerprint",
     "spearman",
+    "stop_shares",
     "training_curves",
+    "validator",
     "write_report",
 ]

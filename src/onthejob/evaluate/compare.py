@@ -64,6 +64,10 @@ class Comparison:
     seed: int
     played: int
     """Episodes played now; the others came from the cache."""
+    max_turns: int = 0
+    """Cut of an episode."""
+    env: str = ""
+    """Fingerprint of the environment's code and rules."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -151,6 +155,7 @@ def compare(
     max_turns: int,
     encoder: Encoder | None = None,
     batch: int = 8,
+    workers: int = 1,
     stratum: Callable[[Task], str] | None = None,
     action: Callable[[TurnRecord], str] = action_of,
     on_progress: Callable[[str, int, int], None] | None = None,
@@ -167,6 +172,7 @@ def compare(
         max_turns: Cut of an episode.
         encoder: For policies that read tokens.
         batch: Episodes in lock-step; a killed comparison loses at most this many.
+        workers: Threads that step the environments of a batch; of use where stepping waits.
         stratum: What to report separately; None takes the payload's `scenario`, else the environment's name.
         action: Name of a turn's action, for the distributions.
         on_progress: Called with (team, episodes done of this team, episodes of this team).
@@ -190,7 +196,7 @@ def compare(
                 results[Key(team.name, task.id)] = EpisodeResult(**known)
         for start in range(0, len(todo), batch):
             part = todo[start : start + batch]
-            episodes, seconds = _play(team, part, env_factory, sampling, seed, encoder, max_turns)
+            episodes, seconds = _play(team, part, env_factory, sampling, seed, encoder, max_turns, workers)
             fresh: dict[str, Mapping[str, Any]] = {}
             for task, episode in zip(part, episodes, strict=True):
                 key = Key(team.name, task.id)
@@ -215,6 +221,8 @@ def compare(
         sampling=sampling,
         seed=seed,
         played=played,
+        max_turns=max_turns,
+        env=cache.env,
     )
 
 
@@ -241,6 +249,18 @@ def task_key(task: Task) -> str:
     return f"{task.id}:{hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]}"
 
 
+def settings_of(comparison: Comparison) -> dict[str, Any]:
+    """What must be equal for two comparisons to be matched, beside the tasks."""
+    sampling = comparison.sampling
+    return {
+        "temperature": sampling.temperature,
+        "max_new_tokens": sampling.max_new_tokens,
+        "seed": comparison.seed,
+        "max_turns": comparison.max_turns,
+        "env": comparison.env,
+    }
+
+
 def _play(
     team: Team,
     tasks: Sequence[Task],
@@ -249,11 +269,12 @@ def _play(
     seed: int,
     encoder: Encoder | None,
     max_turns: int,
+    workers: int,
 ) -> tuple[list[Episode], float]:
     envs = [env_factory() for _ in tasks]
     started = time.perf_counter()
     try:
-        episodes = play(envs, tasks, team.policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns)
+        episodes = play(envs, tasks, team.policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns, workers=workers)
     finally:
         for env in envs:
             env.close()

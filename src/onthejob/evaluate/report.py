@@ -180,6 +180,8 @@ def _episodes(report: Report) -> str:
     parts.append(f'<div class="grid-of-charts">{"".join(charts)}</div>')
     if len(comparison.teams) > 1:
         parts += [_difference_table(comparison, featured, metric) for metric in headline]
+    for sheet in report.sheets:
+        parts.append(_table(sheet.title, sheet.columns, sheet.rows, numeric=1))
     rows = [
         [metric, *(_with_minimum(comparison.estimate(team, metric)) for team in comparison.teams)]
         for metric in comparison.metrics
@@ -208,7 +210,7 @@ def _difference_table(comparison: Comparison, featured: str, metric: str) -> str
         label = "all tasks" if stratum == OVERALL else stratum
         rows.append([label, str(found[0].n), *(describe(difference) for difference in found)])
         marks.append(["", "", *(_sign(difference) for difference in found)])
-    head = ["Scenario", "Tasks", *(f"{featured} − {team}" for team in others)]
+    head = ["Group", "Tasks", *(f"{featured} − {team}" for team in others)]
     return _table(f"{metric}: {featured} against the others, paired by task", head, rows, numeric=1, marks=marks)
 
 

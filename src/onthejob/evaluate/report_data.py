@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from onthejob.evaluate.behaviours import Shift
 from onthejob.evaluate.compare import Comparison
+from onthejob.evaluate.matched import Sheet
 from onthejob.evaluate.scores import QualityResult
 
 
@@ -102,6 +103,8 @@ class Report:
     """The team whose differences to the others are shown, e.g. `grpo`; empty takes the last team."""
     headline: Sequence[str] = ("company_value", "team_reward")
     """Metrics whose paired differences are shown per stratum; those an environment lacks are left out."""
+    sheets: Sequence[Sheet] = ()
+    """More tables about whole episodes, see `onthejob.evaluate.sheets`."""
     notes: Sequence[str] = ()
     """Sentences shown under the summary: limits, negative results."""
 

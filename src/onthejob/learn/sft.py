@@ -31,8 +31,11 @@ class Example:
     """Including the end-of-turn token."""
     weight: float = 1.0
     """Of each of its tokens in the loss, > 0."""
-    marked: Literal["expert", "random", "negative"] = "expert"
+    marked: Literal["expert", "random", "near-miss", "negative"] = "expert"
     """Where it comes from; `negative` is kept in the data and never imitated."""
+    conversation: str = ""
+    """Replies of one conversation have the same name here: each prompt extends the one before it, so that in one packed row the
+    conversation is forwarded once. Empty for a reply that stands alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +47,8 @@ class SftConfig:
     epochs: int = 1
     """Passes over the examples."""
     batch_tokens: int = 4096
-    """Prompt and completion tokens per optimizer step, a prompt counted once for all its completions; the last step of an
-    epoch may be smaller."""
+    """Prompt and completion tokens per optimizer step, a prompt counted once for all its completions and a conversation once; the
+    last step of an epoch may be smaller."""
     max_steps: int | None = None
     """Stop after this many optimizer steps."""
     warmup: int = 10
@@ -169,11 +172,13 @@ def sft(
 
 def _accumulate(learner: Learner, examples: Sequence[Example]) -> tuple[Totals, int]:
     """Gradients of the mean loss of `examples`, whatever rows they are cut into."""
-    # Every example is a unit of its own, so that rows fill up; equal beginnings still meet, because units are sorted.
-    paths = [
-        Path(ids=example.prompt_ids + example.completion_ids, context=len(example.prompt_ids), owner=i, unit=i)
-        for i, example in enumerate(examples)
-    ]
+    # An example (or a conversation) is a unit of its own, so that rows fill up; equal beginnings still meet: units are sorted.
+    units: dict[str | int, int] = {}
+    paths = []
+    for index, example in enumerate(examples):
+        unit = units.setdefault(example.conversation or index, len(units))
+        ids = example.prompt_ids + example.completion_ids
+        paths.append(Path(ids=ids, context=len(example.prompt_ids), owner=unit, unit=unit))
     total = sum(example.weight * len(example.completion_ids) for example in examples)
     weights = np.array([example.weight for example in examples], dtype=np.float32) / total
     totals, nodes = Totals(), 0
@@ -190,12 +195,13 @@ def _accumulate(learner: Learner, examples: Sequence[Example]) -> tuple[Totals, 
 def _plan(examples: Sequence[Example], config: SftConfig, rng: np.random.Generator) -> Iterator[list[int]]:
     """Indices of each optimizer step's examples: prompts shuffled every epoch, cut at batch_tokens.
 
-    All replies to one prompt stay in one step, where the packed row computes the prompt once.
+    All replies to one prompt, and all replies of one conversation, stay in one step, where the packed row computes what they have
+    in common once.
     """
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    by_start: dict[tuple[int, ...] | str, list[int]] = {}
     for index, example in enumerate(examples):
-        by_prompt.setdefault(example.prompt_ids, []).append(index)
-    together = list(by_prompt.values())
+        by_start.setdefault(example.conversation or example.prompt_ids, []).append(index)
+    together = list(by_start.values())
     for _ in range(config.epochs):
         chosen: list[int] = []
         filled = 0
@@ -220,6 +226,12 @@ def _rate(index: int, steps: int, config: SftConfig) -> float:
 
 
 def _size(examples: Sequence[Example]) -> int:
-    """Tokens of these examples, equal prompts counted once."""
-    prompts = {example.prompt_ids for example in examples}
-    return sum(map(len, prompts)) + sum(len(example.completion_ids) for example in examples)
+    """Tokens of these examples, equal prompts and what a conversation repeats counted once."""
+    alone = [example for example in examples if not example.conversation]
+    prompts = {example.prompt_ids for example in alone}
+    said: dict[str, int] = {}
+    for example in examples:
+        if example.conversation:
+            size = len(example.prompt_ids) + len(example.completion_ids)
+            said[example.conversation] = max(size, said.get(example.conversation, 0))
+    return sum(map(len, prompts)) + sum(len(example.completion_ids) for example in alone) + sum(said.values())

@@ -42,7 +42,7 @@ class TrainConfig:
     adapter_dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of saved and published adapters; float32 samples exactly what is trained."""
     eval_every: int = 0
-    """Iterations between evaluations; 0 never evaluates."""
+    """Iterations between evaluations, the first one before any update; 0 never evaluates."""
     best_metric: str = "score"
     """Which result of the evaluation chooses the best iteration (larger is better)."""
     dry_run: bool = False

@@ -28,7 +28,7 @@ from onthejob.train.config import TrainConfig
 from onthejob.train.reports import IterationReport, RoleReport, TrainResult, loop_metrics, pool_metrics, role_metrics
 from onthejob.train.resume import checkpoint_files, resumed
 from onthejob.train.start import begin
-from onthejob.train.state import Evaluate, Parts, State, publish
+from onthejob.train.state import Evaluate, Parts, State, evaluated, publish
 from onthejob.types import Adapter, Environment, Group, Policy, StopReason
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def train(
         trained_roles: actors that are trained, each an adapter of `learner`.
         base_digest: of the base's weights, written into every adapter.
         legal: legal replies of a state, for measuring the scales.
-        evaluate: called every `config.eval_every` iterations.
+        evaluate: called at the start and every `config.eval_every` iterations.
         on_progress: called after every committed iteration.
         resume: continue `run` after its last committed iteration.
 
@@ -188,8 +188,8 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         )
 
     evaluation: dict[str, float] = {}
-    if parts.evaluate is not None and config.eval_every and iteration % config.eval_every == 0:
-        evaluation = _evaluate(parts.evaluate, config.best_metric, state, iteration)
+    if config.eval_every and iteration % config.eval_every == 0:
+        evaluation = evaluated(parts, state, iteration)
     tokens = sampled_tokens(collection.groups)
     clock = {"collect_s": collect_s, "iteration_s": time.perf_counter() - started, "tokens_per_s": tokens / max(collect_s, 1e-9)}
     parts.run.write_checkpoint(iteration, checkpoint_files(parts, state))
@@ -283,17 +283,6 @@ def _update(parts: Parts, state: State, role: str, groups: Sequence[Group], iter
     adapter = publish(parts, role, iteration, parent=state.adapters[role].name)
     state.adapters[role] = adapter
     return _Update(metrics=metrics.as_dict(), adapter=adapter)
-
-
-def _evaluate(evaluate: Evaluate, best_metric: str, state: State, iteration: int) -> dict[str, float]:
-    """The results on dev; the best iteration so far is kept in `state`."""
-    results = dict(evaluate(iteration, state.adapters))
-    if best_metric not in results:
-        raise ConfigError(f"the evaluation gave no {best_metric!r}, only {sorted(results)}. Set --best-metric.")
-    score = results[best_metric]
-    if state.best is None or score > state.best[1]:
-        state.best = (iteration, score)
-    return results
 
 
 def _record_episodes(record: Iteration, collection: Collection) -> None:

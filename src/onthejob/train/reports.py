@@ -53,7 +53,7 @@ class TrainResult:
     adapters: Mapping[str, Adapter]
     """Role -> its newest published adapter."""
     best_iteration: int | None = None
-    """By `best_metric` on dev; None without an evaluation."""
+    """By `best_metric` on dev, 0 for the start; None without an evaluation."""
     best_score: float | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Iteration 0: the adapters as they are, the first snapshot library and the measured value scales."""
+"""Iteration 0: the adapters as they are and what they score, the first snapshot library, the measured value scales."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from onthejob.rollout.keys import keyed_sample, keyed_seed
 from onthejob.rollout.library import SnapshotLibrary, visit
 from onthejob.rollout.scales import measure_scales
 from onthejob.train.resume import checkpoint_files
-from onthejob.train.state import Parts, State, publish
+from onthejob.train.state import Parts, State, evaluated, publish
 
 
 def begin(parts: Parts, scorer: BranchScorer | None) -> State:
-    """Iteration 0: publish what the learner holds, fill the library, measure the scales."""
+    """Iteration 0: publish what the learner holds, fill the library, measure the scales, evaluate the start."""
     from onthejob.learn.lora import Snapshot
 
     config = parts.config
@@ -44,10 +44,13 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
             )
     references = {role: Snapshot.take(parts.learner.model, role) for role in parts.roles}
     state = State(adapters=adapters, library=library, scales=scales, references=references)
+    evaluation = evaluated(parts, state, 0) if config.eval_every else {}
     parts.run.write_checkpoint(0, checkpoint_files(parts, state))
     with parts.run.iteration(0) as record:
         for role in parts.roles:
             record.adapter(adapters[role])
             record.metrics(f"scales/{role}", {"outcome": scales[role].outcome, "return": scales[role].ret})
         record.metrics("loop", {"library": float(len(library))})
+        if evaluation:
+            record.metrics("eval", evaluation)
     return state

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from onthejob.errors import ConfigError
 from onthejob.rollout.branch import Scales
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.library import SnapshotLibrary
@@ -72,3 +73,20 @@ def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Ada
     )
     parts.sampler.publish(adapter)
     return adapter
+
+
+def evaluated(parts: Parts, state: State, iteration: int) -> dict[str, float]:
+    """Results of the adapters as they are, with the best iteration so far, which is kept in `state`; empty without `evaluate`.
+
+    Raises:
+        ConfigError: the metric that chooses is not among them.
+    """
+    if parts.evaluate is None:
+        return {}
+    results, best_metric = dict(parts.evaluate(iteration, state.adapters)), parts.config.best_metric
+    if best_metric not in results:
+        raise ConfigError(f"the evaluation gave no {best_metric!r}, only {sorted(results)}. Set --best-metric.")
+    score = results[best_metric]
+    if state.best is None or score > state.best[1]:
+        state.best = (iteration, score)
+    return {**results, "best_iteration": float(state.best[0]), "best_score": state.best[1]}

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from onthejob.envs.claw.grader import Grade, GraderConfig, grade
+from onthejob.envs.claw.grader import Grade, GraderConfig
 from onthejob.envs.claw.prompt import first_messages
 from onthejob.envs.claw.protocol import ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Reply, parse
 from onthejob.envs.claw.reward import RewardConfig, reward_parts
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxHost
-from onthejob.envs.claw.schema import AssertionKind, ClawTask
+from onthejob.envs.claw.schema import AssertionKind
 from onthejob.envs.claw.stops import stop_table
+from onthejob.envs.claw.work import Work, work_of
 from onthejob.errors import ContractError
 from onthejob.types import Message, Step, StopReason, Task, TextObservation
 
@@ -62,7 +63,7 @@ class ClawEnvironment:
         self.config = config or ClawConfig()
         self._host = host
         self._stops = stop_table(self.config.protocol.stops)
-        self._task: ClawTask | None = None
+        self._task: Work | None = None
         self._sandbox: Sandbox | None = None
         self._counts = _Counts()
         self._grade: Grade | None = None
@@ -70,18 +71,19 @@ class ClawEnvironment:
         self._parts: dict[str, float] = {}
 
     def reset(self, task: Task) -> TextObservation:
-        """Seed a new workspace with the files of the task, whose payload is the record of a `ClawTask`.
+        """Seed a new workspace with the files of the task (see `onthejob.envs.claw.work`).
 
         Raises:
             ConfigError: the payload is no claw task.
             SandboxError: no sandbox could be started.
         """
         self.close()
-        self._task = claw = ClawTask.from_record(task.payload, where=f"the payload of task {task.id!r}")
+        self._task = work = work_of(task, host=self._host, grader=self.config.grader, limits=self.config.sandbox)
         self._counts, self._grade, self._stop, self._parts = _Counts(), None, None, {}
-        self._sandbox = self._host.open({file.path: file.data for file in claw.files}, self.config.sandbox)
-        messages = first_messages(claw.intent, claw.files, self.config.protocol)
-        return self._observation(messages, {"files": [[file.path, len(file.data)] for file in claw.files]}, fresh=True)
+        self._sandbox = self._host.open(work.files, self.config.sandbox)
+        sizes = {path: len(data) for path, data in work.files.items()}
+        messages = first_messages(work.intent, sizes, self.config.protocol)
+        return self._observation(messages, {"files": [list(item) for item in sizes.items()]}, fresh=True)
 
     def step(self, reply: str) -> Step:
         """Run the reply's command, then end the episode if the reply, the turn limit or the context limit says so.
@@ -101,7 +103,7 @@ class ClawEnvironment:
         if read.problem is not None:
             counts.parse_errors += 1
             text = FEEDBACK[read.problem]
-            facts["problem"] = str(read.problem)
+            facts |= {"problem": str(read.problem), "why": text.partition("\n")[0]}
             seen["problem"] = str(read.problem)
         if read.command is not None:
             result = self._sandbox.run(read.command, timeout_s=protocol.command_s)
@@ -135,9 +137,9 @@ class ClawEnvironment:
             metrics |= {"reward": sum(self._parts.values()), "clean_stop": float(self._stop is StopReason.DONE)}
         return {
             "task": task.id if task else "",
-            "persona": task.persona.name if task else "",
+            "persona": task.persona if task else "",
             "family": task.family if task else "",
-            "difficulty": str(task.difficulty) if task else "",
+            "difficulty": task.difficulty if task else "",
             "turn": counts.turns,
             "stop": str(self._stop) if self._stop else "",
             "backend": self._host.report.backend,
@@ -162,8 +164,7 @@ class ClawEnvironment:
         """Kill the sandbox, grade what it left, pay."""
         assert self._task is not None
         assert self._sandbox is not None
-        root = self._sandbox.collect()
-        self._grade = grade(root, self._task.assertions, self._task.files, self.config.grader)
+        self._grade = self._task.grade(self._sandbox.collect())
         self.close()
         self._stop = stop
         self._parts = reward_parts(

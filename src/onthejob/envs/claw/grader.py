@@ -49,6 +49,8 @@ class Grade:
     """All assertions of a task, checked. Without assertions nothing is passed."""
 
     verdicts: tuple[Verdict, ...]
+    score: float | None = None
+    """Where a task brings its own checks, which may be met in part: their mean, in [0, 1]."""
 
     @property
     def total(self) -> int:
@@ -65,7 +67,9 @@ class Grade:
 
     @property
     def rate(self) -> float:
-        """Share of assertions that hold, in [0, 1]; 0 without assertions."""
+        """Share of assertions that hold (or the score of the task's own checks), in [0, 1]; 0 without any."""
+        if self.score is not None:
+            return self.score
         return self.n_passed / self.total if self.total else 0.0
 
 

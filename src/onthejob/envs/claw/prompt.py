@@ -5,10 +5,9 @@ The system message is the same for all tasks, so that a sampler can cache it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from onthejob.envs.claw.protocol import ProtocolConfig
-from onthejob.envs.claw.schema import SeedFile
 from onthejob.types import Message
 
 DONE = "TASK_COMPLETE"
@@ -25,15 +24,15 @@ def system_text(config: ProtocolConfig) -> str:
     )
 
 
-def request_text(intent: str, files: Sequence[SeedFile]) -> str:
-    """The request and what is in the workspace, with sizes in bytes."""
-    listing = [f"{file.path} ({len(file.data)} bytes)" for file in sorted(files, key=lambda file: file.path)]
+def request_text(intent: str, sizes: Mapping[str, int]) -> str:
+    """The request and what is in the workspace: path -> size in bytes."""
+    listing = [f"{path} ({size} bytes)" for path, size in sorted(sizes.items())]
     return "\n".join([intent, "", "Files:", *(listing or ["(none)"])])
 
 
-def first_messages(intent: str, files: Sequence[SeedFile], config: ProtocolConfig) -> tuple[Message, ...]:
+def first_messages(intent: str, sizes: Mapping[str, int], config: ProtocolConfig) -> tuple[Message, ...]:
     """The fresh context of an episode."""
-    return Message("system", system_text(config)), Message("user", request_text(intent, files))
+    return Message("system", system_text(config)), Message("user", request_text(intent, sizes))
 
 
 def block(command: str) -> str:

@@ -51,6 +51,11 @@ def reward_parts(grade: Grade, *, turns: int, max_turns: int, config: RewardConf
         max_turns: the limit of the protocol, >= 1.
         config: mode and penalty.
     """
+    return reward_of(grade.passed, grade.rate, turns=turns, max_turns=max_turns, config=config)
+
+
+def reward_of(passed: bool, rate: float, *, turns: int, max_turns: int, config: RewardConfig) -> dict[str, float]:
+    """`reward_parts` of a grade of which only these two are known."""
     if config.mode == "binary":
-        return {"passed": float(grade.passed)}
-    return {"assertions": grade.rate, "turns": -config.penalty * min(turns / max_turns, 1.0)}
+        return {"passed": float(passed)}
+    return {"assertions": rate, "turns": -config.penalty * min(turns / max_turns, 1.0)}

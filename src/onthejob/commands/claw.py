@@ -1,0 +1,179 @@
+"""The claw as the commands know it: which corpus is played under which rules, in sandboxes that live as long as a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import tyro
+
+from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
+from onthejob.envs.claw.official import official_tasks
+from onthejob.envs.claw.policies import Gold, idle, noop
+from onthejob.envs.claw.schema import load_tasks
+from onthejob.envs.claw.splits import UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
+from onthejob.envs.claw.synthesize import instance_of, synthesize
+from onthejob.errors import ConfigError
+from onthejob.evaluate.cache import source_fingerprint
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.rollout.branch import BranchConfig
+from onthejob.rollout.collect import CollectConfig
+from onthejob.rollout.pool import Grow, family_of
+from onthejob.train.config import TrainConfig
+from onthejob.types import Environment, Policy, Sampling, Split, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claw:
+    """Which claw tasks, and the rules of their episodes; a `Workplace` for the commands."""
+
+    name: ClassVar[str] = "claw"
+    roles: ClassVar[tuple[str, ...]] = (ACTOR,)
+    shown: ClassVar[tuple[str, ...]] = (
+        "passed",
+        "assertion_rate",
+        "clean_stop",
+        "turns",
+        "parse_errors",
+        "commands_failed",
+        "completion_tokens",
+        "wall_s",
+        "reward",
+    )
+    headline: ClassVar[tuple[str, ...]] = ("passed", "assertion_rate", "turns", "clean_stop", "wall_s")
+    max_new_tokens: ClassVar[int] = 192
+    threads: ClassVar[int] = 4
+
+    count: int = 1000
+    """Tasks of the synthesized corpus, over the three splits; 200 and 1000 are the usual ones."""
+    seed: int = 0
+    """Seed of the synthesized corpus."""
+    folder: Path | None = None
+    """Take train.jsonl, dev.jsonl and test.jsonl from this folder (see `tasks synth`) instead of synthesizing them."""
+    official: Path | None = None
+    """Play the official ClawGym tasks below this folder instead: it holds clawgym_train and clawgym_eval."""
+    growth: int = 104
+    """Training tasks by which the pool grows when it has nothing more to teach; 0 never grows."""
+    rounds: int = 4
+    """How often it may grow; then the run ends as converged."""
+    unsafe: bool = False
+    """Run commands as plain subprocesses, without any isolation. Only on a machine that is itself disposable."""
+    rules: Annotated[ClawConfig, tyro.conf.arg(name="")] = field(default_factory=ClawConfig)
+    """How episodes are played, graded and paid."""
+
+    @classmethod
+    def loop(cls) -> TrainConfig:
+        return TrainConfig(
+            grouping="episodes",
+            collect=CollectConfig(episodes=8),
+            branch=BranchConfig(group_size=4),
+            sampling=Sampling(max_new_tokens=cls.max_new_tokens),
+            workers=cls.threads,
+            best_metric="episode_reward",
+        )
+
+    @property
+    def max_turns(self) -> int:
+        return self.rules.protocol.max_turns
+
+    @property
+    def fingerprint(self) -> str:
+        return source_fingerprint(ClawEnvironment, settings=f"{self.rules!r} unsafe={self.unsafe}")
+
+    def check(self) -> None:
+        if self.folder is not None and self.official is not None:
+            raise ConfigError("--claw.folder and --claw.official both say which tasks. Leave one of them out.")
+        other = "--claw.folder" if self.folder is not None else "--claw.official" if self.official is not None else ""
+        if other and (self.count, self.seed) != (Claw().count, Claw().seed):
+            raise ConfigError(f"--claw.count and --claw.seed have no effect with {other}. Leave them out.")
+        if not 1 <= self.count <= 100_000 or self.seed < 0 or self.growth < 0 or self.rounds < 0:
+            got = f"{self.count}, {self.seed}, {self.growth} and {self.rounds}"
+            raise ConfigError(f"claw needs count in 1..100000, and seed, growth and rounds >= 0; got {got}.")
+        for path in (self.folder, self.official):
+            if path is not None and not path.is_dir():
+                raise ConfigError(f"{path} is no folder. Give one that holds the tasks.")
+
+    def tasks(self, split: Split) -> list[Task]:
+        if self.official is not None:
+            found = official_tasks(self.official, split)
+        elif self.folder is not None:
+            found = from_file(self.folder / f"{split}.jsonl", split)
+        else:
+            found = claw_tasks(split, count=self.count, seed=self.seed)
+        if not found:
+            raise ConfigError(f"there is no task of split {split} among these. Take a larger --claw.count, or another folder.")
+        return found
+
+    def family(self, task: Task) -> str:
+        return family_of(task)
+
+    def groupings(self) -> Mapping[str, Callable[[Task], str]]:
+        return {"persona": persona, "difficulty": difficulty, "families": seen}
+
+    def grow(self) -> Grow | None:
+        if self.growth == 0 or self.rounds == 0 or self.official is not None:
+            return None
+        return partial(more, self)
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[], Environment]]:
+        from onthejob.envs.claw.sandbox import open_host
+
+        with open_host(unsafe=self.unsafe) as host:
+            yield partial(ClawEnvironment, self.rules, host=host)
+
+    def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
+        # Official tasks have no gold commands.
+        solved = [task for task in tasks if "gold" in task.payload]
+        known = {"gold": Gold(solved)} if solved or not tasks else {}
+        scripts = {**known, "noop": noop, "idle": idle}
+        return {name: ScriptedPolicy(script, version=name) for name, script in scripts.items()}
+
+    def partners(self) -> Mapping[str, Policy]:
+        return {}
+
+
+def from_file(path: Path, split: Split) -> list[Task]:
+    """The tasks of a file, which is of this split.
+
+    Raises:
+        ConfigError: the file is no corpus, or holds a synthesized task of another split.
+    """
+    tasks = load_tasks(path)
+    for task in tasks:
+        # Of tasks that were not synthesized here, the file alone says which split they belong to.
+        if instance_of(task) is not None and split_of(task) is not split:
+            raise ConfigError(f"{path} holds {task.id}, which is of split {split_of(task)}. Sort the tasks with `tasks synth`.")
+    return [as_task(task, split) for task in tasks]
+
+
+def more(place: Claw, number: int) -> list[Task]:
+    """The training tasks of the pool's growth `number` (from 1), none of them in the corpus; empty when it may grow no more."""
+    if number > place.rounds:
+        return []
+    # The usual corpus too, whatever part of it is trained on: its held-out tasks are what policies are compared on.
+    avoid = synthesize(max(place.count, Claw().count), seed=place.seed)
+    if place.folder is not None:
+        avoid += [task for split in Split for task in load_tasks(place.folder / f"{split}.jsonl")]
+    # From the first growth on, so that none of them is repeated either.
+    made = growth(number * place.growth, seed=place.seed, avoid=avoid)
+    return [as_task(task, Split.TRAIN) for task in made[-place.growth :]]
+
+
+def persona(task: Task) -> str:
+    """Who asks."""
+    return str(task.payload.get("persona", {}).get("name", "-"))
+
+
+def difficulty(task: Task) -> str:
+    """`easy`, `medium` or `hard`."""
+    return str(task.payload.get("difficulty", "-"))
+
+
+def seen(task: Task) -> str:
+    """Whether training may see tasks of its family."""
+    return "families never trained on" if task.payload.get("family") in UNSEEN_TEST | UNSEEN_DEV else "families of training"

@@ -1,0 +1,164 @@
+"""`onthejob compare`: whole episodes of teams, matched and paired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from onthejob.commands.claw import Claw
+from onthejob.commands.evaluation import CACHE, check_teams, steps
+from onthejob.commands.office import Office
+from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.commands.workplace import Workplace, refuse_foreign
+from onthejob.errors import ConfigError
+from onthejob.types import Sampling, Split, Task
+
+OWN = {"office": ("scenarios", "seeds", "first", "days", "alone"), "claw": ("claw",)}
+"""Options that only one workplace has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Whole episodes: every team plays the same held-out tasks with the same decoding; differences are paired by task.
+
+    Finished episodes are cached: a killed comparison goes on where it was, and more tasks or teams cost only what is new.
+    """
+
+    teams: tyro.conf.Positional[tuple[str, ...]]
+    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, or `NAME=` one of these."""
+    env: Literal["office", "claw"] = "office"
+    """Which workplace."""
+    scenarios: tuple[str, ...] = ("all",)
+    """Office: scenario names or TOML files; `all` for the shipped ones."""
+    seeds: int = 4
+    """Office: episodes per scenario."""
+    first: int = 0
+    """Office: skip this many seeds."""
+    days: int = 30
+    """Office: length of an episode in days."""
+    alone: tuple[str, ...] = ()
+    """Office: also show each learned team with only this role among heuristics, e.g. `--alone sales dev`."""
+    claw: Claw = field(default_factory=Claw)
+    """Claw: which tasks, under which rules."""
+    split: Literal["dev", "test"] = "dev"
+    """Try things on dev; test is for the final table."""
+    limit: int = 0
+    """Play only so many of the tasks, chosen by --seed; 0 plays all."""
+    temperature: float = 0.0
+    """Of every model's replies; 0 decodes greedily."""
+    max_new_tokens: int | None = None
+    """Limit of a reply; None takes the workplace's usual one (office 32, claw 192)."""
+    batch: int = 8
+    """Episodes in lock step."""
+    seed: int = 0
+    """Of the replies and of the intervals."""
+    featured: str = ""
+    """The team whose differences to the others are shown; by default the last one that is a model."""
+    beside: Path | None = None
+    """Show an earlier comparison's teams too: the file holds what `compare --json` printed. Refused when its tasks differ."""
+    cache: Path = CACHE
+    """Where finished episodes are kept."""
+    report: Path | None = None
+    """Also write a self-contained HTML report here."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The language model, when one plays."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def place(self) -> Workplace:
+        """The workplace of these options."""
+        office = Office(scenarios=self.scenarios, seeds=self.seeds, first=self.first, days=self.days)
+        places: dict[str, Workplace] = {"office": office, "claw": self.claw}
+        return places[self.env]
+
+    def run(self, terminal: Terminal) -> int:
+        """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
+        from onthejob.evaluate.cache import EvaluationCache
+        from onthejob.evaluate.compare import compare
+        from onthejob.evaluate.matched import document, joined, kinds, matched_dict
+        from onthejob.evaluate.report import write_report
+        from onthejob.evaluate.report_data import Report
+        from onthejob.evaluate.sheets import matched_sheets
+        from onthejob.evaluate.tables import comparison_table, differences_table
+        from onthejob.evaluate.teams import Team, one_seat
+
+        place = self.place()
+        self._check(place)
+        tasks, partners = self._tasks(place), place.partners()
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=place.players(tasks))
+        around = Team(
+            name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
+        )
+        rows = [*made, *(one_seat(team, around, role) for team in made if team.learned for role in self.alone)]
+        groupings = place.groupings()
+        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        with place.opened() as make_env, EvaluationCache(self.cache, env=place.fingerprint) as cache:
+            comparison = compare(
+                rows,
+                tasks,
+                env_factory=make_env,
+                cache=cache,
+                sampling=Sampling(temperature=self.temperature, max_new_tokens=tokens),
+                seed=self.seed,
+                max_turns=place.max_turns,
+                encoder=stack.chat if stack else None,
+                batch=self.batch,
+                workers=place.threads,
+                stratum=next(iter(groupings.values())),
+                on_progress=lambda team, done, total: steps(terminal, team)(done, total),
+            )
+        if self.beside is not None:
+            comparison = joined(comparison, self.beside)
+        learned = [team.name for team in rows if team.learned]
+        featured = self.featured or (learned or [comparison.teams[-1]])[-1]
+        if featured not in comparison.teams:
+            raise ConfigError(f"--featured must be one of {', '.join(comparison.teams)}, got {featured!r}.")
+        shown = tuple(metric for metric in place.shown if metric in comparison.metrics)
+        # Groups and kinds say something where tasks are passed or failed; scenarios are strata of every table already.
+        detailed = bool(kinds(comparison))
+        sheets = matched_sheets(comparison, groupings, place.headline, featured=featured) if detailed else []
+        tables = [comparison_table(comparison, metrics=shown)]
+        if detailed:
+            tables += [table(sheet.columns, sheet.rows, title=sheet.title) for sheet in sheets]
+        elif len(comparison.teams) > 1:
+            tables += [differences_table(comparison, metric, featured=featured) for metric in place.headline]
+        data = document(comparison)
+        if detailed:
+            data |= matched_dict(comparison, groupings, place.headline)
+        if self.report is not None:
+            lead = f"{len(tasks)} {self.split} tasks of the {place.name} per team, temperature {self.temperature:g}."
+            write_report(
+                self.report,
+                Report(
+                    title="onthejob compare",
+                    lead=lead,
+                    comparison=comparison,
+                    headline=place.headline,
+                    featured=featured,
+                    sheets=sheets,
+                ),
+            )
+            terminal.progress(f"wrote {self.report}")
+        terminal.result(data, *tables)
+        return 1 if comparison.failed else 0
+
+    def _check(self, place: Workplace) -> None:
+        if unknown := [role for role in self.alone if role not in place.roles]:
+            raise ConfigError(f"--alone takes some of {', '.join(place.roles)}, got {', '.join(unknown)}.")
+        check_teams(self.teams)
+        if self.limit < 0 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
+            raise ConfigError(f"limit must be >= 0 and max_new_tokens >= 1, got {self.limit} and {self.max_new_tokens}.")
+        refuse_foreign(self, self.env, OWN)
+        place.check()
+
+    def _tasks(self, place: Workplace) -> list[Task]:
+        from onthejob.rollout.keys import keyed_sample
+
+        tasks = place.tasks(Split(self.split))
+        if not 0 < self.limit < len(tasks):
+            return tasks
+        chosen = keyed_sample(range(len(tasks)), self.limit, self.seed, "limit")
+        return [tasks[index] for index in sorted(chosen)]

@@ -1,0 +1,186 @@
+"""`onthejob play claw`: one task, turn by turn: what is asked, what is run, what comes of it, what holds at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onthejob.commands.claw import Claw
+from onthejob.commands.play import HUMAN, write_transcript
+from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.terminal import Terminal, table
+from onthejob.envs.claw.env import ACTOR
+from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.replies import parse
+from onthejob.envs.claw.script import Scanner
+from onthejob.envs.claw.stops import StopTable, stop_table
+from onthejob.errors import ConfigError
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.types import Observation, Policy, Sampling, Split, Step, Task
+
+if TYPE_CHECKING:
+    from onthejob.rollout.episode import Episode, LiveEpisode
+    from onthejob.types import Completion
+
+HELP = f"Type a command; heredocs and open quotes go on over several lines. {DONE} (or Ctrl-D) ends the task."
+
+
+def play_claw(
+    terminal: Terminal,
+    place: Claw,
+    who: str,
+    *,
+    wanted: str,
+    sampling: Sampling,
+    seed: int,
+    model: ModelOptions,
+    transcript: Path | None,
+    ask: Callable[[str], str] = input,
+) -> int:
+    """Play one task and print every turn, then the assertions.
+
+    Args:
+        terminal: where everything is shown.
+        place: which tasks, under which rules.
+        who: `human`, a scripted player, `base`, a run or a folder of adapters.
+        wanted: id or family of the task; empty for the first training task.
+        sampling: of a model's replies.
+        seed: root of their seeds.
+        model: the base model.
+        transcript: also write every turn as one JSON line into this file.
+        ask: prints its argument and returns a line; EOFError ends the task.
+
+    Returns:
+        The exit code: 1 when our side failed.
+
+    Raises:
+        ConfigError: no such task or player.
+    """
+    from onthejob.rollout.play import play
+
+    place.check()
+    if who == HUMAN and terminal.json:
+        raise ConfigError("a person plays in the terminal. Drop --json.")
+    task = find_task(place, wanted)
+    policy, encoder = _policy(place, task, who, model, terminal, ask)
+    with place.opened() as make_env:
+        env = make_env()
+        try:
+            (episode,) = play(
+                [env],
+                [task],
+                {ACTOR: policy},
+                sampling,
+                seed=seed,
+                encoder=encoder,
+                max_turns=place.max_turns,
+                on_turn=lambda live, completion, step: _show_turn(terminal, live, completion, step, who),
+            )
+            state = dict(env.state())
+        finally:
+            env.close()
+    if transcript is not None:
+        write_transcript(transcript, episode)
+    return report(terminal, episode, state)
+
+
+def find_task(place: Claw, wanted: str) -> Task:
+    """The task of this id, or the first of this family; the first training task when nothing is named.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    tasks = place.tasks(Split.TRAIN)
+    if not wanted:
+        return tasks[0]
+    for split in (None, Split.DEV, Split.TEST):
+        tasks = tasks if split is None else place.tasks(split)
+        found = next((task for task in tasks if wanted in (task.id, task.payload.get("family"))), None)
+        if found is not None:
+            return found
+    raise ConfigError(f"there is no task or family {wanted!r} here. `onthejob tasks list` shows the families.")
+
+
+def report(terminal: Terminal, episode: Episode, state: dict[str, Any]) -> int:
+    """Print how it ended, the assertions and the figures; 1 when our side failed."""
+    verdicts = state.get("verdicts", [])
+    rows = [(v["kind"], v["path"], bool(v["passed"]), v["reason"]) for v in verdicts]
+    parts = next((turn.parts.get(ACTOR, {}) for turn in reversed(episode.transcript) if turn.parts), {})
+    data = {
+        "task": episode.task.id,
+        "stop": episode.stop,
+        "error": episode.error,
+        "turns": episode.turns,
+        "verdicts": verdicts,
+        "reward": dict(parts),
+        "metrics": episode.metrics,
+        "backend": state.get("backend", ""),
+    }
+    ended = f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else "")
+    passed = "passed" if episode.metrics.get("passed") else "not passed"
+    tables = [table(("assertion", "path", "holds", "why not"), rows)] if rows else []
+    paid = ", ".join(f"{name} {value:+.3f}" for name, value in parts.items())
+    terminal.result(data, "", ended, *tables, f"{passed}; reward {sum(parts.values()):+.3f} ({paid})" if parts else passed)
+    return 1 if episode.error else 0
+
+
+class Typing:
+    """A person at the terminal: shows what the agent sees, and makes a reply of what is typed."""
+
+    def __init__(self, terminal: Terminal, ask: Callable[[str], str], stops: str) -> None:
+        self._terminal, self._ask, self._stops = terminal, ask, stop_table(stops)
+        terminal.out.print(HELP, markup=False)
+
+    def __call__(self, observation: Observation, seed: int) -> str:
+        for message in observation.messages:
+            if message.role == "user":
+                self._terminal.out.print(f"\n{message.content}", markup=False, soft_wrap=True)
+        lines: list[str] = []
+        scanner = Scanner()
+        while not lines or not scanner.at_top:
+            try:
+                lines.append(self._ask("$ " if not lines else "> "))
+            except EOFError:
+                return DONE
+            scanner.feed(lines[-1])
+        return said("\n".join(lines), self._stops)
+
+
+def said(text: str, stops: StopTable) -> str:
+    """The reply that a person means: a declaration as it is, or a whole reply with its own block, else one command."""
+    read = parse(text, stops)
+    return text if read.problem is None else block(text)
+
+
+def _policy(
+    place: Claw, task: Task, who: str, model: ModelOptions, terminal: Terminal, ask: Callable[[str], str]
+) -> tuple[Policy, Any]:
+    if who == HUMAN:
+        return ScriptedPolicy(Typing(terminal, ask, place.rules.protocol.stops), version=HUMAN), None
+    shipped = place.players([task])
+    if who == "gold" and "gold" not in shipped:
+        raise ConfigError(f"task {task.id} has no gold commands. Choose another --policy.")
+    (team,), stack = teams([who], model, terminal.progress, seats=place.roles, shipped=shipped)
+    return team.policies[ACTOR], stack.chat if stack else None
+
+
+def _show_turn(terminal: Terminal, live: LiveEpisode, completion: Completion, step: Step, who: str) -> None:
+    """One turn as people read it: the command, then what the agent was told."""
+    if terminal.json:
+        return
+    if who != HUMAN:
+        if live.turn == 1:
+            terminal.out.print(str(live.task.payload.get("intent") or live.task.id), markup=False, soft_wrap=True)
+        shown = step.facts.get("command") or completion.text.strip()
+        terminal.out.print(f"\n{live.turn:3d} $ {_indented(str(shown).splitlines())}", markup=False, soft_wrap=True)
+        if step.facts.get("observation"):
+            terminal.out.print(str(step.facts["observation"]), markup=False, soft_wrap=True)
+    elif step.stop is not None and step.facts.get("observation"):
+        terminal.out.print(f"\n{step.facts['observation']}", markup=False, soft_wrap=True)
+    if "sentinel" in step.facts:
+        terminal.out.print("    (said that it is done)", markup=False)
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n      ".join(lines)

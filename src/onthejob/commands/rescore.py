@@ -1,0 +1,163 @@
+"""`onthejob runs rescore`: the claw's recorded trajectories under another reward or another table of stop sentinels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from onthejob.commands.claw import Claw, more
+from onthejob.commands.runs import RUNS
+from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.envs.claw.env import ClawEnvironment
+from onthejob.envs.claw.replies import parse
+from onthejob.envs.claw.reward import RewardConfig, reward_of
+from onthejob.envs.claw.stops import stop_table
+from onthejob.errors import ConfigError, RecordError
+from onthejob.types import Split, StopReason, Task, Trajectory
+
+if TYPE_CHECKING:
+    from onthejob.envs.claw.sandbox import SandboxHost
+    from onthejob.evaluate.rescore import Judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescoreRun:
+    """Score a run's recorded trajectories again, under another reward or stop table: what would have been learned from them?
+
+    An episode that would have ended earlier is cut there. When commands had run after that place, what came before it is run
+    again in a sandbox and graded, so that a changed grade is seen; --unchecked takes the recorded grade instead. An episode that
+    the other table would not have ended counts as one that goes on to the last turn and changes nothing.
+    """
+
+    path: tyro.conf.Positional[str]
+    """The run's folder, or its name in runs/."""
+    reward: Literal["shaped", "binary"] | None = None
+    """The other reward; None keeps the run's."""
+    turn_penalty: float | None = None
+    """The other cost of using all turns; None keeps the run's."""
+    stops: str | None = None
+    """The other table of stop sentinels: `standard`, `seed` or `literal`; None keeps the run's."""
+    iteration: int | None = None
+    """Only the groups of this iteration; None takes all."""
+    unchecked: bool = False
+    """Run nothing again: take recorded grades for what would have been graded earlier."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Print both sides, and what differs."""
+        from onthejob.commands.train import recorded_options
+        from onthejob.evaluate.rescore import policy_delta, rescore, summary
+        from onthejob.record import Run
+
+        if self.reward is None and self.turn_penalty is None and self.stops is None:
+            raise ConfigError("nothing would change. Give --reward, --turn-penalty or --stops.")
+        folder = next((path for path in (Path(self.path), RUNS / self.path) if path.exists()), Path(self.path))
+        with Run.open(folder, readonly=True) as run, ExitStack() as stack:
+            options = recorded_options(run)
+            if options.env != Claw.name:
+                raise RecordError(f"{run.path} is a run of the {options.env}; only grades of the claw can be scored again.")
+            judge = Judging(options.claw, self._rules(options.claw), unchecked=self.unchecked, stack=stack)
+            groups = list(run.read_groups(self.iteration))
+            advantages = run.read_advantages(self.iteration)
+            found = rescore(groups, advantages, judge, config=options.learner.advantage)
+            path = run.path
+        figures, delta = summary(found), policy_delta(found)
+        data = {"run": path, "groups": len(found), **figures, **delta, "grades": dict(judge.grades), "groups_rescored": found}
+        rows = [(name, sides["before"], sides["after"]) for name, sides in figures.items()]
+        terminal.result(
+            data,
+            table(("", "recorded", "rescored"), rows, title=f"{path}: {len(found)} groups, {delta['trajectories']} trajectories"),
+            f"advantages with another sign: {delta['sign_changes']} ({delta['sign_change_share']:.1%}), "
+            f"of which reversed: {delta['sign_reversals']}",
+            f"turns saved: {delta['turns_saved']} ({delta['turns_saved_share']:.1%})",
+            "final grades: " + ", ".join(f"{count} {what}" for what, count in judge.grades.items()),
+        )
+        return 0
+
+    def _rules(self, place: Claw) -> Claw:
+        """The workplace under the other rules."""
+        own = place.rules.reward
+        mode = self.reward or own.mode
+        kept = own.turn_penalty if mode == own.mode and mode == "shaped" else None
+        reward = RewardConfig(mode=mode, turn_penalty=kept if self.turn_penalty is None else self.turn_penalty)
+        protocol = replace(place.rules.protocol, stops=self.stops or place.rules.protocol.stops)
+        return replace(place, rules=replace(place.rules, reward=reward, protocol=protocol))
+
+
+class Judging:
+    """What the other rules make of one trajectory; counts what became of its grade."""
+
+    def __init__(self, place: Claw, other: Claw, *, unchecked: bool, stack: ExitStack) -> None:
+        """Nothing is opened before it is needed.
+
+        Args:
+            place: the rules under which the trajectories were played.
+            other: the other rules.
+            unchecked: never run anything.
+            stack: closes the sandboxes.
+        """
+        self.grades = Counter({"unchanged": 0, "changed": 0})
+        self._other, self._unchecked, self._stack = other, unchecked, stack
+        self._own_stops, self._stops = stop_table(place.rules.protocol.stops), stop_table(other.rules.protocol.stops)
+        self._tasks: dict[str, Task] | None = None
+        self._env: ClawEnvironment | None = None
+
+    def __call__(self, row: Trajectory, metrics: Mapping[str, float]) -> Judged:
+        from onthejob.evaluate.rescore import Judged
+
+        turns = self._length(row)
+        found, what = metrics, "unchanged"
+        if turns < len(row.turns) and any(parse(turn.completion.text, self._own_stops).command for turn in row.turns[turns:]):
+            again = None if self._unchecked else self._graded(row, turns)
+            found, what = (metrics, "not checked") if again is None else (again, _verdict(metrics, again))
+        self.grades[what] += 1
+        protocol, config = self._other.rules.protocol, self._other.rules.reward
+        parts = reward_of(
+            bool(found["passed"]), found["assertion_rate"], turns=turns, max_turns=protocol.max_turns, config=config
+        )
+        return Judged(turns=turns, reward=sum(parts.values()))
+
+    def _length(self, row: Trajectory) -> int:
+        """Turns under the other table."""
+        for number, turn in enumerate(row.turns, start=1):
+            if parse(turn.completion.text, self._stops).stop is not None:
+                return number
+        return self._other.rules.protocol.max_turns if row.stop is StopReason.DONE else len(row.turns)
+
+    def _graded(self, row: Trajectory, turns: int) -> Mapping[str, float] | None:
+        """The metrics of the episode's first `turns` turns, run again; None when its task is gone or it did not end."""
+        if self._tasks is None or self._env is None:
+            self._tasks = every_training_task(self._other)
+            self._env = ClawEnvironment(self._other.rules, host=self._stack.enter_context(_host(self._other)))
+            self._stack.callback(self._env.close)
+        task = self._tasks.get(row.task_id)
+        if task is None:
+            return None
+        self._env.reset(task)
+        for turn in row.turns[:turns]:
+            if self._env.step(turn.completion.text).observation is None:
+                return self._env.state()["metrics"]
+        return None
+
+
+def every_training_task(place: Claw) -> dict[str, Task]:
+    """Id -> training task of the corpus and of all that its pool may have grown by."""
+    grown = [task for number in range(1, place.rounds + 1) for task in more(place, number)] if place.grow() else []
+    return {task.id: task for task in (*place.tasks(Split.TRAIN), *grown)}
+
+
+def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    same = (before["passed"], before["assertion_rate"]) == (after["passed"], after["assertion_rate"])
+    return "unchanged" if same else "changed"
+
+
+def _host(place: Claw) -> SandboxHost:
+    from onthejob.envs.claw.sandbox import open_host
+
+    return open_host(unsafe=place.unsafe)

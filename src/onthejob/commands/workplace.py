@@ -1,0 +1,109 @@
+"""What the commands need to know of a workplace: its tasks, environments, players and figures.
+
+One class per workplace implements `Workplace`; `WORKPLACES` in `onthejob.commands.workplaces` lists them. Its fields are the
+options that only this workplace has, so that an instance is a workplace as the command line described it. Nothing below the
+commands knows any of this: the loop, the comparison and the rest are handed what they need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
+
+from onthejob.errors import ConfigError
+from onthejob.rollout.pool import Grow
+from onthejob.train.config import TrainConfig
+from onthejob.types import Environment, Policy, Split, Task
+
+
+class Workplace(Protocol):
+    """One environment, as commands play, train and judge in it."""
+
+    name: ClassVar[str]
+    roles: ClassVar[tuple[str, ...]]
+    """Actors that can be trained."""
+    shown: ClassVar[tuple[str, ...]]
+    """Metrics of an episode that a table shows."""
+    headline: ClassVar[tuple[str, ...]]
+    """Those of which differences are shown."""
+    max_new_tokens: ClassVar[int]
+    """Usual limit of a reply."""
+    threads: ClassVar[int]
+    """Threads that step environments when whole episodes are played; more than 1 where stepping waits."""
+
+    @classmethod
+    def loop(cls) -> TrainConfig:
+        """Defaults of the training loop."""
+        ...
+
+    @property
+    def max_turns(self) -> int:
+        """Turns after which an episode is over in any case."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Of code and rules: results are cached under it."""
+        ...
+
+    def check(self) -> None:
+        """Refuse options that cannot work, before anything is loaded.
+
+        Raises:
+            ConfigError: says which.
+        """
+        ...
+
+    def tasks(self, split: Split) -> list[Task]:
+        """The tasks of a split."""
+        ...
+
+    def family(self, task: Task) -> str:
+        """Under which name the pool keeps the task's statistics."""
+        ...
+
+    def groupings(self) -> Mapping[str, Callable[[Task], str]]:
+        """Name -> what tasks are told apart by in a comparison; the first is the one for intervals."""
+        ...
+
+    def grow(self) -> Grow | None:
+        """More training tasks when the pool has nothing more to teach; None where there are none."""
+        ...
+
+    def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
+        """What makes environments, for as long as the context lasts."""
+        ...
+
+    def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
+        """Name -> scripted player of any role, for these tasks."""
+        ...
+
+    def partners(self) -> Mapping[str, Policy]:
+        """Role -> who plays it when it is not trained; empty where all roles are."""
+        ...
+
+
+def refuse_foreign(command: Any, env: str, own: Mapping[str, Sequence[str]]) -> None:
+    """Refuse an option that was given although it belongs to another workplace and has no effect in this one.
+
+    Args:
+        command: a dataclass of options.
+        env: the workplace that was chosen.
+        own: workplace -> names of the options that only it has.
+
+    Raises:
+        ConfigError: names them.
+    """
+    foreign = {name for place, names in own.items() if place != env for name in names} - set(own.get(env, ()))
+    given = [field.name for field in dataclasses.fields(command) if field.name in foreign and changed(command, field)]
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ConfigError(f"{flags} has no effect in the workplace {env!r}. Leave it out.")
+
+
+def changed(command: Any, field: dataclasses.Field[Any]) -> bool:
+    """True when an option is not at its default."""
+    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    return getattr(command, field.name) != default

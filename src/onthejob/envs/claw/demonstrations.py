@@ -1,0 +1,173 @@
+"""Conversations to imitate: gold commands as an agent would have run them, some of them not quite, with or without a clean end.
+
+Every demonstration is played in a sandbox, so what stands between the replies is what an agent is shown. How many of them say at
+the end that the task is done is a choice, because that is what a model learns of stopping: with nearly all it stops when it is
+done; with two to five in a hundred (the seed's way: trajectories of a model that mostly worked on until its turns were used up)
+it learns to work and never to stop.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from onthejob.envs.claw.draw import Draw
+from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.schema import AssertionKind, ClawTask
+from onthejob.errors import ConfigError
+from onthejob.types import Environment, Message, Split, Task
+
+MAX_DEMONSTRATIONS = 400
+NEAR = 0.5
+"""Share of the assertions that hold after a near miss, at least; never all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemonstrationConfig:
+    """How many demonstrations of which kind."""
+
+    count: int = 300
+    """Demonstrations, 1 to 400, each of another training task."""
+    clean_stops: float = 1.0
+    """Share that says TASK_COMPLETE at the end; the others look around and do not. 0.03 is the seed's way."""
+    near_misses: float = 0.1
+    """Share in which one gold turn is left out, so that most but not all assertions hold. As many as there are such tasks."""
+    tail: int = 3
+    """Turns of looking around at the end of a demonstration that does not stop."""
+    seed: int = 0
+    """Of the choices."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MAX_DEMONSTRATIONS:
+            raise ConfigError(f"count must be in 1..{MAX_DEMONSTRATIONS} demonstrations, got {self.count}. Set 300.")
+        for name in ("clean_stops", "near_misses"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name} must be a share in [0, 1], got {getattr(self, name)}.")
+        if self.tail < 0 or self.seed < 0:
+            raise ConfigError(f"tail and seed must be >= 0, got {self.tail} and {self.seed}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """One conversation, ending with a reply."""
+
+    task: str
+    messages: tuple[Message, ...]
+    stops: bool
+    """It ends with TASK_COMPLETE."""
+    near_miss: bool
+    """A gold turn was left out."""
+    rate: float
+    """Share of the assertions that held at its end, in [0, 1]."""
+
+    @property
+    def passed(self) -> bool:
+        """True when all of them held."""
+        return self.rate >= 1.0
+
+
+class _Plan(NamedTuple):
+    task: Task
+    claw: ClawTask
+    stops: bool
+    near_miss: bool
+
+
+def demonstrations(
+    tasks: Sequence[Task],
+    make_env: Callable[[], Environment],
+    config: DemonstrationConfig,
+    *,
+    max_turns: int = 12,
+    workers: int = 1,
+) -> list[Demonstration]:
+    """Play `config.count` demonstrations; the same arguments give the same ones, with any number of workers.
+
+    Args:
+        tasks: training tasks with gold commands.
+        make_env: creates an environment.
+        config: how many of which kind.
+        max_turns: limit of an episode there.
+        workers: demonstrations played at the same time.
+
+    Raises:
+        ConfigError: held-out tasks, fewer tasks than demonstrations, or a task without gold commands.
+    """
+    with ThreadPoolExecutor(workers) as threads:
+        return list(threads.map(lambda plan: _demonstrate(plan, make_env, config, max_turns), _plans(tasks, config)))
+
+
+def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
+    """Which tasks, and which of them end how: exact counts, drawn by lot."""
+    held_out = [task for task in tasks if task.split is not Split.TRAIN]
+    if held_out:
+        raise ConfigError(f"demonstrations are of training tasks, got {held_out[0].id} of split {held_out[0].split}.")
+    if len(tasks) < config.count:
+        raise ConfigError(
+            f"{config.count} demonstrations need as many training tasks, there are {len(tasks)}. Take a larger corpus."
+        )
+    chosen = Draw("demonstrations", config.seed).some(list(tasks), config.count)
+    claws = [ClawTask.from_record(task.payload, where=f"task {task.id!r}") for task in chosen]
+    for claw in claws:
+        if not claw.gold:
+            raise ConfigError(f"task {claw.id} has no gold commands to demonstrate. Leave it out.")
+    order = Draw("stops", config.seed).shuffled(range(config.count))
+    stopping = set(order[: round(config.clean_stops * config.count)])
+    several = [index for index, claw in enumerate(claws) if len(claw.gold) > 1]
+    near = set(Draw("near misses", config.seed).shuffled(several)[: round(config.near_misses * config.count)])
+    return [_Plan(task, claws[i], i in stopping, i in near) for i, task in enumerate(chosen)]
+
+
+def _demonstrate(plan: _Plan, make_env: Callable[[], Environment], config: DemonstrationConfig, max_turns: int) -> Demonstration:
+    draw = Draw("demonstration", config.seed, plan.task.id)
+    gold = [block(command) for command in plan.claw.gold]
+    env = make_env()
+    try:
+        if plan.near_miss:
+            for left_out in draw.shuffled(range(len(gold))):
+                made = _play(env, plan, [*gold[:left_out], *gold[left_out + 1 :]], draw, config, max_turns)
+                if NEAR <= made.rate < 1.0:
+                    return made
+        # No turn could be left out, or none was to be.
+        return _play(env, plan._replace(near_miss=False), gold, draw, config, max_turns)
+    finally:
+        env.close()
+
+
+def _play(
+    env: Environment, plan: _Plan, replies: Sequence[str], draw: Draw, config: DemonstrationConfig, max_turns: int
+) -> Demonstration:
+    """Play `replies` and the end that the plan wants; what is graded is the workspace after the last of them."""
+    observation = env.reset(plan.task)
+    messages = list(observation.messages)
+    room = max_turns - 1 - len(replies)
+    ends = [DONE] if plan.stops else [block(_look(plan.claw, draw)) for _ in range(min(config.tail, room))]
+    over = False
+    for reply in (*replies, *ends):
+        messages.append(Message("assistant", reply))
+        step = env.step(reply)
+        over = step.observation is None
+        if step.observation is None:
+            break
+        messages += step.observation.messages
+    if not over:
+        env.step(DONE)
+        # What came after the last reply was seen by nobody.
+        while messages[-1].role != "assistant":
+            messages.pop()
+    return Demonstration(
+        task=plan.task.id,
+        messages=tuple(messages),
+        stops=messages[-1].content == DONE,
+        near_miss=plan.near_miss,
+        rate=env.state()["metrics"]["assertion_rate"],
+    )
+
+
+def _look(claw: ClawTask, draw: Draw) -> str:
+    """A command that changes nothing."""
+    made = [item.path for item in claw.assertions if item.kind not in (AssertionKind.FILE_NOT_EXISTS, AssertionKind.FILE_EXISTS)]
+    return draw.pick(["ls", "ls -R", "find . -type f | sort", *(f"cat {shlex.quote(path)}" for path in made)])

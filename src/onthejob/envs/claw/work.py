@@ -1,0 +1,61 @@
+"""What an episode needs of a task, whatever form the task has: a request, files, and a way to grade what is left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from onthejob.envs.claw import official
+from onthejob.envs.claw.grader import Grade, GraderConfig, grade
+from onthejob.envs.claw.sandbox.contract import Limits, SandboxHost
+from onthejob.envs.claw.schema import ClawTask
+from onthejob.types import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One piece of file work."""
+
+    id: str
+    intent: str
+    files: Mapping[str, bytes]
+    """Path -> content, at the start."""
+    grade: Callable[[Path], Grade]
+    """Checks the workspace of a dead sandbox."""
+    persona: str = ""
+    family: str = ""
+    difficulty: str = ""
+
+
+def work_of(task: Task, *, host: SandboxHost, grader: GraderConfig, limits: Limits) -> Work:
+    """The work in the payload of `task`: the record of a `ClawTask`, or where an official task lies.
+
+    Args:
+        task: of the loop.
+        host: makes the second sandbox, in which checks that come as programs run.
+        grader: limits of reading.
+        limits: of the sandboxes.
+
+    Raises:
+        ConfigError: the payload is neither, or the official task's folder cannot be read or is not what it was.
+    """
+    if official.is_official(task.payload):
+        found = official.load(task.payload)
+        checks = partial(official.check, found, host=host, limits=limits)
+        return Work(id=task.id, intent=found.query, files=found.files, grade=checks, family=found.category)
+    claw = ClawTask.from_record(task.payload, where=f"the payload of task {task.id!r}")
+    return Work(
+        id=claw.id,
+        intent=claw.intent,
+        files={file.path: file.data for file in claw.files},
+        grade=partial(_grade, claw, grader),
+        persona=claw.persona.name,
+        family=claw.family,
+        difficulty=str(claw.difficulty),
+    )
+
+
+def _grade(claw: ClawTask, grader: GraderConfig, root: Path) -> Grade:
+    return grade(root, claw.assertions, claw.files, grader)

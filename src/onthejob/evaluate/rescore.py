@@ -1,0 +1,138 @@
+"""Recorded groups of whole episodes under another reward: what would have been learned from the same trajectories.
+
+Nothing is sampled again. The caller says how long an episode would have been and what it would have been worth; here that becomes
+returns and advantages, beside those that were recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onthejob.errors import RecordError
+from onthejob.learn.advantage import AdvantageConfig, advantages
+from onthejob.types import Group, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One trajectory under the other rules."""
+
+    turns: int
+    """Turns it would have had, >= 1; when more than were recorded, all of those are kept."""
+    reward: float
+    """What it would have been paid."""
+
+
+Judge = Callable[[Trajectory, Mapping[str, float]], Judged]
+"""(trajectory, metrics of its episode) -> what the other rules make of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescored:
+    """One group, as recorded and under the other rules; all per trajectory."""
+
+    key: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    """Returns."""
+    turns_before: tuple[int, ...]
+    turns_after: tuple[int, ...]
+    signs_before: tuple[int, ...]
+    """-1, 0 or 1: which way the update pushed; 0 in a dead group."""
+    signs_after: tuple[int, ...]
+
+
+def rescore(
+    groups: Sequence[Group],
+    recorded: Mapping[str, npt.NDArray[np.float64] | None],
+    judge: Judge,
+    *,
+    config: AdvantageConfig,
+) -> list[Rescored]:
+    """Groups under other rules.
+
+    Args:
+        groups: of whole episodes, as recorded.
+        recorded: key -> their advantages, None for dead groups.
+        judge: the other rules.
+        config: how advantages are made of returns; that of the run.
+
+    Raises:
+        RecordError: a group holds no episodes with metrics, so it was not made of whole episodes.
+    """
+    found = []
+    for group in groups:
+        metrics = group.facts.get("metrics")
+        if not isinstance(metrics, list) or len(metrics) != len(group):
+            raise RecordError(f"group {group.key!r} is not made of whole episodes, so it has no grades to score again.")
+        judged = [judge(row, known) for row, known in zip(group.trajectories, metrics, strict=True)]
+        after = replace(group, trajectories=tuple(map(_paid, group.trajectories, judged)))
+        found.append(
+            Rescored(
+                key=group.key,
+                before=tuple(row.ret for row in group.trajectories),
+                after=tuple(item.reward for item in judged),
+                turns_before=tuple(len(row.turns) for row in group.trajectories),
+                turns_after=tuple(item.turns for item in judged),
+                signs_before=_signs(recorded.get(group.key), len(group)),
+                signs_after=_signs(advantages(after, config), len(group)),
+            )
+        )
+    return found
+
+
+def summary(rescored: Sequence[Rescored]) -> dict[str, dict[str, float]]:
+    """Figure -> `before` and `after`; shares in [0, 1].
+
+    Raises:
+        RecordError: there are no groups.
+    """
+    if not rescored:
+        raise RecordError("there are no groups to score again. `onthejob runs show` lists what a run has.")
+    rows: dict[str, dict[str, float]] = {}
+    for side, returns, turns, signs in (
+        ("before", [g.before for g in rescored], [g.turns_before for g in rescored], [g.signs_before for g in rescored]),
+        ("after", [g.after for g in rescored], [g.turns_after for g in rescored], [g.signs_after for g in rescored]),
+    ):
+        figures = {
+            "reward": fmean(value for group in returns for value in group),
+            "turns": fmean(value for group in turns for value in group),
+            "all_zero_share": fmean(not any(group) for group in returns),
+            "zero_variance_share": fmean(not any(group) for group in signs),
+        }
+        for name, value in figures.items():
+            rows.setdefault(name, {})[side] = value
+    return rows
+
+
+def policy_delta(rescored: Sequence[Rescored]) -> dict[str, Any]:
+    """How much the update would have differed: trajectories whose advantage has another sign, and turns saved."""
+    pairs = [pair for group in rescored for pair in zip(group.signs_before, group.signs_after, strict=True)]
+    before, after = (
+        sum(sum(turns) for turns in side) for side in zip(*((g.turns_before, g.turns_after) for g in rescored), strict=True)
+    )
+    return {
+        "trajectories": len(pairs),
+        "sign_changes": sum(a != b for a, b in pairs),
+        "sign_change_share": fmean(a != b for a, b in pairs),
+        "sign_reversals": sum(a * b < 0 for a, b in pairs),
+        "turns_saved": before - after,
+        "turns_saved_share": (before - after) / before if before else 0.0,
+    }
+
+
+def _paid(row: Trajectory, judged: Judged) -> Trajectory:
+    turns = row.turns[: judged.turns]
+    return replace(row, turns=turns, rewards=(*(0.0 for _ in turns[1:]), judged.reward))
+
+
+def _signs(values: npt.NDArray[np.float64] | None, size: int) -> tuple[int, ...]:
+    if values is None:
+        return (0,) * size
+    return tuple(int(sign) for sign in np.sign(np.where(np.abs(values) < 1e-9, 0.0, values)))

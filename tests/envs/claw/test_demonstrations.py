@@ -1,0 +1,60 @@
+"""Demonstrations are what an agent would have seen, in the wanted proportions, and the same whoever plays them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from onthejob.envs.claw.demonstrations import DemonstrationConfig, demonstrations
+from onthejob.envs.claw.env import ClawEnvironment
+from onthejob.envs.claw.prompt import DONE
+from onthejob.envs.claw.sandbox import SandboxHost, open_host
+from onthejob.envs.claw.schema import ClawTask
+from onthejob.envs.claw.splits import claw_tasks
+from onthejob.errors import ConfigError
+from onthejob.types import Split
+
+TASKS = claw_tasks(Split.TRAIN, count=120)
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[SandboxHost]:
+    with open_host() as opened:
+        yield opened
+
+
+def test_proportions_are_exact_and_grades_are_those_of_what_is_shown(host: SandboxHost):
+    config = DemonstrationConfig(count=20, clean_stops=0.25, near_misses=0.2, tail=2)
+    made = demonstrations(TASKS, partial(ClawEnvironment, host=host), config, workers=3)
+    assert len({shown.task for shown in made}) == 20
+    assert sum(shown.stops for shown in made) == 5
+    near = [shown for shown in made if shown.near_miss]
+    assert 1 <= len(near) <= 4
+    assert all(0.5 <= shown.rate < 1.0 for shown in near)
+    assert all(shown.passed for shown in made if not shown.near_miss)
+    gold = {task.id: ClawTask.from_record(task.payload).gold for task in TASKS}
+    for shown in made:
+        replies = [message.content for message in shown.messages if message.role == "assistant"]
+        assert [message.role for message in shown.messages[:2]] == ["system", "user"]
+        assert shown.messages[-1].role == "assistant"
+        assert (replies[-1] == DONE) is shown.stops
+        assert len(replies) == len(gold[shown.task]) - shown.near_miss + (1 if shown.stops else 2)
+        heard = [message.content for message in shown.messages[2:] if message.role == "user"]
+        assert len(heard) == len(replies) - 1
+        assert all(text.startswith("exit code: ") for text in heard)
+    again = demonstrations(TASKS, partial(ClawEnvironment, host=host), config, workers=1)
+    assert again == made
+
+
+def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):
+    make_env = partial(ClawEnvironment, host=host)
+    with pytest.raises(ConfigError, match=r"1\.\.400 demonstrations, got 401"):
+        DemonstrationConfig(count=401)
+    with pytest.raises(ConfigError, match=r"clean_stops must be a share in \[0, 1\], got 3"):
+        DemonstrationConfig(clean_stops=3)
+    with pytest.raises(ConfigError, match="there are 2"):
+        demonstrations(TASKS[:2], make_env, DemonstrationConfig(count=3))
+    with pytest.raises(ConfigError, match="of split dev"):
+        demonstrations(claw_tasks(Split.DEV, count=120), make_env, DemonstrationConfig(count=1))
