@@ -28,7 +28,7 @@ from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run
 from onthejob.rollout.play import episode_groups, play
-from onthejob.stack import Stack
+from onthejob.stack import Stack, find_adapters
 from onthejob.testing import ScriptedTokens, teach, tiny_model, tiny_tokenizer
 from onthejob.types import Message, Sampling, Split
 
@@ -103,8 +103,8 @@ def test_what_a_person_means():
     [
         (("play", "claw", "--days", "3"), "--days has no effect in the workplace 'claw'"),
         (("play", "--task", "x"), "--task has no effect in the workplace 'office'"),
-        (("play", "claw", "--task", "no-such-task"), "no task or family 'no-such-task'"),
-        (("play", "claw", "--policy", "nobody"), "nobody is called 'nobody'"),
+        (("play", "claw", *CORPUS, "--task", "no-such-task"), "no task or family 'no-such-task'"),
+        (("play", "claw", *CORPUS, "--policy", "nobody"), "nobody is called 'nobody'"),
         (("play", "claw", "--policy", "human"), "Drop --json"),
         (("play", "claw", "--claw.protocol.max-turns", "0"), "max_turns must be >= 1"),
         (("train", "--env", "claw", "--scenarios", "churn"), "--scenarios has no effect"),
@@ -121,7 +121,7 @@ def test_what_a_person_means():
         (("collect", "--env", "claw", "--gold.count", "500"), "1..400 demonstrations"),
         (("compare", "noop", "--env", "claw", "--alone", "sales"), "--alone takes some of agent"),
         (("compare", "noop", "--env", "claw", "--limit", "-1"), "limit must be >= 0"),
-        (("compare", "expert", "--env", "claw"), "gold, idle, noop"),
+        (("compare", "expert", "--env", "claw", *CORPUS), "gold, idle, noop"),
         (("serve", "env", "claw", "--profile", "full"), "--profile has no effect"),
     ],
 )
@@ -277,6 +277,9 @@ def test_from_demonstrations_to_a_rescored_run(call, tiny_path: Path):
         chosen = [metric.value for metric in run.read_metrics("eval", name="episode_reward")]
         tasks = {row.task_id for group in run.read_groups() for row in group.trajectories}
     assert (zero.version, len(chosen)) == (0, 3)
+    assert zero.digest == find_adapters(Path("adapters/sft"))[ACTOR].digest, (
+        "the start, and the KL term's reference, is the warm start"
+    )
     assert first["best_score"] == max(chosen)
     assert tasks <= {task.id for task in claw_tasks(Split.TRAIN, count=64)}
     assert first["adapters"][ACTOR]["version"] > 0, "no update was made: the test would show nothing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from onthejob.commands.claw import Claw, more
+from onthejob.commands.claw import Claw
 from onthejob.commands.runs import RUNS
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment
@@ -105,7 +105,9 @@ class Judging:
         self.grades = Counter({"unchanged": 0, "changed": 0})
         self._other, self._unchecked, self._stack = other, unchecked, stack
         self._own_stops, self._stops = stop_table(place.rules.protocol.stops), stop_table(other.rules.protocol.stops)
-        self._tasks: dict[str, Task] | None = None
+        self._tasks: dict[str, Task] = {}
+        self._rounds = -1
+        """Growths of the pool that are in `_tasks`; -1 before the corpus is."""
         self._env: ClawEnvironment | None = None
 
     def __call__(self, row: Trajectory, metrics: Mapping[str, float]) -> Judged:
@@ -132,24 +134,31 @@ class Judging:
 
     def _graded(self, row: Trajectory, turns: int) -> Mapping[str, float] | None:
         """The metrics of the episode's first `turns` turns, run again; None when its task is gone or it did not end."""
-        if self._tasks is None or self._env is None:
-            self._tasks = every_training_task(self._other)
-            self._env = ClawEnvironment(self._other.rules, host=self._stack.enter_context(_host(self._other)))
-            self._stack.callback(self._env.close)
-        task = self._tasks.get(row.task_id)
+        task = self._task(row.task_id)
         if task is None:
             return None
+        if self._env is None:
+            self._env = ClawEnvironment(self._other.rules, host=self._stack.enter_context(_host(self._other)))
+            self._stack.callback(self._env.close)
         self._env.reset(task)
         for turn in row.turns[:turns]:
             if self._env.step(turn.completion.text).observation is None:
                 return self._env.state()["metrics"]
         return None
 
+    def _task(self, wanted: str) -> Task | None:
+        """The training task of this id, of the corpus or of what the pool grew by; None when there is none."""
+        while wanted not in self._tasks:
+            self._rounds += 1
+            found = self._other.tasks(Split.TRAIN) if self._rounds == 0 else self._grown()
+            if not found:
+                return None
+            self._tasks |= {task.id: task for task in found}
+        return self._tasks[wanted]
 
-def every_training_task(place: Claw) -> dict[str, Task]:
-    """Id -> training task of the corpus and of all that its pool may have grown by."""
-    grown = [task for number in range(1, place.rounds + 1) for task in more(place, number)] if place.grow() else []
-    return {task.id: task for task in (*place.tasks(Split.TRAIN), *grown)}
+    def _grown(self) -> Sequence[Task]:
+        grow = self._other.grow()
+        return grow(self._rounds) if grow is not None else ()
 
 
 def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> str:
