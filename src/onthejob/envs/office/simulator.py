@@ -26,8 +26,8 @@ PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
 STANDUP_TURNS = PHASES.count("standup")
 FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
-        "SSO": ("single sign-on", "single sign on", "saml"),
-        "API": ("rest api", "public api", "programming interface"),
+        "SSO": ("single sign-on", "single sign on", "saml", "one login"),
+        "API": ("rest api", "rest interface", "public api", "programming interface", "programmatic access"),
         "Dashboard": ("reporting dashboard", "analytics board"),
         "App": ("mobile app", "ios app", "android app", "phone app"),
         "Cache": ("caching layer", "query cache"),
