@@ -17,7 +17,9 @@ from onthejob.envs.office.simulator import FEATURE_ALIASES
 from onthejob.envs.office.state import FEATURE_INDEX
 from onthejob.envs.office.vaporware import Registry
 
-PIECES = [json.loads(line) for line in (Path(__file__).parents[2] / "data" / "vaporware_pieces.jsonl").read_text("utf-8").splitlines()]
+PIECES = [
+    json.loads(line) for line in (Path(__file__).parents[2] / "data" / "vaporware_pieces.jsonl").read_text("utf-8").splitlines()
+]
 POSITIVE = [piece for piece in PIECES if piece["promises"]]
 NEGATIVE = [piece for piece in PIECES if not piece["promises"]]
 RECALL, FALSE_POSITIVES = 0.95, 0.02

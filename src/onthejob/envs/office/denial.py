@@ -54,7 +54,9 @@ _IN_TIME = re.compile(
     r"this (?:week|month|quarter|year)|with us)\b"
 )
 # nobody here has built X: unlike `nobody else`, which is advertising
-_BY_NOBODY = re.compile(rf"\b(?:nobody|no one|none) (?:here|of us) (?:has|have|can|could|will)?\s*{_HAVING}(?:\s+(?:the|an?|any|our))*\s*$")
+_BY_NOBODY = re.compile(
+    rf"\b(?:nobody|no one|none) (?:here|of us) (?:has|have|can|could|will)?\s*{_HAVING}(?:\s+(?:the|an?|any|our))*\s*$"
+)
 _STATES = (
     "available|supported|included|ready|shipped|built|released|live|offered|implemented|launched|finished|planned|promised|sold"
 )

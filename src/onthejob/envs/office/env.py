@@ -15,7 +15,7 @@ from typing import Any
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.market import company_value, pipeline_value
+from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player
@@ -162,7 +162,7 @@ class OfficeEnvironment:
             facts |= {"action": parsed.action_type, "target": parsed.target, "changed": log.changed}
             if parsed.message_to:
                 facts["message"] = f"{parsed.message_to}: {parsed.message}"
-        while not s.done and actor_of(s.turn) == "customer":
+        while not s.done and simulator.actor(s.turn) == "customer":
             self._play("customer", simulator.customer_action(s), totals)
         self._pending = observation = None if s.done else self._observation()
         parts = {name: dict(zip(PARTS, values, strict=True)) for name, values in totals.items()}
@@ -311,7 +311,7 @@ class OfficeEnvironment:
             raise ContractError(f"a branch needs world >= 1 (0 is the main line) and turns >= 1, got {world} and {turns}.")
         copy = s.copy()
         copy.world = world
-        before, start = _prospects(copy), copy.turn
+        before, start = prospects(copy), copy.turn
         if pending.kind is Kind.REFLECT:
             valid = True
             returns = run(simulator, copy, self._continuation, turns=turns)
@@ -323,7 +323,7 @@ class OfficeEnvironment:
             for name, value in log.rewards().items():
                 returns[name] = returns.get(name, 0.0) + value
         return Branch(
-            outcome=(_prospects(copy) - before) / 100.0,
+            outcome=(prospects(copy) - before) / 100.0,
             returns=returns,
             turns=copy.turn - start,
             valid=valid,
@@ -417,11 +417,6 @@ class OfficeEnvironment:
         if self._state is None or self._state.turn != turn:
             raise ContractError("the legal replies of an observation can be listed only while it is pending.")
         return [render(action) for action in self.legal_actions(role)]
-
-
-def _prospects(s: State) -> float:
-    """Cents: company value and open pipeline, less what chance contributed. Its change is a branch's outcome."""
-    return company_value(s) + pipeline_value(s) - s.luck
 
 
 def _whole(task: Task, key: str, default: int, low: int, high: int) -> int:

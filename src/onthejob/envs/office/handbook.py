@@ -19,7 +19,7 @@ from onthejob.envs.office.events import EVENTS, RANDOM_EVENTS
 from onthejob.envs.office.founding import SIZE_WEIGHTS
 from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.market import PRICES, TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER
-from onthejob.envs.office.policies.exploiters import EXPLOITERS
+from onthejob.envs.office.policies.exploiters import ALL, EXPLOITS
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED, Scenario, load
 from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SIZES, TIERS
@@ -95,11 +95,12 @@ def scenario_stocks() -> str:
     plain = [
         field.name
         for field in dataclasses.fields(Scenario)
-        if field.name not in ("name", "title", "segment_mix", "bugs", "schedule")
+        if field.name not in ("name", "title", "segment_mix", "bugs", "schedule", "goal")
     ]
     rows: list[Sequence[Any]] = [(name, *(getattr(scenario, name) for scenario in loaded)) for name in plain]
     rows.append(("segments", *("/".join(f"{share:g}" for share in scenario.segment_mix) for scenario in loaded)))
     rows.append(("bugs", *("/".join(str(n) for n in scenario.bugs.values()) for scenario in loaded)))
+    rows.append(("goal at the end", *(", ".join(f"{k} >= {v:,g}" for k, v in scenario.goal.items()) for scenario in loaded)))
     rows.append(("calendar", *("; ".join(f"day {event.day} {event.kind}" for event in scenario.schedule) for scenario in loaded)))
     return table(("start", *(f"`{name}`" for name in SHIPPED)), rows)
 
@@ -114,7 +115,16 @@ def events() -> str:
 
 def exploiters() -> str:
     """Players that try to earn without working."""
-    return table(("player", "what it tries"), [(f"`{name}`", first_paragraph(player)) for name, player in EXPLOITERS.items()])
+    rows = [
+        (exploit.number or "", f"`{name}`", _told(exploit.player), "all" if exploit.seats == ALL else ", ".join(exploit.seats))
+        for name, exploit in EXPLOITS.items()
+    ]
+    return table(("no.", "player", "what it tries", "alone in the seats"), rows)
+
+
+def _told(player: Callable[..., Any]) -> str:
+    """What a player tries, without the number that has a column of its own."""
+    return re.sub(r" \(\d+\)", "", first_paragraph(player))
 
 
 TABLES: MappingProxyType[str, Callable[[], str]] = MappingProxyType({

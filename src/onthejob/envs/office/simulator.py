@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -19,6 +20,7 @@ from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
 from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, WON, State
 from onthejob.envs.office.vaporware import Registry
+from onthejob.errors import ConfigError
 
 ROLE_NAMES = tuple(str(role) for role in Role)
 PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
@@ -39,10 +41,10 @@ FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
 """Feature -> other words for it that a promise may use."""
 
 
-def actor_of(turn: int) -> str:
+def actor_of(turn: int, order: Sequence[str] = ROLE_NAMES) -> str:
     """Who acts on this turn: the order rotates, day d begins with role d mod 7, two rounds a day."""
     day, slot = divmod(turn, TURNS_PER_DAY)
-    return ROLE_NAMES[(day + slot) % 7]
+    return order[(day + slot) % 7]
 
 
 def phase_of(turn: int) -> str:
@@ -53,10 +55,26 @@ def phase_of(turn: int) -> str:
 class Simulator:
     """The rules. Holds what does not change during an episode: scenario and handlers."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, *, order: Sequence[str] = ROLE_NAMES) -> None:
+        """Take the rules.
+
+        Args:
+            scenario: where the company starts, and its calendar.
+            order: who follows whom; all roles once. Another than the usual one is for measuring whether position matters.
+
+        Raises:
+            ConfigError: `order` does not hold every role once.
+        """
+        if sorted(order) != sorted(ROLE_NAMES):
+            raise ConfigError(f"order must hold every role once ({', '.join(ROLE_NAMES)}), got {', '.join(order)}.")
         self.scenario = scenario
+        self.order = tuple(order)
         self.handlers: dict[tuple[str, str], Handler] = all_handlers()
         self.registry = Registry(FEATURE_ALIASES)
+
+    def actor(self, turn: int) -> str:
+        """Who acts on this turn."""
+        return actor_of(turn, self.order)
 
     def found(self, seed: int, days: int = 30) -> State:
         """The company on its first morning."""
@@ -103,7 +121,7 @@ class Simulator:
                 what `customer_action` says.
             before: `kpis(s)`, for a caller that has it from the turn before (`TurnLog.after`) and has not changed `s` since.
         """
-        role = actor_of(s.turn)
+        role = actor_of(s.turn, self.order)
         log = TurnLog(s)
         if before is None:
             before = kpis(s)

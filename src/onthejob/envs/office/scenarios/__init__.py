@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from onthejob.envs.office.events import EVENTS
+from onthejob.envs.office.scenarios.goals import MEASURES
 from onthejob.envs.office.state import SEGMENTS, SEVERITIES
 from onthejob.errors import ConfigError
 
@@ -71,6 +72,8 @@ class Scenario:
     """Dollars a day that the board releases for the CEO to allocate."""
     payroll: int = 1000
     """Dollars a day of wages and rent."""
+    goal: Mapping[str, float] = field(default_factory=dict)
+    """What counts as success at the end: lower bounds on measures (`goals.MEASURES`). Reported only; empty for none."""
 
 
 def load(name_or_path: str | Path) -> Scenario:
@@ -129,7 +132,9 @@ def lint(data: Mapping[str, Any], *, days: int = 30) -> list[str]:
     """What is wrong with a scenario's data, in plain sentences; empty when nothing is."""
     known = {field.name: field for field in fields(Scenario)}
     problems = [f"unknown key {key!r}, allowed are {', '.join(known)}" for key in data if key not in known]
-    missing = [key for key, field in known.items() if key not in data and field.default is MISSING]
+    missing = [
+        key for key, field in known.items() if key not in data and field.default is MISSING and field.default_factory is MISSING
+    ]
     if missing:
         return [*problems, f"missing keys: {', '.join(missing)}"]
     return [*problems, *_numbers(data), *_texts(data), *_stocks(data), *_calendar(data["schedule"], days)]
@@ -185,6 +190,9 @@ def _stocks(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"segment_mix must sum to 1, got {sum(mix):g}"
     if not isinstance(bugs, dict) or set(bugs) != set(SEVERITIES) or not all(_whole(n) and 0 <= n <= 100 for n in bugs.values()):
         yield f"bugs must give counts in [0, 100] for {', '.join(SEVERITIES)}, got {bugs!r}"
+    goal = data.get("goal", {})
+    if not isinstance(goal, dict) or not set(goal) <= set(MEASURES) or not all(_number(x) and x >= 0 for x in goal.values()):
+        yield f"goal must give lower bounds >= 0 on some of {', '.join(MEASURES)}, got {goal!r}"
     if _whole(data["leads"]) and _whole(data["customers"]) and data["leads"] + data["customers"] > FOUNDED:
         yield f"leads and customers together must be at most {FOUNDED}, got {data['leads'] + data['customers']}"
 
