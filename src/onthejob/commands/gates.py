@@ -100,7 +100,8 @@ class Gates:
         verdict = f"{asked - len(failed)} of {asked} hold; {elapsed:.0f} s"
         verdict += "".join(f"\nFAILED {finding.gate}: {finding.what}" for finding in failed)
         if self.doc is not None:
-            more = f"{counts.influence_seeds} for small differences, {counts.deviation_seeds} per deviation, {counts.oracle_seeds} of the oracle"
+            more = f"{counts.influence_seeds} for small differences, {counts.deviation_seeds} per deviation"
+            more += f", {counts.oracle_seeds} of the oracle"
             each = f"{counts.windows} look-ahead windows and {counts.states} states per role and scenario"
             head = f"Measured with {counts.seeds} seeds per team and scenario ({more}), {each}."
             write_section(self.doc, f"{head}\n\n{markdown(findings)}")

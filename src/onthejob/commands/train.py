@@ -15,12 +15,13 @@ from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
+from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
-from onthejob.players import team
+from onthejob.players import training_team
 from onthejob.train import IterationReport, TrainConfig
 from onthejob.types import Adapter, Split
 
@@ -46,6 +47,8 @@ class Train:
     """Length of an episode in days."""
     partner: str = "heuristic"
     """The scripted player of roles that are not trained, and of all others in segments among partners."""
+    curriculum: bool = False
+    """Episodes begin easier than the scenarios are and end harder (`curriculum.Rising`); what teaches nothing is eased."""
     init: str = ""
     """Start from these adapters (a run, a folder, e.g. of `sft`) instead of from the bare model."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
@@ -106,7 +109,7 @@ class Train:
             )
         check_days(self.days)
         scenarios_named(self.scenarios)
-        team(self.partner)
+        training_team(self.partner)
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
@@ -148,12 +151,17 @@ class Train:
             result = train(
                 options.train,
                 make_env=make_office(),
-                pool=TaskPool(tasks, seed=options.train.seed, family=scenario_of),
+                pool=TaskPool(
+                    tasks,
+                    seed=options.train.seed,
+                    family=scenario_of,
+                    curriculum=Rising(iterations=options.train.iterations) if options.curriculum else None,
+                ),
                 learner=learner,
                 sampler=stack.sampler(),
                 encoder=stack.chat,
                 run=run,
-                partners=team(options.partner),
+                partners=training_team(options.partner),
                 trained_roles=options.roles,
                 base_digest=stack.digest,
                 on_progress=lambda report: terminal.progress(line(report)),

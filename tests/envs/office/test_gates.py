@@ -73,7 +73,8 @@ def results(changes: dict[str, tuple[Kind, float, float]] | None = None) -> list
 def others() -> list[Any]:
     """Healthy outcomes that are no episodes of the usual teams."""
     return [
-        *(Foreseen(scenario=s, team=f"tuned-{s}", seed=seed, value=1000.0 * (350 + 5 * seed)) for s in SCENARIOS for seed in SEEDS),
+        *(Foreseen(scenario=s, team=f"tuned-{s}", seed=seed, value=1000.0 * (350 + 5 * seed))
+          for s in SCENARIOS for seed in SEEDS),
         *(Gain(scenario="viral", role=SEATS[i % 6], seed=i, gain=500.0 + i, changed=1) for i in range(12)),
         *(Spread(scenario="viral", role="dev", seed=i, values=(0.0, 100.0, 50.0)) for i in range(5)),
         Leak(scenario="viral", seed=1, checked=60, leaks=(), seen=tuple(SECRETS)),
@@ -196,7 +197,9 @@ def test_a_broken_twin_is_seen() -> None:
 
 def test_a_role_that_gains_by_acting_first_is_seen() -> None:
     moved = [
-        replace(r, rewards=(r.rewards[0], 1.08 * r.rewards[1], *r.rewards[2:])) if isinstance(r, Result) and r.order in ORDERS else r
+        replace(r, rewards=(r.rewards[0], 1.08 * r.rewards[1], *r.rewards[2:]))
+        if isinstance(r, Result) and r.order in ORDERS
+        else r
         for r in others()
     ]
     failed = failures(Position(), [*results(), *moved])
@@ -243,5 +246,5 @@ def test_teams_with_different_numbers_of_seeds_are_compared_on_common_seeds() ->
     ],
 )  # fmt: skip
 def test_counts_refuse_what_cannot_be_judged(wrong: dict) -> None:
-    with pytest.raises(ConfigError, match="gates need|days must be|oracle seeds must be"):
+    with pytest.raises(ConfigError, match=r"gates need|days must be|oracle seeds must be"):
         Counts(**wrong)

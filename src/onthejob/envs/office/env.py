@@ -22,9 +22,11 @@ from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
+from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.envs.office.sections import Count
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
-from onthejob.envs.office.state import State
+from onthejob.envs.office.state import HELD_OUT, State
+from onthejob.envs.office.tasks import refuse_training
 from onthejob.envs.office.team_memory import TeamMemory
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
@@ -36,6 +38,8 @@ REFLECTION_KEY = "reflection"
 """Canonical key of every reply to a request for reflection: what is remembered changes no branch, whose players are scripted."""
 SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
 MAX_DAYS = 90
+PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
+"""Keys that a task's payload may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,22 +116,28 @@ class OfficeEnvironment:
         """Found the company of `task.payload["scenario"]` with the luck of `task.seed`.
 
         Payload: `scenario` (name or path of a TOML file, default baseline), `days` (default from the config), `world` (which luck
-        after the first morning, default 0).
+        after the first morning, default 0), `difficulty` (in [0, 1]; absent is the scenario as it is, which is 0.5).
 
         Raises:
-            ConfigError: unknown scenario or payload key, or a value out of range.
+            ConfigError: unknown scenario or payload key, a value out of range, or a training task of a held-out scenario or seed.
         """
-        unknown = set(task.payload) - {"scenario", "days", "world"}
+        unknown = set(task.payload) - PAYLOAD
         if unknown:
-            raise ConfigError(f"task {task.id!r} has unknown payload keys {sorted(unknown)}; allowed are scenario, days, world.")
+            raise ConfigError(
+                f"task {task.id!r} has unknown payload keys {sorted(unknown)}; allowed are {', '.join(sorted(PAYLOAD))}."
+            )
         days = _whole(task, "days", self.config.days, 1, MAX_DAYS)
         world = _whole(task, "world", 0, 0, 2**31)
         given = task.payload.get("scenario", "baseline")
         if not isinstance(given, str | Path):
             raise ConfigError(f"task {task.id!r}: scenario must be a name or a path, got {given!r}.")
         scenario = scenarios.load(given)
+        refuse_training(task, scenario)
+        if "difficulty" in task.payload:
+            scenario = at_difficulty(scenario, task.payload["difficulty"])
         self._simulator = Simulator(scenario)
-        self._origin = str(given) if str(given) in scenarios.SHIPPED else scenarios.as_data(scenario)
+        named = str(given) in (*scenarios.SHIPPED, *HELD_OUT) and "difficulty" not in task.payload
+        self._origin = str(given) if named else scenarios.as_data(scenario)
         self._state = self._simulator.found(task.seed, days)
         self._state.world = world
         self._task = task.id

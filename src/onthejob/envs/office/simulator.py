@@ -18,7 +18,7 @@ from onthejob.envs.office.night import night
 from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, OVERRUN, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, WON, State
+from onthejob.envs.office.state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, State
 from onthejob.envs.office.vaporware import Registry
 from onthejob.errors import ConfigError
 
@@ -39,6 +39,19 @@ FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Feature -> other words for it that a promise may use."""
+HELD_OUT_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Passkeys": ("passkey login", "passwordless login"),
+        "Connector": ("data connector", "connector kit"),
+        "Insights": ("insights panel", "insight reports"),
+        "Handheld": ("handheld app", "handheld edition"),
+        "Turbo": ("turbo mode", "turbo engine"),
+        "Statements": ("billing statements", "automatic statements"),
+        "Custody": ("chain of custody", "custody log"),
+        "Signals": ("signal feed", "outgoing signals"),
+    }
+)
+"""The same for the names of held-out scenarios."""
 
 
 def actor_of(turn: int, order: Sequence[str] = ROLE_NAMES) -> str:
@@ -70,7 +83,7 @@ class Simulator:
         self.scenario = scenario
         self.order = tuple(order)
         self.handlers: dict[tuple[str, str], Handler] = all_handlers()
-        self.registry = Registry(FEATURE_ALIASES)
+        self.registry = Registry(HELD_OUT_ALIASES if scenario.name in HELD_OUT else FEATURE_ALIASES)
 
     def actor(self, turn: int) -> str:
         """Who acts on this turn."""
@@ -207,7 +220,7 @@ class Simulator:
             texts.append(action.message)
         if not any(self.registry.scan(text) for text in texts):
             return False
-        shipped = frozenset(spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0)
+        shipped = frozenset(spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0)
         committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
         return bool(self.registry.violations(texts, shipped, committed))
 

@@ -1,4 +1,4 @@
-"""What a gate is: it says which jobs it needs, and judges what was measured. How jobs are spread over processes is the caller's."""
+"""What a gate is: it says which jobs it needs, and judges what was measured. Where jobs run is the caller's choice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Counts:
     deviation_seeds: int = 30
     """Episodes per exploit, seat and scenario, at least 2 and at most `influence_seeds`."""
     oracle_seeds: int = 10
-    """Episodes of the look-ahead oracle per scenario, at most `influence_seeds`; half a minute each on one core. 0 leaves it out."""
+    """Episodes of the look-ahead oracle per scenario, at most `influence_seeds`; half a minute each. 0 leaves it out."""
     windows: int = 6
     """Look-ahead windows per role and scenario."""
     states: int = 7
@@ -50,8 +50,8 @@ class Counts:
         if few or not self.scenarios or not 2 <= self.deviation_seeds <= self.influence_seeds:
             got = (self.seeds, self.influence_seeds, self.deviation_seeds, self.windows, self.states, list(self.scenarios))
             raise ConfigError(
-                "gates need a scenario, seeds >= 2 (one episode has no spread), influence seeds >= seeds, deviation seeds of 2 to "
-                f"the influence seeds, windows >= 1 and states >= 1, got {got}. Set --seeds 8 --influence-seeds 24."
+                "gates need a scenario, seeds >= 2 (one episode has no spread), influence seeds >= seeds, deviation seeds of 2 "
+                f"to the influence seeds, windows >= 1 and states >= 1, got {got}. Set --seeds 8 --influence-seeds 24."
             )
         if not 0 <= self.oracle_seeds <= self.influence_seeds or self.oracle_seeds == 1:
             raise ConfigError(

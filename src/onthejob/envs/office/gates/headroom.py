@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from onthejob.envs.office.gates.finding import Finding, Statistics, above, found, nothing
-from onthejob.envs.office.gates.foresight import Foresight, Foreseen
+from onthejob.envs.office.gates.foresight import Foreseen, Foresight
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches
 from onthejob.envs.office.gates.matches import FIRST_SEED
 from onthejob.envs.office.gates.order import foreseen
@@ -21,7 +21,7 @@ EXPERT, RANDOM = "expert", "random"
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """The oracle's lead over the tuned expert, the expert's and the random player's goals, and a look-ahead of single decisions."""
+    """The oracle's lead over the tuned expert, goals reached by expert and random, and a look-ahead of single decisions."""
 
     name: str = "G5 headroom"
     lead: float = 0.10

@@ -1,4 +1,4 @@
-"""All gates: plans their measurements, runs each once, and has them judged. How jobs are spread over processes is the caller's."""
+"""All gates: plans their measurements, runs each once, and has them judged. Where they run is the caller's choice."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onthejob.envs.office.gates.finding import Finding, Statistics, above, found, nothing
-from onthejob.envs.office.gates.foresight import Foresight, Foreseen
+from onthejob.envs.office.gates.foresight import Foreseen, Foresight
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
 from onthejob.envs.office.gates.matches import FIRST_SEED, Table
 from onthejob.envs.office.gates.teams import Kind, TeamTable, tuned_for

@@ -63,6 +63,7 @@ class Position:
             fmean((r.rewards[index] - usual[r.scenario, r.seed].rewards[index]) / scale for r in others if r.order == order)
             for order in dict.fromkeys(r.order for r in others)
         ]
-        what = f"{role}: change of reward in {len(by_order)} other orders of roles ({', '.join(f'{100 * x:+.0f}' for x in by_order)})"
+        each = ", ".join(f"{100 * x:+.0f}" for x in by_order)
+        what = f"{role}: change of reward in {len(by_order)} other orders of roles ({each})"
         passed = abs(overall.mean) < 100.0 * self.most
         return found(self.name, what, overall.mean, "% of own reward", needed, passed, overall)

@@ -1,7 +1,7 @@
 """Scenario-tuned experts: the expert's rules with their thresholds as data, fitted to one scenario each.
 
-They read the same views as every scripted player. `TUNINGS` was found by search (`benchmarks/tune_experts.py`) on calibration seeds
-(from 2,000 on), which no gate uses; `expert` itself is kept as it is, because warm starts clone it.
+They read the same views as every scripted player. `TUNINGS` was found by search (`benchmarks/tune_experts.py`) on calibration
+seeds (from 2,000 on), which no gate uses; `expert` itself is kept as it is, because warm starts clone it.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from onthejob.envs.office.events import EVENTS
+from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS
 from onthejob.envs.office.scenarios.goals import MEASURES
-from onthejob.envs.office.state import SEGMENTS, SEVERITIES
+from onthejob.envs.office.state import HELD_OUT, SEGMENTS, SEVERITIES
 from onthejob.errors import ConfigError
 
 SHIPPED = ("baseline", "competitor", "series_a", "churn", "viral")
@@ -84,10 +84,12 @@ def load(name_or_path: str | Path) -> Scenario:
     """
     path = Path(name_or_path)
     if path.suffix != ".toml":
-        path = _HERE / f"{name_or_path}.toml"
-        if str(name_or_path) not in SHIPPED:
+        name = str(name_or_path)
+        path = _HERE / f"{name}.toml" if name in SHIPPED else _HERE / "held_out" / f"{name}.toml"
+        if name not in (*SHIPPED, *HELD_OUT):
             raise ConfigError(
-                f"unknown scenario {str(name_or_path)!r}; known are {', '.join(SHIPPED)}, or give the path of a .toml file."
+                f"unknown scenario {name!r}; known are {', '.join(SHIPPED)}, held out from training {', '.join(HELD_OUT)}, "
+                "or give the path of a .toml file."
             )
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -126,6 +128,11 @@ def as_data(scenario: Scenario) -> dict[str, Any]:
     data["segment_mix"] = list(scenario.segment_mix)
     data["schedule"] = [{key: value for key, value in asdict(event).items() if value is not None} for event in scenario.schedule]
     return data
+
+
+def is_held_out(scenario: Scenario) -> bool:
+    """True for a held-out family, and for any scenario whose calendar holds an event that only they have."""
+    return scenario.name in HELD_OUT or any(event.kind in HELD_OUT_EVENTS for event in scenario.schedule)
 
 
 def lint(data: Mapping[str, Any], *, days: int = 30) -> list[str]:
