@@ -108,7 +108,7 @@ class Train:
                 "eval_every needs the library: the command line evaluates with `onthejob eval`. Set --eval-every 0."
             )
         check_days(self.days)
-        scenarios_named(self.scenarios)
+        office_tasks(Split.TRAIN, seeds=1, scenarios=scenarios_named(self.scenarios))
         training_team(self.partner)
 
     def _settings(self) -> dict[str, Any]:
