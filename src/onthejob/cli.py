@@ -50,6 +50,7 @@ COMMANDS: dict[str, Entry] = {
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
     "runs replay": Entry("replay", "ReplayGame", "Play a game's replay file again and check its hash."),
     "office gates": Entry("gates", "Gates", "Measure whether the office can be trained on; fails when a gate fails."),
+    "office behaviours": Entry("behaviours", "Behaviours", "Measure the behaviours that are said to emerge, per team."),
     "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
     "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),
     "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),

@@ -16,7 +16,7 @@ from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.envs.office.curriculum import Rising
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
@@ -47,6 +47,8 @@ class Train:
     """Length of an episode in days."""
     partner: str = "heuristic"
     """The scripted player of roles that are not trained, and of all others in segments among partners."""
+    crisis_bonus: bool = True
+    """Pay the extra for churn prevention; without it one can ask whether the shift to retention is learned nevertheless."""
     curriculum: bool = False
     """Episodes begin easier than the scenarios are and end harder (`curriculum.Rising`); what teaches nothing is eased."""
     init: str = ""
@@ -150,7 +152,7 @@ class Train:
             terminal.progress(f"run {run.path}")
             result = train(
                 options.train,
-                make_env=make_office(),
+                make_env=make_office(OfficeConfig(crisis_bonus=options.crisis_bonus)),
                 pool=TaskPool(
                     tasks,
                     seed=options.train.seed,

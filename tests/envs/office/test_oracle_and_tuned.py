@@ -162,7 +162,6 @@ def test_partners_are_colleagues_of_other_kinds(playing) -> None:
     assert spent("frugal") < 0.7 * min(spent("builder"), spent("carer"))
     build, care = ("BUILD_FEATURE", "SHIP_RELEASE"), ("FIX_BUG", "COLLECT_FEEDBACK", "WRITE_DOCS")
     assert done("builder", *build) > done("carer", *build)
-    assert done("builder", "REVIEW_PR") == 0 < done("carer", "REVIEW_PR")
     assert done("carer", *care) > 1.5 * done("builder", *care)
     off = [
         (role, action.action_type)

@@ -55,6 +55,8 @@ class OfficeConfig:
     The feedback appends to the actor's context and is not part of `budget`."""
     days: int = 30
     """Length of an episode in days of 14 turns, 1 to 90."""
+    crisis_bonus: bool = True
+    """Pay the extra for churn prevention while satisfaction is low."""
     reflect: bool = False
     """Ask the actor itself to reflect every 70 turns (an extra request); otherwise reflections are deterministic."""
 
@@ -135,7 +137,7 @@ class OfficeEnvironment:
         refuse_training(task, scenario)
         if "difficulty" in task.payload:
             scenario = at_difficulty(scenario, task.payload["difficulty"])
-        self._simulator = Simulator(scenario)
+        self._simulator = Simulator(scenario, crisis_bonus=self.config.crisis_bonus)
         named = str(given) in (*scenarios.SHIPPED, *HELD_OUT) and "difficulty" not in task.payload
         self._origin = str(given) if named else scenarios.as_data(scenario)
         self._state = self._simulator.found(task.seed, days)
@@ -268,9 +270,9 @@ class OfficeEnvironment:
         if like._simulator is not None and like._origin == self._origin:
             self._simulator = like._simulator
         elif isinstance(self._origin, str):
-            self._simulator = Simulator(scenarios.load(self._origin))
+            self._simulator = Simulator(scenarios.load(self._origin), crisis_bonus=self.config.crisis_bonus)
         else:
-            self._simulator = Simulator(scenarios.from_data(self._origin))
+            self._simulator = Simulator(scenarios.from_data(self._origin), crisis_bonus=self.config.crisis_bonus)
         if bool(extra["memories"]) != (self.config.profile == "full"):
             raise ValueError(f"it was taken in another profile than {self.config.profile}")
         if extra["memories"]:

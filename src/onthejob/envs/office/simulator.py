@@ -68,12 +68,13 @@ def phase_of(turn: int) -> str:
 class Simulator:
     """The rules. Holds what does not change during an episode: scenario and handlers."""
 
-    def __init__(self, scenario: Scenario, *, order: Sequence[str] = ROLE_NAMES) -> None:
+    def __init__(self, scenario: Scenario, *, order: Sequence[str] = ROLE_NAMES, crisis_bonus: bool = True) -> None:
         """Take the rules.
 
         Args:
             scenario: where the company starts, and its calendar.
             order: who follows whom; all roles once. Another than the usual one is for measuring whether position matters.
+            crisis_bonus: pay the extra for churn prevention; false for asking whether it is done without.
 
         Raises:
             ConfigError: `order` does not hold every role once.
@@ -82,6 +83,7 @@ class Simulator:
             raise ConfigError(f"order must hold every role once ({', '.join(ROLE_NAMES)}), got {', '.join(order)}.")
         self.scenario = scenario
         self.order = tuple(order)
+        self.crisis_bonus = crisis_bonus
         self.handlers: dict[tuple[str, str], Handler] = all_handlers()
         self.registry = Registry(HELD_OUT_ALIASES if scenario.name in HELD_OUT else FEATURE_ALIASES)
 
@@ -185,7 +187,8 @@ class Simulator:
         handler = self.handlers[role, action.action_type]
         written, action = action, self._bare(s, role, action)
         # Only actions in the table are paid by how low satisfaction was before them.
-        satisfaction = s.satisfaction() if (role, action.action_type) in CRISIS_TABLE else CRISIS_SATISFACTION
+        paid = self.crisis_bonus and (role, action.action_type) in CRISIS_TABLE
+        satisfaction = s.satisfaction() if paid else CRISIS_SATISFACTION
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
         if result is None:
             log.penalty(role, OVERRUN)
