@@ -19,7 +19,7 @@ from onthejob.envs.office.gates.audit import audit, moved_back
 from onthejob.envs.office.gates.exact import check_exactness, check_processes, digest_command
 from onthejob.envs.office.gates.finding import Statistics
 from onthejob.envs.office.gates.foresight import Foresight
-from onthejob.envs.office.gates.gate import Counts, Played
+from onthejob.envs.office.gates.gate import QUICK, Counts, Played
 from onthejob.envs.office.gates.matches import Match, Table, ledger_gap
 from onthejob.envs.office.gates.measure import GATES, measure, plan, work
 from onthejob.envs.office.gates.order import Order
@@ -267,3 +267,18 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
     assert main(["office", "gates", "--seeds", "2", "--doc", str(page)]) == 2
     assert main(["office", "gates", "--workers", "-1"]) == 2
     assert main(["office", "gates", "--only", "beauty"]) == 2
+
+
+KNOWN_FAILURES = {"G2 agreement", "G3 deviation", "G6 variety"}
+"""Gates that the office does not pass; docs/office.md says by how much."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_no_further_gate_fails() -> None:
+    """The quick form without its known failures, and with fewer seeds: about two minutes on two idle cores."""
+    counts = replace(QUICK, seeds=6, influence_seeds=16, deviation_seeds=3, states=1)
+    with Workers(2) as mapper:
+        findings = measure(counts, STATISTICS, mapper=mapper)
+    failed = {finding.gate: finding.what for finding in findings if finding.passed is False}
+    assert set(failed) <= KNOWN_FAILURES, failed

@@ -18,7 +18,8 @@ from onthejob.envs.office.actions import Action, Invalid, parse
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.founding import HELD_OUT_NAMES, NAMES
 from onthejob.envs.office.handlers import RETENTION, all_handlers
-from onthejob.envs.office.policies.heuristic import PAIN_OF
+from onthejob.envs.office.policies import View
+from onthejob.envs.office.policies.heuristic import PAIN_OF, WRITE
 from onthejob.envs.office.reward import CRISIS_SATISFACTION
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.state import PAINS, TURNS_PER_DAY
@@ -30,7 +31,7 @@ ASKED_WITHIN = TURNS_PER_DAY
 """Turns within which a question counts as asked before."""
 CARING = frozenset(name for (_, name), handler in all_handlers().items() if handler.tag == RETENTION)
 """Actions that serve retention."""
-_WRITING = ("WRITE_BLOG", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS")
+_WRITING = tuple(WRITE.values())
 _PROMISING = ("SEND_PROPOSAL",)
 _NAMES = frozenset({*NAMES, *HELD_OUT_NAMES, *PAIN_OF, *PAINS})
 _WORD = re.compile(r"[A-Za-z]+")
@@ -103,16 +104,15 @@ def only_remembered(prompt: str) -> frozenset[str]:
             memories += text
         else:
             rest += text
-    return frozenset(_named(memories) - _named(rest))
+    return _named(memories) - _named(rest)
 
 
-def _named(text: str) -> set[str]:
+def _named(text: str) -> frozenset[str]:
     return _NAMES.intersection(_WORD.findall(text))
 
 
-def _goes_on(view, action: Action) -> bool:
-    verbs = {"blog": "WRITE_BLOG", "case_study": "WRITE_CASE_STUDY", "email": "WRITE_EMAIL_SEQUENCE", "docs": "WRITE_DOCS"}
-    return any(verbs.get(d["kind"]) == action.action_type and d["topic"] == action.target for d in view.get("drafts", ()))
+def _goes_on(view: View, action: Action) -> bool:
+    return any(WRITE.get(d["kind"]) == action.action_type and d["topic"] == action.target for d in view.get("drafts", ()))
 
 
 def _share(hits: Iterable[bool]) -> float:

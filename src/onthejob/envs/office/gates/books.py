@@ -9,6 +9,7 @@ from onthejob.envs.office.gates.finding import Finding, Statistics, found, nothi
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
 from onthejob.envs.office.gates.matches import Result
 from onthejob.envs.office.gates.teams import Kind, TeamTable
+from onthejob.envs.office.simulator import ROLE_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Luck:
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         findings = []
         for kind in (Kind.EXPERT, Kind.HEURISTIC, Kind.IDLE):
-            luck = [result.luck for result in measured.of(Result) if result.kind == kind]
+            luck = [result.luck for result in measured.of(Result) if result.kind == kind and result.order == ROLE_NAMES]
             if luck:
                 interval = statistics.mean(luck)
                 what = f"mean over {len(luck)} episodes, {kind} teams"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
@@ -45,7 +45,7 @@ class Variety:
         return findings or [nothing(self.name, "fewer than two scenarios were played", "%", f">= {100 * self.least:.0f} %")]
 
 
-def told_apart(paths: dict[str, list[Path]]) -> float:
+def told_apart(paths: Mapping[str, Sequence[Path]]) -> float:
     """Share of episodes that are nearest to the mean of their own scenario's other episodes; KPIs in standard deviations."""
     length = min(len(path) for rows in paths.values() for path in rows)
     flat = {name: [[x for point in path[:length] for x in point] for path in rows] for name, rows in paths.items()}
