@@ -18,6 +18,12 @@ def first(scenario: str = "churn") -> tuple[OfficeEnvironment, Context]:
     return env, Context(observation=observation, seed=9)
 
 
+TRY_THE_IMPOSSIBLE = {
+    "blocker-inventor", "bug-inventor", "feature-fragmenter", "constant-json", "parameter-abuser", "seed-memoriser"
+}  # fmt: skip
+"""Exploiters whose attempts the office refuses: that is a turn lost."""
+
+
 @pytest.mark.parametrize("name", players())
 def test_every_player_can_be_seated(name: str) -> None:
     env, context = first()
@@ -27,7 +33,7 @@ def test_every_player_can_be_seated(name: str) -> None:
         (completion,) = policy.act([context], Sampling())
         assert completion.token_ids == ()
         step = env.step(completion.text)
-        assert step.valid
+        assert step.valid or name in TRY_THE_IMPOSSIBLE
         assert step.observation is not None
         context = Context(observation=step.observation, seed=turn)
 

@@ -51,6 +51,7 @@ COMMANDS: dict[str, Entry] = {
     "runs replay": Entry("replay", "ReplayGame", "Play a game's replay file again and check its hash."),
     "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
     "office gates": Entry("gates", "Gates", "Measure whether the office can be trained on; fails when a gate fails."),
+    "office behaviours": Entry("behaviours", "Behaviours", "Measure the behaviours that are said to emerge, per team."),
     "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
     "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),
     "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),

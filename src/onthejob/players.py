@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import Legal, Player, View, as_reply, players, random_legal
+from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.types import Policy
@@ -33,6 +34,16 @@ def team(name: str) -> Mapping[str, Policy]:
     """The same player in all six seats."""
     policy = scripted(name)
     return dict.fromkeys(SEATS, policy)
+
+
+def training_team(name: str) -> Mapping[str, Policy]:
+    """As `team`, for training.
+
+    Raises:
+        ConfigError: no player of this name, or one that is held out from training.
+    """
+    refuse_partner(name)
+    return team(name)
 
 
 def noisy(player: Player, share: float) -> Player:

@@ -22,7 +22,7 @@ from onthejob.evaluate.cache import source_fingerprint
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
-from onthejob.rollout.pool import Grow, family_of
+from onthejob.rollout.pool import Curriculum, Grow, family_of
 from onthejob.train.config import TrainConfig
 from onthejob.types import Environment, Policy, Sampling, Split, Task
 
@@ -114,6 +114,9 @@ class Claw:
     def groupings(self) -> Mapping[str, Callable[[Task], str]]:
         return {"persona": persona, "difficulty": difficulty, "families": seen}
 
+    def curriculum(self, iterations: int) -> Curriculum | None:
+        return None
+
     def grow(self) -> Grow | None:
         if self.growth == 0 or self.rounds == 0 or self.official is not None:
             return None
@@ -133,7 +136,7 @@ class Claw:
         scripts = {**known, "noop": noop, "idle": idle}
         return {name: ScriptedPolicy(script, version=name) for name, script in scripts.items()}
 
-    def partners(self) -> Mapping[str, Policy]:
+    def partners(self, split: Split) -> Mapping[str, Policy]:
         return {}
 
 

@@ -107,14 +107,14 @@ class Collect:
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.players import scripted
+        from onthejob.players import training_team
 
         if not 0.0 <= self.random_share <= 1.0:
             raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
         if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
             got = f"{self.alternatives} and {self.random_share}"
             raise ConfigError(f"alternatives must be >= 0 and need a random share between 0 and 1, got {got}.")
-        scripted(self.policy)
+        training_team(self.policy)
         tasks = office_tasks(
             Split.TRAIN, scenarios=scenarios_named(self.scenarios), seeds=self.seeds, days=self.days, first=self.first
         )

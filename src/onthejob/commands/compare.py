@@ -87,7 +87,7 @@ class Compare:
 
         place = self.place()
         self._check(place)
-        tasks, partners = self._tasks(place), place.partners()
+        tasks, partners = self._tasks(place), place.partners(Split(self.split))
         made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=place.players(tasks))
         around = Team(
             name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}

@@ -18,7 +18,7 @@ from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onthejob.envs.office.gates.judge import Finding
+    from onthejob.envs.office.gates.finding import Finding
 
 SECTION = "gates"
 """Markers of the table in a page: `<!-- gates:begin -->` and `<!-- gates:end -->`."""
@@ -29,16 +29,23 @@ COLUMNS = ("gate", "what", "value", "unit", "95 % interval", "needed", "holds")
 class Gates:
     """Check with scripted players whether the office can be trained on. Ends with 1 when a gate fails.
 
-    Order of policies, agreement of reward and outcome, influence of every role, headroom over the expert, signal for GRPO,
-    ledger, determinism. docs/office.md explains them.
+    Twelve gates: order of policies, agreement of reward and outcome, exploits by one seat, influence of every role, headroom,
+    variety of scenarios, worth of messages, scoping, determinism, position, signal for GRPO, books. docs/office.md explains them.
     """
 
     quick: bool = False
-    """Few seeds: at most 90 seconds on two cores."""
+    """Few seeds and no oracle: about two minutes on two cores. Without it the oracle alone takes half an hour."""
+    only: tuple[str, ...] = ()
+    """Measure these gates only, by short name: order agreement deviation influence headroom variety messages scoping
+    determinism position signal books luck."""
     seeds: int | None = None
     """Episodes per team and scenario; 30, or 8 with --quick."""
     influence_seeds: int | None = None
-    """Episodes of the expert, its ablations and the muted expert; 60, or 24 with --quick."""
+    """Episodes of the experts, ablations, muted teams and other orders of roles; 60, or 24 with --quick."""
+    deviation_seeds: int | None = None
+    """Episodes per exploit, seat and scenario; 30, or 3 with --quick."""
+    oracle_seeds: int | None = None
+    """Episodes of the look-ahead oracle per scenario; 10, or none with --quick."""
     windows: int | None = None
     """Look-ahead windows per role and scenario; 6, or 1 with --quick."""
     states: int | None = None
@@ -56,8 +63,9 @@ class Gates:
     def run(self, terminal: Terminal) -> int:
         """Measure, print one row per finding, and say which gates failed."""
         from onthejob.commands.office import scenarios_named
-        from onthejob.envs.office.gates.judge import Statistics
-        from onthejob.envs.office.gates.measure import QUICK, Counts, measure
+        from onthejob.envs.office.gates.finding import Statistics
+        from onthejob.envs.office.gates.gate import QUICK, Counts
+        from onthejob.envs.office.gates.measure import GATES, measure
         from onthejob.envs.office.handbook import replace_section
         from onthejob.evaluate.statistics import paired_difference, spearman
 
@@ -66,10 +74,16 @@ class Gates:
             scenarios=scenarios_named(self.scenarios),
             seeds=base.seeds if self.seeds is None else self.seeds,
             influence_seeds=base.influence_seeds if self.influence_seeds is None else self.influence_seeds,
+            deviation_seeds=base.deviation_seeds if self.deviation_seeds is None else self.deviation_seeds,
+            oracle_seeds=base.oracle_seeds if self.oracle_seeds is None else self.oracle_seeds,
             windows=base.windows if self.windows is None else self.windows,
             states=base.states if self.states is None else self.states,
             days=self.days,
         )
+        unknown = [name for name in self.only if name not in GATES]
+        if unknown:
+            raise ConfigError(f"there is no gate {unknown[0]!r}. Give some of {', '.join(GATES)}.")
+        gates = [gate for name, gate in GATES.items() if name in self.only or not self.only]
         if self.workers is not None and self.workers < 0:
             raise ConfigError(f"workers must be >= 0, got {self.workers}. Use 0 to measure in this process.")
         if self.doc is not None:
@@ -79,16 +93,18 @@ class Gates:
         start = time.monotonic()
         statistics = Statistics(partial(paired_difference, seed=0), spearman)
         with Workers(workers) as mapper:
-            findings = measure(counts, statistics, mapper=mapper, on_progress=_progress(terminal, start))
+            findings = measure(counts, statistics, gates=gates, mapper=mapper, on_progress=_progress(terminal, start))
         elapsed = time.monotonic() - start
         failed = [finding for finding in findings if finding.passed is False]
         asked = sum(finding.passed is not None for finding in findings)
         verdict = f"{asked - len(failed)} of {asked} hold; {elapsed:.0f} s"
         verdict += "".join(f"\nFAILED {finding.gate}: {finding.what}" for finding in failed)
         if self.doc is not None:
-            seeds = f"{counts.seeds} seeds per team and scenario ({counts.influence_seeds} for influence)"
+            more = f"{counts.influence_seeds} for small differences, {counts.deviation_seeds} per deviation"
+            more += f", {counts.oracle_seeds} of the oracle"
             each = f"{counts.windows} look-ahead windows and {counts.states} states per role and scenario"
-            write_section(self.doc, f"Measured with {seeds}, {each}.\n\n{markdown(findings)}")
+            head = f"Measured with {counts.seeds} seeds per team and scenario ({more}), {each}."
+            write_section(self.doc, f"{head}\n\n{markdown(findings)}")
         data = {"passed": not failed, "counts": counts, "seconds": elapsed, "findings": findings}
         terminal.result(data, table(COLUMNS, [row(finding) for finding in findings]), "", verdict)
         return 1 if failed else 0

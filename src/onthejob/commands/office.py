@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import players
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
-from onthejob.players import scripted, team
+from onthejob.players import scripted, team, training_team
+from onthejob.rollout.pool import Curriculum
 from onthejob.train.config import TrainConfig
 from onthejob.types import Environment, Policy, Split, Task
 
@@ -83,6 +85,10 @@ class Office:
     """Length of an episode in days."""
     partner: str = "heuristic"
     """The scripted player of roles that are not trained."""
+    crisis_bonus: bool = True
+    """Pay the extra for churn prevention while satisfaction is low."""
+    rising: bool = False
+    """Train on a curriculum."""
 
     @classmethod
     def loop(cls) -> TrainConfig:
@@ -114,11 +120,14 @@ class Office:
     def grow(self) -> None:
         return None
 
+    def curriculum(self, iterations: int) -> Curriculum | None:
+        return Rising(iterations=iterations) if self.rising else None
+
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
-        return nullcontext(make_office())
+        return nullcontext(make_office(OfficeConfig(crisis_bonus=self.crisis_bonus)))
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
         return {name: scripted(name) for name in players()}
 
-    def partners(self) -> Mapping[str, Policy]:
-        return team(self.partner)
+    def partners(self, split: Split) -> Mapping[str, Policy]:
+        return training_team(self.partner) if split is Split.TRAIN else team(self.partner)

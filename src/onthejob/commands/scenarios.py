@@ -16,17 +16,30 @@ from onthejob.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class List:
-    """List the scenarios that ship with the package."""
+    """List the scenarios that ship with the package, and those that are held out from training."""
 
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Print one row per scenario."""
-        from onthejob.envs.office.scenarios import SHIPPED, load
+        from onthejob.envs.office.scenarios import SHIPPED, is_held_out, load
+        from onthejob.envs.office.state import HELD_OUT
 
-        scenarios = [load(name) for name in SHIPPED]
-        rows = [(s.name, s.title, s.pressure, f"${s.cash:,}", s.customers, s.leads, len(s.schedule)) for s in scenarios]
-        columns = ("name", "title", "pressure", "cash", "customers", "leads", "events")
+        scenarios = [load(name) for name in (*SHIPPED, *HELD_OUT)]
+        rows = [
+            (
+                s.name,
+                s.title,
+                s.pressure,
+                f"${s.cash:,}",
+                s.customers,
+                s.leads,
+                len(s.schedule),
+                "held out" if is_held_out(s) else "",
+            )
+            for s in scenarios
+        ]
+        columns = ("name", "title", "pressure", "cash", "customers", "leads", "events", "training")
         terminal.result(scenarios, table(columns, rows))
         return 0
 

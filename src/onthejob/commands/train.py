@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PLACE = ("config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "output")
 """Options that say where, and not what: they are no part of a run's configuration."""
-OWN = {"office": ("scenarios", "seeds", "days", "partner"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum"), "claw": ("claw",)}
 """Options that only one workplace has."""
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
@@ -58,6 +58,10 @@ class Train:
     """Office: length of an episode in days."""
     partner: str = "heuristic"
     """Office: the scripted player of roles that are not trained, and of all others in segments among partners."""
+    crisis_bonus: bool = True
+    """Office: pay the extra for churn prevention; without it one can ask whether retention is learned nevertheless."""
+    curriculum: bool = False
+    """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     init: str = ""
@@ -114,7 +118,14 @@ class Train:
 
     def place(self) -> Workplace:
         """The workplace of these options."""
-        office = Office(scenarios=self.scenarios, seeds=self.seeds, days=self.days, partner=self.partner)
+        office = Office(
+            scenarios=self.scenarios,
+            seeds=self.seeds,
+            days=self.days,
+            partner=self.partner,
+            crisis_bonus=self.crisis_bonus,
+            rising=self.curriculum,
+        )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]
 
@@ -145,6 +156,7 @@ class Train:
             raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
         refuse_foreign(self, self.env, OWN)
         place.check()
+        place.partners(Split.TRAIN)
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
@@ -207,7 +219,13 @@ class Train:
     def _pool(self) -> TaskPool:
         """The training tasks."""
         place = self.place()
-        return TaskPool(place.tasks(Split.TRAIN), seed=self.train.seed, family=place.family, grow=place.grow())
+        return TaskPool(
+            place.tasks(Split.TRAIN),
+            seed=self.train.seed,
+            family=place.family,
+            grow=place.grow(),
+            curriculum=place.curriculum(self.train.iterations),
+        )
 
     def _loop(
         self,
@@ -232,7 +250,7 @@ class Train:
             sampler=sampler,
             encoder=stack.chat,
             run=run,
-            partners=place.partners(),
+            partners=place.partners(Split.TRAIN),
             trained_roles=self.roles,
             base_digest=stack.digest,
             evaluate=self._validator(place, make_env, sampler) if self.train.eval_every else None,
@@ -249,7 +267,7 @@ class Train:
             make_env,
             keyed_sample(tasks, min(self.eval_tasks, len(tasks)), self.train.seed, "validation"),
             sampler=sampler,
-            partners=place.partners(),
+            partners=place.partners(Split.TRAIN),
             sampling=Sampling(temperature=self.eval_temperature, max_new_tokens=self.train.sampling.max_new_tokens),
             seed=keyed_seed(self.train.seed, "validation replies"),
             max_turns=place.max_turns,

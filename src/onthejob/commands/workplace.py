@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 from onthejob.errors import ConfigError
-from onthejob.rollout.pool import Grow
+from onthejob.rollout.pool import Curriculum, Grow
 from onthejob.train.config import TrainConfig
 from onthejob.types import Environment, Policy, Split, Task
 
@@ -72,6 +72,10 @@ class Workplace(Protocol):
         """More training tasks when the pool has nothing more to teach; None where there are none."""
         ...
 
+    def curriculum(self, iterations: int) -> Curriculum | None:
+        """What changes sampled tasks in a run of so many iterations; None plays them as they are."""
+        ...
+
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
         """What makes environments, for as long as the context lasts."""
         ...
@@ -80,8 +84,12 @@ class Workplace(Protocol):
         """Name -> scripted player of any role, for these tasks."""
         ...
 
-    def partners(self) -> Mapping[str, Policy]:
-        """Role -> who plays it when it is not trained; empty where all roles are."""
+    def partners(self, split: Split) -> Mapping[str, Policy]:
+        """Role -> who plays it when it is not trained; empty where all roles are.
+
+        Raises:
+            ConfigError: nobody of that name, or for training somebody who is held out from it.
+        """
         ...
 
 

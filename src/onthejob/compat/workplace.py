@@ -97,7 +97,7 @@ def office(config: OfficeConfig | None = None) -> Workplace:
         ),
         make=partial(OfficeEnvironment, config),
         seats=SEATS,
-        players={name: as_reply(player) for name, player in players().items()},
+        players={name: as_reply(player) for name, player in players(held_out=False).items()},
         default_player="heuristic",
         counts={split: count * len(SHIPPED) for split, count in OFFICE_SEEDS.items()},
         task_at=partial(_office_at, config.days),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from onthejob.errors import ConfigError
 from onthejob.rollout.keys import keyed_sample
@@ -30,6 +30,14 @@ Grow = Callable[[int], Sequence[Task]]
 """Round of growth, from 1 -> new training tasks; a pure function, because a resumed run asks again. Empty: there are no more."""
 
 
+class Curriculum(Protocol):
+    """Turns a sampled task into the one that is played, e.g. at another difficulty."""
+
+    def __call__(self, task: Task, iteration: int, statistics: Mapping[str, FamilyStatistics], /) -> Task:
+        """A pure function, because a resumed run asks again; the split stays, the id differs when the task does."""
+        ...
+
+
 def family_of(task: Task) -> str:
     """`family` or `scenario` of the task's payload, or the environment's name."""
     return str(task.payload.get("family", task.payload.get("scenario", task.env)))
@@ -46,6 +54,7 @@ class TaskPool:
         patience: int = 3,
         family: Callable[[Task], str] = family_of,
         grow: Grow | None = None,
+        curriculum: Curriculum | None = None,
     ) -> None:
         """Take the tasks.
 
@@ -55,6 +64,7 @@ class TaskPool:
             patience: iterations in a row without one alive group after which the pool counts as converged.
             family: task -> the name under which its statistics are kept.
             grow: makes more training tasks when these have nothing more to teach; without it the pool converges then.
+            curriculum: changes each sampled task by iteration and by what its family has shown so far.
 
         Raises:
             ConfigError: no tasks, a held-out task, a repeated id, or `patience` < 1.
@@ -69,6 +79,7 @@ class TaskPool:
         self._family_of = family
         self._family: dict[str, str] = {}
         self._grow = grow
+        self._curriculum = curriculum
         self._rounds = 0
         self._add(tasks)
         self._groups: dict[str, int] = {}
@@ -77,8 +88,19 @@ class TaskPool:
         self._dead_iterations = 0
 
     def sample(self, count: int, *, iteration: int) -> list[Task]:
-        """`count` tasks, keyed by the seed and the iteration; none twice before all were used once."""
-        return keyed_sample(self.tasks, count, self._seed, "pool", iteration)
+        """`count` tasks, keyed by the seed and the iteration; none twice before all were used once.
+
+        Raises:
+            ConfigError: the curriculum made a held-out task of a training task.
+        """
+        drawn = keyed_sample(self.tasks, count, self._seed, "pool", iteration)
+        if self._curriculum is None:
+            return drawn
+        statistics = self.statistics()
+        changed = [self._curriculum(task, iteration, statistics) for task in drawn]
+        _refuse_held_out(changed)
+        self._family |= {new.id: self._family[old.id] for old, new in zip(drawn, changed, strict=True)}
+        return changed
 
     def observe(self, groups: Sequence[tuple[Group, bool]]) -> None:
         """Record one iteration's (group, is alive)."""
@@ -144,14 +166,18 @@ class TaskPool:
         return True
 
     def _add(self, tasks: Sequence[Task]) -> None:
-        held_out = [task for task in tasks if task.split is not Split.TRAIN]
-        if held_out:
-            raise ConfigError(
-                f"training refuses held-out tasks: {held_out[0].id} is of split {held_out[0].split} "
-                f"({len(held_out)} of {len(tasks)}). Use tasks of split train."
-            )
+        _refuse_held_out(tasks)
         ids = [task.id for task in (*self.tasks, *tasks)]
         if len(set(ids)) != len(ids):
             raise ConfigError(f"task ids must be unique, got {len(ids)} tasks with repeated ids.")
         self.tasks = (*self.tasks, *tasks)
         self._family |= {task.id: self._family_of(task) for task in tasks}
+
+
+def _refuse_held_out(tasks: Sequence[Task]) -> None:
+    held_out = [task for task in tasks if task.split is not Split.TRAIN]
+    if held_out:
+        raise ConfigError(
+            f"training refuses held-out tasks: {held_out[0].id} is of split {held_out[0].split} "
+            f"({len(held_out)} of {len(tasks)}). Use tasks of split train."
+        )

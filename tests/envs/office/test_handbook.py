@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onthejob.envs.office.gates.measure import GATES
 from onthejob.envs.office.handbook import TABLES, refresh, replace_section
 from onthejob.envs.office.roles import ROLES
 from onthejob.errors import ConfigError
@@ -30,10 +31,15 @@ def test_every_action_and_gate_is_on_the_page(page: str):
     for role, spec in ROLES.items():
         for action in spec.actions:
             assert f"| {role} | `{action}` |" in page
-    section = page.split("## Gates")[1].split("## Known limits")[0]
-    explained = set(re.findall(r"^\| ([a-z ]+) \|", section.split("<!-- gates:begin -->")[0], flags=re.MULTILINE)) - {"gate"}
-    measured = set(re.findall(r"^\| ([a-z ]+) \|", section.split("<!-- gates:begin -->")[1], flags=re.MULTILINE)) - {"gate"}
-    assert measured == explained
+    section = page.split("## Gates")[1].split("## Behaviours")[0]
+    told = section.split("<!-- gates:begin -->")[0]
+    explained = {
+        f"{number} {name}".strip() for number, name in re.findall(r"^\| (G?\d*) ?\| `([a-z]+)` \|", told, flags=re.MULTILINE)
+    }
+    assert explained == {gate.name.removesuffix(" account") for gate in GATES.values()}
+    assert set(re.findall(r"`([a-z]+)` \|", told)) == set(GATES)
+    measured = set(re.findall(r"^\| (G\d+ [a-z]+) \|", section.split("<!-- gates:begin -->")[1], flags=re.MULTILINE))
+    assert measured == {gate.name for gate in GATES.values() if gate.name.startswith("G")}
 
 
 def test_no_handler_is_without_words():

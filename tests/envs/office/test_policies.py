@@ -13,6 +13,8 @@ from onthejob.envs.office.policies import do_nothing, players, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.exploiters import EXPLOITERS
 from onthejob.envs.office.policies.heuristic import heuristic, needs
+from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
+from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.simulator import Simulator, actor_of
@@ -27,7 +29,7 @@ def refuse() -> list:
 
 
 @pytest.mark.parametrize("scenario", SHIPPED)
-@pytest.mark.parametrize("name", ["heuristic", "expert"])
+@pytest.mark.parametrize("name", ["heuristic", "expert", "tuned-churn", "tuned-viral"])
 def test_rules_are_always_legal(playing, counts, name: str, scenario: str) -> None:
     for seed in range(1_001, 1_001 + counts(3, 40)):
         played = sum(1 for _ in playing(name, scenario, seed))  # `playing` asserts that every action is legal
@@ -40,12 +42,12 @@ def test_rules_stay_legal_among_strange_colleagues(playing, player) -> None:
         assert sum(1 for _ in playing(noisy(player, 0.5), scenario, seed)) > 300
 
 
-@pytest.mark.parametrize("name", ["random", *EXPLOITERS])
+@pytest.mark.parametrize("name", ["random", *EXPLOITERS, *HELD_OUT_PARTNERS])
 def test_random_and_exploiters_are_always_legal(playing, name: str) -> None:
     assert sum(1 for _ in playing(name, "churn", 5)) > 100
 
 
-@pytest.mark.parametrize("player", [expert, heuristic])
+@pytest.mark.parametrize("player", [expert, heuristic, TunedExpert(Tuning(tier="annual", products=4))])
 def test_rules_read_nothing_but_the_view(playing, player) -> None:
     """The same action from a view that went through JSON, without the list of legal actions and under any luck."""
     asked: Counter[str] = Counter()
@@ -141,27 +143,10 @@ def test_sales_asks_for_approval_and_the_ceo_gives_it(office) -> None:
         assert (answer.action_type, answer.target) == ("APPROVE_INITIATIVE", deal.name)
 
 
-def test_exploiters_do_what_they_are_for(playing) -> None:
-    def actions(name: str) -> dict[str, Counter[str]]:
-        found: dict[str, Counter[str]] = {}
-        for _, _, role, action, _ in playing(name, "churn", 3, days=8):
-            if action is not None:
-                found.setdefault(role, Counter())[action.action_type] += 1
-        return found
-
-    assert set(actions("okr-looper")["ceo"]) == {"SET_OKRS"}
-    assert set(actions("okr-looper")["hr"]) == {"TRACK_OKRS"}
-    assert "CLOSE_DEAL" not in actions("qualify-never-close")["sales"]
-    assert set(actions("post-flooder")["content"]) == {"WRITE_SOCIAL_POST"}
-    assert set(actions("seed-spammer")["sales"]) == {"UPDATE_PIPELINE"}
-    assert set(actions("inert-farmer")["hr"]) == {"TEAM_SYNC"}
-    spam = [action for _, _, role, action, _ in playing("message-spammer", "churn", 3, days=3) if role != "customer"]
-    assert all(action.message_to in ("dev", "sales") for action in spam)
-
-
 def test_all_players_are_listed_by_name(task) -> None:
-    assert set(players()) == {"random", "do-nothing", "heuristic", "expert", *EXPLOITERS}
-    assert len(EXPLOITERS) == 6
+    tuned = {f"tuned-{scenario}" for scenario in SHIPPED}
+    assert set(players()) == {"random", "do-nothing", "heuristic", "expert", *tuned, *EXPLOITERS, *HELD_OUT_PARTNERS}
+    assert set(players()) - set(players(held_out=False)) == set(HELD_OUT_PARTNERS)
     env = OfficeEnvironment()
     assert env.reset(task()).actor == "ceo"
     assert Simulator(load("baseline")).legal(Simulator(load("baseline")).found(1), "ceo")

@@ -20,9 +20,10 @@ _NOT = _any("not|never|no longer|cannot", "[a-z]+n't", "dont|doesnt|wont|cant")
 _ADVERBS = rf"(?:\s+{_any('yet|currently|still|really|even|actually|today|now|presently|ever|be|been|going to')})*"
 _HAVING = _any(
     "have|has|got|do|contain|carry|come with|feature|advertise|claim",
-    "offer|offered|offering|support|supporting|provide|provided|providing|sell|selling|include|included|including",
+    "offer|offered|offering|support|supporting|provide|provided|providing|sell|selling|sold|include|included|including",
     "ship|shipped|shipping|build|built|building|release|released|launch|launched|implement|implemented|deliver|delivered",
     "promise|promised|promising|plan|planning|announce|announced|finished|started|started on|started work on|begun",
+    "mention|mentioned|mentioning",
 )
 _PREPOSITION = _any("only|just|merely|slow|bad|poor|without|with|for|to|about|than|like|of|in|from|by|on|and|but|or")
 _SORT = _any("support|plans?|dates?|form|kind|sort|version|timeline|option|feature|integration")
@@ -45,12 +46,16 @@ _BY_NOUN = re.compile(
 )
 # you cannot use X [yet]: only with one of these words, or nothing, after the name
 _BY_READER = re.compile(
-    rf"\b(?:(?:cannot|can not|can't|will not|won't){_ADVERBS}\s+(?:use|find|get|see|access|buy|enable)|"
+    rf"\b(?:(?:cannot|can not|can't|will not|won't){_ADVERBS}\s+(?:use|find|get|see|access|buy|enable|send)|"
     r"(?:do not|don't) expect)(?:\s+(?:the|an?|any|our))*\s*$"
 )
 _IN_TIME = re.compile(
     r"\W*$|\s+(?:yet|today|now|at the moment|currently|right now|so far|here|in (?:our|the|this)|"
-    r"this (?:week|month|quarter|year))\b"
+    r"this (?:week|month|quarter|year)|with us)\b"
+)
+# nobody here has built X: unlike `nobody else`, which is advertising
+_BY_NOBODY = re.compile(
+    rf"\b(?:nobody|no one|none) (?:here|of us) (?:has|have|can|could|will)?\s*{_HAVING}(?:\s+(?:the|an?|any|our))*\s*$"
 )
 _STATES = (
     "available|supported|included|ready|shipped|built|released|live|offered|implemented|launched|finished|planned|promised|sold"
@@ -143,6 +148,7 @@ def is_denied(before: str, after: str) -> bool:
     return bool(
         (verb and not _PAST.search(clause) and not _ABOUT_OTHERS.search(clause, 0, verb.start()) and not _LIMITED.match(after))
         or (noun and not _ABOUT_OTHERS.search(clause, 0, noun.start()) and not _GOES_ON.match(after))
+        or (_BY_NOBODY.search(clause) and not _GOES_ON.match(after))
         or (_BY_READER.search(clause) and _IN_TIME.match(after))
         or (_AFTER.match(after) and not _AFTER_ALL.search(after))
         or _TAKEN_BACK.fullmatch(after)

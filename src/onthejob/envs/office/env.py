@@ -15,7 +15,7 @@ from typing import Any
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.market import company_value, pipeline_value
+from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player
@@ -23,9 +23,11 @@ from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.policies.stand_in import StandIn, habits
 from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
+from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.envs.office.sections import Count
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
-from onthejob.envs.office.state import State
+from onthejob.envs.office.state import HELD_OUT, State
+from onthejob.envs.office.tasks import refuse_training
 from onthejob.envs.office.team_memory import TeamMemory
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
@@ -37,6 +39,8 @@ REFLECTION_KEY = "reflection"
 """Canonical key of every reply to a request for reflection: what is remembered changes no branch, whose players are scripted."""
 SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
 MAX_DAYS = 90
+PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
+"""Keys that a task's payload may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ class OfficeConfig:
     The feedback appends to the actor's context and is not part of `budget`."""
     days: int = 30
     """Length of an episode in days of 14 turns, 1 to 90."""
+    crisis_bonus: bool = True
+    """Pay the extra for churn prevention while satisfaction is low."""
     reflect: bool = False
     """Ask the actor itself to reflect every 70 turns (an extra request); otherwise reflections are deterministic."""
 
@@ -114,22 +120,28 @@ class OfficeEnvironment:
         """Found the company of `task.payload["scenario"]` with the luck of `task.seed`.
 
         Payload: `scenario` (name or path of a TOML file, default baseline), `days` (default from the config), `world` (which luck
-        after the first morning, default 0).
+        after the first morning, default 0), `difficulty` (in [0, 1]; absent is the scenario as it is, which is 0.5).
 
         Raises:
-            ConfigError: unknown scenario or payload key, or a value out of range.
+            ConfigError: unknown scenario or payload key, a value out of range, or a training task of a held-out scenario or seed.
         """
-        unknown = set(task.payload) - {"scenario", "days", "world"}
+        unknown = set(task.payload) - PAYLOAD
         if unknown:
-            raise ConfigError(f"task {task.id!r} has unknown payload keys {sorted(unknown)}; allowed are scenario, days, world.")
+            raise ConfigError(
+                f"task {task.id!r} has unknown payload keys {sorted(unknown)}; allowed are {', '.join(sorted(PAYLOAD))}."
+            )
         days = _whole(task, "days", self.config.days, 1, MAX_DAYS)
         world = _whole(task, "world", 0, 0, 2**31)
         given = task.payload.get("scenario", "baseline")
         if not isinstance(given, str | Path):
             raise ConfigError(f"task {task.id!r}: scenario must be a name or a path, got {given!r}.")
         scenario = scenarios.load(given)
-        self._simulator = Simulator(scenario)
-        self._origin = str(given) if str(given) in scenarios.SHIPPED else scenarios.as_data(scenario)
+        refuse_training(task, scenario)
+        if "difficulty" in task.payload:
+            scenario = at_difficulty(scenario, task.payload["difficulty"])
+        self._simulator = Simulator(scenario, crisis_bonus=self.config.crisis_bonus)
+        named = str(given) in (*scenarios.SHIPPED, *HELD_OUT) and "difficulty" not in task.payload
+        self._origin = str(given) if named else scenarios.as_data(scenario)
         self._state = self._simulator.found(task.seed, days)
         self._state.world = world
         self._task = task.id
@@ -164,7 +176,7 @@ class OfficeEnvironment:
             facts |= {"action": parsed.action_type, "target": parsed.target, "changed": log.changed}
             if parsed.message_to:
                 facts["message"] = f"{parsed.message_to}: {parsed.message}"
-        while not s.done and actor_of(s.turn) == "customer":
+        while not s.done and simulator.actor(s.turn) == "customer":
             self._play("customer", simulator.customer_action(s), totals)
         self._pending = observation = None if s.done else self._observation()
         parts = {name: dict(zip(PARTS, values, strict=True)) for name, values in totals.items()}
@@ -260,9 +272,9 @@ class OfficeEnvironment:
         if like._simulator is not None and like._origin == self._origin:
             self._simulator = like._simulator
         elif isinstance(self._origin, str):
-            self._simulator = Simulator(scenarios.load(self._origin))
+            self._simulator = Simulator(scenarios.load(self._origin), crisis_bonus=self.config.crisis_bonus)
         else:
-            self._simulator = Simulator(scenarios.from_data(self._origin))
+            self._simulator = Simulator(scenarios.from_data(self._origin), crisis_bonus=self.config.crisis_bonus)
         if bool(extra["memories"]) != (self.config.profile == "full"):
             raise ValueError(f"it was taken in another profile than {self.config.profile}")
         if extra["memories"]:
@@ -314,7 +326,7 @@ class OfficeEnvironment:
             raise ContractError(f"a branch needs world >= 1 (0 is the main line) and turns >= 1, got {world} and {turns}.")
         copy = s.copy()
         copy.world = world
-        before, start = _prospects(copy), copy.turn
+        before, start = prospects(copy), copy.turn
         if pending.kind is Kind.REFLECT:
             valid = True
             returns = run(simulator, copy, self._continuation, turns=turns)
@@ -326,7 +338,7 @@ class OfficeEnvironment:
             for name, value in log.rewards().items():
                 returns[name] = returns.get(name, 0.0) + value
         return Branch(
-            outcome=(_prospects(copy) - before) / 100.0,
+            outcome=(prospects(copy) - before) / 100.0,
             returns=returns,
             turns=copy.turn - start,
             valid=valid,
@@ -430,11 +442,6 @@ class OfficeEnvironment:
         if self._state is None or self._state.turn != turn:
             raise ContractError("the legal replies of an observation can be listed only while it is pending.")
         return [render(action) for action in self.legal_actions(role)]
-
-
-def _prospects(s: State) -> float:
-    """Cents: company value and open pipeline, less what chance contributed. Its change is a branch's outcome."""
-    return company_value(s) + pipeline_value(s) - s.luck
 
 
 def _whole(task: Task, key: str, default: int, low: int, high: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
-from onthejob.envs.office.simulator import Simulator, actor_of, kpis
+from onthejob.envs.office.simulator import Simulator, kpis
 from onthejob.envs.office.state import State
 from onthejob.envs.office.views import view
 
@@ -28,7 +28,7 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
     for _ in range(turns):
         if s.done:
             break
-        role = actor_of(s.turn)
+        role = simulator.actor(s.turn)
         if role == "customer":
             action = simulator.customer_action(s)
         else:

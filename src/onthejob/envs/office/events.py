@@ -165,6 +165,79 @@ def support_overload(state: State) -> None:
     _everyone_satisfied(state, -0.06 * (1.0 - state.docs_level))
 
 
+def market_slump(state: State) -> None:
+    """Companies buy less: a fifth of the market's visits stays away for good, and contracts end sooner."""
+    state.segment_base = [0.8 * base for base in state.segment_base]
+    state.hazard *= 1.15
+
+
+def budget_freeze(state: State) -> None:
+    """The board halves what it releases a day, and what nobody has allocated."""
+    state.board_rate //= 2
+    state.board_pool //= 2
+
+
+def merger_rumours(state: State) -> None:
+    """People fear for their jobs and stop talking."""
+    _morale(state, -0.12)
+    state.alignment *= 0.6
+
+
+def integration(state: State) -> None:
+    """Another company's systems are joined to ours: debt, major bugs, load."""
+    state.debt = min(1.0, state.debt + 0.2)
+    state.bug_major += 3
+    state.load = min(1.0, state.load + 0.1)
+
+
+def retention_bonus(state: State) -> None:
+    """The buyer pays for staying: morale and money return."""
+    _morale(state, 0.12)
+    state.board_pool += 400_000
+
+
+def data_centre_down(state: State) -> None:
+    """The product is down for a day: critical bugs, load that nobody serves, angry customers."""
+    state.bug_critical += 3
+    state.load = min(1.0, state.load + 0.4)
+    _everyone_satisfied(state, -0.12)
+
+
+def post_mortem(state: State) -> None:
+    """What went wrong is public: the unstable lose trust, the stable win some back."""
+    _everyone_satisfied(state, 0.05 if state.stability >= 0.7 else -0.05)
+
+
+def resignation(state: State) -> None:
+    """The lead engineer leaves: velocity falls by 0.4, and Dev is blocked."""
+    state.velocity = max(0.3, state.velocity - 0.4)
+    state.blockers.setdefault("dev", state.day)
+    _morale(state, -0.08)
+
+
+def handover_gap(state: State) -> None:
+    """What only one person knew is missing: half of the documentation is worthless."""
+    state.docs_level *= 0.5
+    state.debt = min(1.0, state.debt + 0.1)
+
+
+def replacement(state: State) -> None:
+    """A successor begins: some velocity returns."""
+    state.velocity = min(2.0, state.velocity + 0.25)
+
+
+def price_cut(state: State) -> None:
+    """A rival halves its price: more pressure on closes, and customers compare."""
+    state.competitor = min(1.0, state.competitor + 0.2)
+    _everyone_satisfied(state, -0.04)
+
+
+def discount_demands(state: State) -> None:
+    """Everybody who has not signed wants to pay a tenth less."""
+    for account in state.leads():
+        account.price = account.price * 9 // 10
+
+
 RANDOM_EVENTS: MappingProxyType[str, Effect] = MappingProxyType(
     {
         "competitor_launch": competitor_launch,
@@ -196,7 +269,24 @@ SCHEDULED_EVENTS: MappingProxyType[str, Effect] = MappingProxyType(
         "support_overload": support_overload,
     }
 )
-EVENTS: MappingProxyType[str, Effect] = MappingProxyType({**RANDOM_EVENTS, **SCHEDULED_EVENTS})
+HELD_OUT_EVENTS: MappingProxyType[str, Effect] = MappingProxyType(
+    {
+        "market_slump": market_slump,
+        "budget_freeze": budget_freeze,
+        "merger_rumours": merger_rumours,
+        "integration": integration,
+        "retention_bonus": retention_bonus,
+        "data_centre_down": data_centre_down,
+        "post_mortem": post_mortem,
+        "resignation": resignation,
+        "handover_gap": handover_gap,
+        "replacement": replacement,
+        "price_cut": price_cut,
+        "discount_demands": discount_demands,
+    }
+)
+"""Scheduled kinds that only held-out scenarios use."""
+EVENTS: MappingProxyType[str, Effect] = MappingProxyType({**RANDOM_EVENTS, **SCHEDULED_EVENTS, **HELD_OUT_EVENTS})
 
 
 def tick(state: State, key: int, rate: float) -> list[str]:

@@ -8,7 +8,7 @@ from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
 from onthejob.envs.office.market import BASE_CONVERSION, PRICES, pay
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.state import CATALOGUE, PAINS, SEGMENTS, Account, Stage, State
+from onthejob.envs.office.state import CATALOGUE, HELD_OUT, PAINS, SEGMENTS, Account, Stage, State
 
 NAMES = (
     "Acme", "Bolt", "Coda", "Dune", "Echo", "Flux", "Gale", "Hive", "Iris", "Juno", "Kite", "Luma", "Mesa", "Nova",
@@ -17,6 +17,13 @@ NAMES = (
     "Tern", "Vale", "Wren", "Zinc", "Arch",
 )  # fmt: skip
 """Of companies, in the order in which they are given, from a place that the seed decides."""
+HELD_OUT_NAMES = (
+    "Abbey", "Birch", "Cairn", "Drift", "Ember", "Flint", "Grove", "Haven", "Islet", "Jasper", "Kelp", "Linden", "Moor",
+    "Nimbus", "Orbit", "Prairie", "Quartz", "Ridge", "Slate", "Thorn", "Umber", "Vista", "Willow", "Xenon", "Yarrow", "Zephyr",
+    "Alder", "Basalt", "Cedar", "Delta", "Estuary", "Fjord", "Garnet", "Heath", "Indigo", "Juniper", "Karst", "Lagoon",
+    "Maple", "Nectar", "Onyx", "Pebble", "Rowan", "Sierra", "Tundra", "Verge", "Wharf", "Yew",
+)  # fmt: skip
+"""Of companies in held-out scenarios."""
 SIZE_WEIGHTS = (0.5, 0.34, 0.16)
 """Shares of the sizes S, M, L."""
 DRAWN_WEIGHTS = (0.35, 0.4, 0.25)
@@ -102,9 +109,10 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     if large or referred:
         quality = 0.5 + 0.5 * quality
     taken = {a.name for a in s.accounts}
+    names = HELD_OUT_NAMES if s.scenario in HELD_OUT else NAMES
     start = mix(s.seed, Sub.NAME) + s.names_used
     name = next(
-        (NAMES[(start + i) % len(NAMES)] for i in range(len(NAMES)) if NAMES[(start + i) % len(NAMES)] not in taken),
+        (names[(start + i) % len(names)] for i in range(len(names)) if names[(start + i) % len(names)] not in taken),
         f"Co{identity}",
     )
     s.names_used += 1

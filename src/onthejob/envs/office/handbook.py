@@ -15,14 +15,16 @@ from types import MappingProxyType
 from typing import Any
 
 from onthejob.envs.office import reward
-from onthejob.envs.office.events import EVENTS, RANDOM_EVENTS
+from onthejob.envs.office.behaviours import METRICS
+from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS, RANDOM_EVENTS
 from onthejob.envs.office.founding import SIZE_WEIGHTS
 from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.market import PRICES, TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER
-from onthejob.envs.office.policies.exploiters import EXPLOITERS
+from onthejob.envs.office.policies.exploiters import ALL, EXPLOITS
+from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED, Scenario, load
-from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SIZES, TIERS
+from onthejob.envs.office.state import CATALOGUE, FOCI, HELD_OUT, PAINS, SIZES, TIERS
 from onthejob.errors import ConfigError
 
 
@@ -89,24 +91,41 @@ def other_rewards() -> str:
     return table(("what", "reward"), rows)
 
 
-def scenario_stocks() -> str:
+def scenario_stocks(names: Sequence[str] = SHIPPED) -> str:
     """Where each scenario starts."""
-    loaded = [load(name) for name in SHIPPED]
+    loaded = [load(name) for name in names]
     plain = [
         field.name
         for field in dataclasses.fields(Scenario)
-        if field.name not in ("name", "title", "segment_mix", "bugs", "schedule")
+        if field.name not in ("name", "title", "segment_mix", "bugs", "schedule", "goal")
     ]
     rows: list[Sequence[Any]] = [(name, *(getattr(scenario, name) for scenario in loaded)) for name in plain]
     rows.append(("segments", *("/".join(f"{share:g}" for share in scenario.segment_mix) for scenario in loaded)))
     rows.append(("bugs", *("/".join(str(n) for n in scenario.bugs.values()) for scenario in loaded)))
+    rows.append(("goal at the end", *(", ".join(f"{k} >= {v:,g}" for k, v in scenario.goal.items()) for scenario in loaded)))
     rows.append(("calendar", *("; ".join(f"day {event.day} {event.kind}" for event in scenario.schedule) for scenario in loaded)))
-    return table(("start", *(f"`{name}`" for name in SHIPPED)), rows)
+    return table(("start", *(f"`{name}`" for name in names)), rows)
+
+
+def held_out_stocks() -> str:
+    """Where the scenarios start that no training may see."""
+    return scenario_stocks(HELD_OUT)
+
+
+def partners() -> str:
+    """Colleagues that no training may seat."""
+    return table(("partner", "how it works"), [(f"`{name}`", _told(player)) for name, player in HELD_OUT_PARTNERS.items()])
+
+
+def behaviours() -> str:
+    """What is said to emerge, and what is counted."""
+    return table(("behaviour", "number"), [(name, first_paragraph(metric)) for name, metric in METRICS.items()])
 
 
 def events() -> str:
     """What happens to the company."""
     kinds = {name: "random" if name in RANDOM_EVENTS else "scheduled" for name in EVENTS}
+    kinds |= dict.fromkeys(HELD_OUT_EVENTS, "held out")
     return table(
         ("event", "kind", "effect"), [(f"`{name}`", kinds[name], first_paragraph(effect)) for name, effect in EVENTS.items()]
     )
@@ -114,7 +133,16 @@ def events() -> str:
 
 def exploiters() -> str:
     """Players that try to earn without working."""
-    return table(("player", "what it tries"), [(f"`{name}`", first_paragraph(player)) for name, player in EXPLOITERS.items()])
+    rows = [
+        (exploit.number or "", f"`{name}`", _told(exploit.player), "all" if exploit.seats == ALL else ", ".join(exploit.seats))
+        for name, exploit in EXPLOITS.items()
+    ]
+    return table(("no.", "player", "what it tries", "alone in the seats"), rows)
+
+
+def _told(player: Callable[..., Any]) -> str:
+    """What a player tries, without the number that has a column of its own."""
+    return re.sub(r" \(\d+\)", "", first_paragraph(player))
 
 
 TABLES: MappingProxyType[str, Callable[[], str]] = MappingProxyType({
@@ -127,6 +155,9 @@ TABLES: MappingProxyType[str, Callable[[], str]] = MappingProxyType({
     "kpi-rewards": kpi_rewards,
     "other-rewards": other_rewards,
     "scenarios": scenario_stocks,
+    "held-out": held_out_stocks,
+    "partners": partners,
+    "behaviours": behaviours,
     "events": events,
     "exploiters": exploiters,
 })  # fmt: skip

@@ -190,6 +190,11 @@ def company_value(s: State) -> int:
     return s.cash + retained_value(s) - liabilities(s)
 
 
+def prospects(s: State) -> float:
+    """Cents: company value and open pipeline, less what chance contributed. Its change is a branch's outcome."""
+    return company_value(s) + pipeline_value(s) - s.luck
+
+
 MEASURES: tuple[Callable[[State], float], ...] = (
     lambda s: float(s.won),
     lambda s: float(sum([1 for day in s.feature_shipped if day >= 0])),

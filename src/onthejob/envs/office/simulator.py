@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -17,8 +18,9 @@ from onthejob.envs.office.night import night
 from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, OVERRUN, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.state import CATALOGUE, PHASES, TIERS, TURNS_PER_DAY, WON, State
+from onthejob.envs.office.state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, State
 from onthejob.envs.office.vaporware import Registry
+from onthejob.errors import ConfigError
 
 ROLE_NAMES = tuple(str(role) for role in Role)
 PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
@@ -26,8 +28,8 @@ PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
 STANDUP_TURNS = PHASES.count("standup")
 FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
-        "SSO": ("single sign-on", "single sign on", "saml"),
-        "API": ("rest api", "public api", "programming interface"),
+        "SSO": ("single sign-on", "single sign on", "saml", "one login"),
+        "API": ("rest api", "rest interface", "public api", "programming interface", "programmatic access"),
         "Dashboard": ("reporting dashboard", "analytics board"),
         "App": ("mobile app", "ios app", "android app", "phone app"),
         "Cache": ("caching layer", "query cache"),
@@ -37,12 +39,25 @@ FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Feature -> other words for it that a promise may use."""
+HELD_OUT_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Passkeys": ("passkey login", "passwordless login"),
+        "Connector": ("data connector", "connector kit"),
+        "Insights": ("insights panel", "insight reports"),
+        "Handheld": ("handheld app", "handheld edition"),
+        "Turbo": ("turbo mode", "turbo engine"),
+        "Statements": ("billing statements", "automatic statements"),
+        "Custody": ("chain of custody", "custody log"),
+        "Signals": ("signal feed", "outgoing signals"),
+    }
+)
+"""The same for the names of held-out scenarios."""
 
 
-def actor_of(turn: int) -> str:
+def actor_of(turn: int, order: Sequence[str] = ROLE_NAMES) -> str:
     """Who acts on this turn: the order rotates, day d begins with role d mod 7, two rounds a day."""
     day, slot = divmod(turn, TURNS_PER_DAY)
-    return ROLE_NAMES[(day + slot) % 7]
+    return order[(day + slot) % 7]
 
 
 def phase_of(turn: int) -> str:
@@ -53,10 +68,28 @@ def phase_of(turn: int) -> str:
 class Simulator:
     """The rules. Holds what does not change during an episode: scenario and handlers."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, *, order: Sequence[str] = ROLE_NAMES, crisis_bonus: bool = True) -> None:
+        """Take the rules.
+
+        Args:
+            scenario: where the company starts, and its calendar.
+            order: who follows whom; all roles once. Another than the usual one is for measuring whether position matters.
+            crisis_bonus: pay the extra for churn prevention; false for asking whether it is done without.
+
+        Raises:
+            ConfigError: `order` does not hold every role once.
+        """
+        if sorted(order) != sorted(ROLE_NAMES):
+            raise ConfigError(f"order must hold every role once ({', '.join(ROLE_NAMES)}), got {', '.join(order)}.")
         self.scenario = scenario
+        self.order = tuple(order)
+        self.crisis_bonus = crisis_bonus
         self.handlers: dict[tuple[str, str], Handler] = all_handlers()
-        self.registry = Registry(FEATURE_ALIASES)
+        self.registry = Registry(HELD_OUT_ALIASES if scenario.name in HELD_OUT else FEATURE_ALIASES)
+
+    def actor(self, turn: int) -> str:
+        """Who acts on this turn."""
+        return actor_of(turn, self.order)
 
     def found(self, seed: int, days: int = 30) -> State:
         """The company on its first morning."""
@@ -103,7 +136,7 @@ class Simulator:
                 what `customer_action` says.
             before: `kpis(s)`, for a caller that has it from the turn before (`TurnLog.after`) and has not changed `s` since.
         """
-        role = actor_of(s.turn)
+        role = actor_of(s.turn, self.order)
         log = TurnLog(s)
         if before is None:
             before = kpis(s)
@@ -154,7 +187,8 @@ class Simulator:
         handler = self.handlers[role, action.action_type]
         written, action = action, self._bare(s, role, action)
         # Only actions in the table are paid by how low satisfaction was before them.
-        satisfaction = s.satisfaction() if (role, action.action_type) in CRISIS_TABLE else CRISIS_SATISFACTION
+        paid = self.crisis_bonus and (role, action.action_type) in CRISIS_TABLE
+        satisfaction = s.satisfaction() if paid else CRISIS_SATISFACTION
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
         if result is None:
             log.penalty(role, OVERRUN)
@@ -189,7 +223,7 @@ class Simulator:
             texts.append(action.message)
         if not any(self.registry.scan(text) for text in texts):
             return False
-        shipped = frozenset(spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0)
+        shipped = frozenset(spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0)
         committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
         return bool(self.registry.violations(texts, shipped, committed))
 

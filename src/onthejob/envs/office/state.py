@@ -66,9 +66,15 @@ CATALOGUE = (
     FeatureSpec("Audit", 0, 0.5, 2.0),
     FeatureSpec("Webhooks", 1, 0.5, 2.0),
 )
+HELD_OUT = ("downturn", "acquisition", "outage", "key_person", "price_war")
+"""Scenario families that no training may see."""
+HELD_OUT_FEATURES = ("Passkeys", "Connector", "Insights", "Handheld", "Turbo", "Statements", "Custody", "Signals")
+HELD_OUT_CATALOGUE = tuple(spec._replace(name=name) for spec, name in zip(CATALOGUE, HELD_OUT_FEATURES, strict=True))
+"""The same features under other names."""
 CURES = tuple(tuple((i, spec.fit) for i, spec in enumerate(CATALOGUE) if spec.pain == pain) for pain in range(len(PAINS)))
 """Pain -> the features that cure it: catalogue index, fit."""
-FEATURE_INDEX = {spec.name: index for index, spec in enumerate(CATALOGUE)}
+FEATURE_INDEX = {spec.name: index for specs in (CATALOGUE, HELD_OUT_CATALOGUE) for index, spec in enumerate(specs)}
+"""Name, usual or held out -> catalogue index."""
 PAIN_INDEX = {name: index for index, name in enumerate(PAINS)}
 SEGMENT_INDEX = {name: index for index, name in enumerate(SEGMENTS)}
 
@@ -314,6 +320,11 @@ class State:
         """Product stability in [0, 1]: bugs, debt and unserved load."""
         x = 1.0 - 0.1 * self.bug_critical - 0.035 * self.bug_major - 0.01 * self.bug_minor - 0.25 * self.debt - 0.3 * self.load
         return 0.0 if x < 0.0 else x
+
+    @property
+    def catalogue(self) -> tuple[FeatureSpec, ...]:
+        """The features, under the names that this scenario gives them."""
+        return HELD_OUT_CATALOGUE if self.scenario in HELD_OUT else CATALOGUE
 
     def customers(self) -> list[Account]:
         """Paying customers."""

@@ -1,6 +1,7 @@
 """Which episodes exist: tasks per split. Training seeds are 100,000 and above, dev and test seeds are apart and below.
 
-Training refuses dev and test tasks (`TaskPool`); evaluation refuses training tasks.
+Training refuses dev and test tasks (`TaskPool`), their seeds under another split, and held-out scenarios (`refuse_training`);
+evaluation refuses training tasks.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from onthejob.envs.office.scenarios import SHIPPED
+from onthejob.envs.office.scenarios import SHIPPED, Scenario, is_held_out, load
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 
@@ -29,10 +30,13 @@ def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED
         first: skip so many seeds per scenario, for extending an evaluation.
 
     Raises:
-        ConfigError: no scenario, or the split has no such many seeds.
+        ConfigError: no scenario, a held-out one for training, or the split has no such many seeds.
     """
     if seeds < 1 or first < 0 or not scenarios:
         raise ConfigError(f"office tasks need seeds >= 1, first >= 0 and a scenario, got {seeds}, {first} and {list(scenarios)}.")
+    if split is Split.TRAIN:
+        for scenario in scenarios:
+            _refuse_scenario(load(scenario))
     limit = SEED_COUNT[split]
     if (first + seeds) * len(scenarios) > limit:
         raise ConfigError(f"split {split} has {limit} seeds, asked for {(first + seeds) * len(scenarios)}. Use fewer.")
@@ -43,6 +47,30 @@ def office_tasks(split: Split, *, seeds: int, scenarios: Sequence[str] = SHIPPED
             payload = {"scenario": scenario, "days": days}
             tasks.append(Task(id=f"office-{scenario}-{seed}-d{days}", env="office", split=split, seed=seed, payload=payload))
     return tasks
+
+
+def refuse_training(task: Task, scenario: Scenario) -> None:
+    """Refuse to train on what is kept for evaluation; tasks of other splits pass.
+
+    Raises:
+        ConfigError: a training task of a held-out scenario, or with a dev or test seed.
+    """
+    if task.split is not Split.TRAIN:
+        return
+    _refuse_scenario(scenario)
+    if split_of(task.seed) is not Split.TRAIN:
+        raise ConfigError(
+            f"training refuses evaluation seeds: task {task.id!r} has seed {task.seed}, which is of split {split_of(task.seed)}. "
+            f"Training seeds begin at {FIRST_SEED[Split.TRAIN]:,}."
+        )
+
+
+def _refuse_scenario(scenario: Scenario) -> None:
+    if is_held_out(scenario):
+        raise ConfigError(
+            f"training refuses held-out scenarios, got {scenario.name!r}. Train on {', '.join(SHIPPED)} or files of your own; "
+            "held-out ones are for splits dev and test."
+        )
 
 
 def split_of(seed: int) -> Split:

@@ -221,6 +221,8 @@ def _stem(word: str) -> str:
             word = word[:-2]
         else:
             word = word[:-1]
+    if word.endswith("che"):  # cache and caches
+        word = word[:-1]
     return word.replace("i", "l")
 
 

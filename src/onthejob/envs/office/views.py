@@ -19,7 +19,7 @@ from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
 from onthejob.envs.office.market import evidence, okr_progress
 from onthejob.envs.office.reward import focus_name
 from onthejob.envs.office.simulator import phase_of
-from onthejob.envs.office.state import CATALOGUE, KINDS, PAINS, SEGMENTS, SIZES, STAGES, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.state import KINDS, PAINS, SEGMENTS, SIZES, STAGES, TURNS_PER_DAY, Stage, State
 
 View = dict[str, Any]
 LINE = 60
@@ -44,7 +44,7 @@ def _common(s: State, role: str) -> View:
         "focus": focus_name(s),
         "blocked": role in s.blockers,
         "directive": s.directive_left > 0 and s.directive_role == role,
-        "shipped": [spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0],
+        "shipped": [spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0],
         "inbox": [f"{sender}: {text}"[:LINE] for sender, to, text in _read(s, role) if to == role],
         "events": [kind for turn, kind in s.events if s.turn - turn < TURNS_PER_DAY],
     }
@@ -75,13 +75,13 @@ def _dev(s: State, v: View) -> None:
     pace_now = max(0.05, s.velocity + (CONTRACTOR_BOOST if "dev" in s.contractor_days else 0.0))
     v["build"] = {
         spec.name: max(1, -(-int(s.feature_left[i] / pace_now * 100) // 100))
-        for i, spec in enumerate(CATALOGUE)
+        for i, spec in enumerate(s.catalogue)
         if s.feature_shipped[i] < 0 and s.feature_left[i] > 0
     }
     v["started"] = [
-        spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and 0 < s.feature_left[i] < spec.effort
+        spec.name for i, spec in enumerate(s.catalogue) if s.feature_shipped[i] < 0 and 0 < s.feature_left[i] < spec.effort
     ]
-    v["ready"] = [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
+    v["ready"] = [spec.name for i, spec in enumerate(s.catalogue) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
     v["unreviewed"] = reviewable(s)
     v["bugs"] = {"critical": s.bug_critical, "major": s.bug_major, "minor": s.bug_minor}
     v["debt"] = round(100 * s.debt)
@@ -103,7 +103,7 @@ def _marketing(s: State, v: View) -> None:
     v["intel"] = s.intel
     v["ad"] = s.ad_days > 0
     v["stability"] = round(100 * s.stability)
-    v["new"] = [spec.name for spec, day in zip(CATALOGUE, s.feature_shipped, strict=True) if day >= 0 and s.day - day <= 3]
+    v["new"] = [spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0 and s.day - day <= 3]
 
 
 def _sales(s: State, v: View) -> None:

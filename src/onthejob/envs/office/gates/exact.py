@@ -1,4 +1,4 @@
-"""Exactness: equal seeds give equal bytes, in any process; a fork and a snapshot are the original; parts sum to the reward.
+"""G9: equal seeds give equal bytes, in any process; a fork and a snapshot are the original; parts sum to the reward.
 
 `python -m onthejob.envs.office.gates.exact SCENARIO SEED TURNS` prints the digest of one transcript with all prompts, so that two
 processes with different hash seeds can be compared.
@@ -11,14 +11,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.gates.finding import Finding, Statistics, found, nothing
+from onthejob.envs.office.gates.gate import Counts, Job, Played
+from onthejob.envs.office.gates.matches import FIRST_SEED
 from onthejob.envs.office.gates.signal import TEACHER
+from onthejob.envs.office.gates.teams import TeamTable
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
+from onthejob.envs.office.state import TURNS_PER_DAY
 from onthejob.errors import ContractError
 from onthejob.types import Split, Step, Task
 
@@ -32,6 +37,47 @@ class Check:
     what: str
     held: bool
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What several plays of one episode showed."""
+
+    made: Sequence[Check]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twins:
+    """One episode that is played several times, here and in two other processes."""
+
+    scenario: str
+    seed: int
+    turns: int
+
+    def run(self) -> Checks:
+        """All checks."""
+        checks = check_exactness(self.scenario, self.seed, turns=self.turns)
+        return Checks([*checks, check_processes(digest_command(self.scenario, self.seed, self.turns))])
+
+
+@dataclass(frozen=True, slots=True)
+class Determinism:
+    """Equal seeds give equal bytes; a fork and a snapshot are the original; parts sum to the reward."""
+
+    name: str = "G9 determinism"
+
+    def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
+        yield Twins(scenario=counts.scenarios[0], seed=FIRST_SEED, turns=counts.days * TURNS_PER_DAY)
+
+    def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
+        checks = [check for checks in measured.of(Checks) for check in checks.made]
+        findings = [
+            found(
+                self.name, check.what + (f" ({check.detail})" if check.detail else ""), float(check.held), "held", "1", check.held
+            )
+            for check in checks
+        ]
+        return findings or [nothing(self.name, "nothing was checked", "held", "1")]
 
 
 def check_exactness(

@@ -1,146 +1,96 @@
-"""Headroom: how much a look-ahead of one step improves on the expert, valued in worlds that the look-ahead has never seen.
-
-A benchmark that rules solve teaches nothing. For one role and a few consecutive decisions of it, every legal action is compared
-by branches in training worlds (the expert goes on in all seats) and the best is taken. What this gains is the sum, over the
-decisions it changes, of (company value at the end after its action - after the expert's), both played to the end of the episode
-by the expert in the same evaluation worlds: by the performance difference lemma that is the difference of the two policies, with
-far less noise than two whole episodes. Chosen and played luck are apart, so what chance lent an action is no gain.
-
-Source: Kakade and Langford, Approximately Optimal Approximate Reinforcement Learning (2002), lemma 6.1.
-"""
+"""G5: rules do not solve the office, and its goals are neither given away nor out of reach."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
-from onthejob.envs.office.actions import render
-from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.gates.matches import SEATS
-from onthejob.envs.office.luck import Sub, draw, mix
-from onthejob.envs.office.policies import Player
-from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.gates.finding import Finding, Statistics, above, found, nothing
+from onthejob.envs.office.gates.foresight import Foreseen, Foresight
+from onthejob.envs.office.gates.gate import Counts, Job, Played, matches
+from onthejob.envs.office.gates.matches import FIRST_SEED
+from onthejob.envs.office.gates.order import foreseen
+from onthejob.envs.office.gates.teams import SEATS, TeamTable, tuned_for
+from onthejob.envs.office.gates.windows import Gain, LookAhead
+from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.state import TURNS_PER_DAY
-from onthejob.errors import ConfigError
-from onthejob.types import Split, Task
 
-EVALUATION_WORLD = 10_000
-"""Evaluation worlds begin here; the look-ahead branches in worlds below."""
-SHORTLIST = 3
-CLEARLY = 2.0
-"""Standard errors by which an action must beat the player's own."""
+EXPERT, RANDOM = "expert", "random"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAhead:
-    """One window in one episode."""
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """The oracle's lead over the tuned expert, goals reached by expert and random, and a look-ahead of single decisions."""
 
-    scenario: str
-    role: str
-    seed: int
-    start: int = 84
-    """Turn from which the role looks ahead."""
-    decisions: int = 3
-    """Decisions of the role in the window."""
-    turns: int = 140
-    """Horizon of the branches."""
-    candidates: int = 12
-    """Legal actions that are looked at, chosen by lot when there are more."""
-    screening: int = 3
-    """Worlds in which the candidates are compared with the player's own action; the best go on."""
-    worlds: int = 9
-    """Further worlds in which the shortlist meets the player's own action."""
-    finals: int = 48
-    """Evaluation worlds in which a changed decision is valued."""
-    days: int = 30
-    """Length of the episode."""
-    player: Player = expert
-    """Whose play is to be improved. Importable by name when windows are played in other processes."""
+    name: str = "G5 headroom"
+    lead: float = 0.10
+    """Share of the tuned expert's value by which the oracle must be ahead, in each scenario."""
+    expert: tuple[float, float] = (0.5, 0.9)
+    """Share of the seeds in which the expert reaches the goal: not too rarely, and not always."""
+    random: float = 0.05
+    """Share in which the random player may."""
 
+    def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
+        latest = max(1, counts.days - 12)
+        places = [(window, s, role) for window in range(counts.windows) for s in counts.scenarios for role in SEATS]
+        for number, (window, scenario, role) in enumerate(places):
+            start = TURNS_PER_DAY * (2 + int(draw(number, Sub.POLICY, 3, window) * latest))
+            yield LookAhead(scenario=scenario, role=role, seed=FIRST_SEED + 1_000 + number, start=start, days=counts.days)
+        yield from matches(counts, table, [EXPERT, RANDOM])
+        for scenario in counts.scenarios:
+            tuned = tuned_for(scenario, table())
+            yield from matches(counts, table, [tuned], [scenario])
+            if tuned in table():
+                for index in range(counts.oracle_seeds):
+                    yield Foresight(scenario=scenario, team=tuned, seed=FIRST_SEED + index, days=counts.days, table=table)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """What the look-ahead gained in one window."""
+    def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
+        windows = self.windows(measured.of(Gain), statistics)
+        return [*self._oracle(measured, statistics), *self._goals(measured, statistics), *windows]
 
-    scenario: str
-    role: str
-    seed: int
-    gain: float
-    """Company value at the end with the look-ahead less that without, dollars."""
-    changed: int
-    """Decisions on which the look-ahead disagreed with the player."""
+    def _oracle(self, measured: Played, statistics: Statistics) -> list[Finding]:
+        findings = []
+        for scenario in measured.table.scenarios:
+            pairs = foreseen(measured.table, scenario, measured.of(Foreseen))
+            if pairs:
+                worth = abs(fmean(own for _, own in pairs)) or 1.0
+                lead = statistics.percent([(oracle - own) / worth for oracle, own in pairs])
+                what = f"{scenario}: lead of the oracle over the scenario-tuned expert, {len(pairs)} seeds"
+                needed = f">= {100 * self.lead:.0f} %, interval above 0"
+                passed = lead.mean >= 100.0 * self.lead and lead.low > 0.0
+                findings.append(found(self.name, what, lead.mean, "% of value", needed, passed, lead))
+        return findings
 
+    def _goals(self, measured: Played, statistics: Statistics) -> list[Finding]:
+        table = measured.table
+        findings = []
+        low, high = self.expert
+        for scenario in table.scenarios:
+            for team in (EXPERT, RANDOM):
+                reached = [float(r.goal) for r in table.rows(scenario, team) if r.goal is not None]
+                if reached:
+                    share = fmean(reached)
+                    passed = low <= share <= high if team == EXPERT else share <= self.random
+                    bounds = f"{100 * low:.0f} to {100 * high:.0f} %" if team == EXPERT else f"<= {100 * self.random:.0f} %"
+                    what = f"{scenario}: seeds in which {team} reaches the goal, of {len(reached)}"
+                    findings.append(found(self.name, what, 100.0 * share, "%", bounds, passed, statistics.percent(reached)))
+        return findings
 
-def look_ahead(job: LookAhead) -> Gain:
-    """Play one window with and without the look-ahead.
-
-    Raises:
-        ConfigError: unknown role, or fewer than two worlds, so that a difference would have no error.
-    """
-    if job.role not in SEATS or job.worlds < 2 or job.finals < 1:
-        raise ConfigError(
-            f"a look-ahead needs a role of {', '.join(SEATS)}, worlds >= 2 and finals >= 1, "
-            f"got {job.role}, {job.worlds} and {job.finals}."
-        )
-    env = OfficeEnvironment(continuation=dict.fromkeys(SEATS, job.player))
-    payload = {"scenario": job.scenario, "world": EVALUATION_WORLD, "days": job.days}
-    env.reset(Task(id="headroom", env="office", split=Split.DEV, seed=job.seed, payload=payload))
-    _play(env, job, until=job.start)
-    changed, gain = 0, 0.0
-    for _ in range(job.decisions):
-        _play(env, job, role=job.role)
-        if env.observe() is None:
-            break
-        own = _reply(env, job)
-        chosen = _best(env, own, job)
-        if chosen != own:
-            changed += 1
-            gain += fmean(_final(env, chosen, job, world) - _final(env, own, job, world) for world in range(job.finals))
-        env.step(chosen)
-    return Gain(scenario=job.scenario, role=job.role, seed=job.seed, gain=gain, changed=changed)
-
-
-def _reply(env: OfficeEnvironment, job: LookAhead) -> str:
-    """What the player would do."""
-    observation = env.observe()
-    assert observation is not None
-    action = job.player(observation.view, list, 0.5)
-    return render(action) if action is not None else ""
-
-
-def _play(env: OfficeEnvironment, job: LookAhead, *, until: int | None = None, role: str = "") -> None:
-    """The player acts in all seats until turn `until`, or until `role` is asked, or the end."""
-    while (observation := env.observe()) is not None:
-        if observation.actor == role or (until is not None and int(env.state()["turn"]) >= until):
-            return
-        env.step(_reply(env, job))
-
-
-def _best(env: OfficeEnvironment, own: str, job: LookAhead) -> str:
-    """The legal reply that beats the player's own clearly in worlds after those of the screening; else the own one."""
-
-    def values(reply: str, first: int, count: int) -> list[float]:
-        return [env.branch(reply, world=first + w, turns=job.turns).outcome for w in range(count)]
-
-    key = mix(job.seed, int(env.state()["turn"]))
-    by_lot = sorted(enumerate(env.legal_replies()), key=lambda pair: draw(key, Sub.POLICY, pair[0], 0))
-    candidates = dict.fromkeys([own, *(reply for _, reply in by_lot[: job.candidates])])
-    screened = {reply: fmean(values(reply, 1, job.screening)) for reply in candidates}
-    shortlist = sorted((reply for reply in screened if screened[reply] > screened[own]), key=lambda reply: -screened[reply])
-    if not shortlist:
-        return own
-    base = values(own, 1 + job.screening, job.worlds)
-    best, best_gain = own, 0.0
-    for reply in shortlist[:SHORTLIST]:
-        gains = [x - y for x, y in zip(values(reply, 1 + job.screening, job.worlds), base, strict=True)]
-        gain, error = fmean(gains), stdev(gains) / math.sqrt(len(gains))
-        if gain > max(CLEARLY * error, best_gain):
-            best, best_gain = reply, gain
-    return best
-
-
-def _final(env: OfficeEnvironment, reply: str, job: LookAhead, world: int) -> float:
-    """Company value in dollars at the end, after `reply` and the player's further play in evaluation world `world`."""
-    branch = env.branch(reply, world=EVALUATION_WORLD + 1 + world, turns=job.days * TURNS_PER_DAY)
-    return float(branch.facts["company_value"])
+    def windows(self, gains: list[Gain], statistics: Statistics) -> list[Finding]:
+        """A look-ahead of one step beats the expert over all roles and scenarios; per role it is reported."""
+        if not gains:
+            return [nothing(self.name, "all roles: no window was played", "$", "interval above 0")]
+        findings: list[Finding] = []
+        for name in ("all roles", *SEATS):
+            chosen = [gain for gain in gains if name in ("all roles", gain.role)]
+            if not chosen:
+                continue
+            interval = statistics.mean([gain.gain for gain in chosen], [gain.role for gain in chosen])
+            changes = fmean(gain.changed for gain in chosen)
+            what = f"{name}: look-ahead of one decision - expert, {len(chosen)} windows, {changes:.1f} changes in each"
+            if name == "all roles":
+                findings.append(above(self.name, what, interval))
+            else:
+                findings.append(found(self.name, what, interval.mean, "$", interval=interval))
+        return findings

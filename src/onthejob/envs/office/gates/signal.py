@@ -1,4 +1,4 @@
-"""Signal: do sampled actions differ in what they lead to? A group whose replies are all worth the same teaches nothing.
+"""G11: do sampled actions differ in what they lead to? A group whose replies are all worth the same teaches nothing.
 
 States come from the play of a noisy expert, actions are drawn like a random player draws them, values are branches in training
 worlds shared by the group, as in training.
@@ -6,16 +6,23 @@ worlds shared by the group, as in training.
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.gates.matches import SEATS, Noisy
+from onthejob.envs.office.gates.finding import Finding, Statistics, found
+from onthejob.envs.office.gates.gate import Counts, Job, Played
+from onthejob.envs.office.gates.matches import FIRST_SEED
+from onthejob.envs.office.gates.teams import SEATS, Noisy, TeamTable
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
+from onthejob.envs.office.state import TURNS_PER_DAY
 from onthejob.types import Split, Task
 
 TEACHER = Noisy(expert, 0.3)
@@ -38,6 +45,10 @@ class Sample:
     """Length of the episode."""
     continuation: Player = heuristic
     """Who goes on in all seats. Importable by name when samples are taken in other processes."""
+
+    def run(self) -> Spread:
+        """Play to the state and value its sampled actions."""
+        return take_sample(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +80,41 @@ def take_sample(job: Sample) -> Spread:
             known[reply] = fmean(env.branch(reply, world=1 + w, turns=job.turns).outcome for w in range(job.worlds))
         values.append(known[reply])
     return Spread(scenario=job.scenario, role=job.role, seed=job.seed, values=tuple(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Most groups of sampled actions differ by more than a twentieth of what is usual for their role."""
+
+    name: str = "G11 signal"
+    least: float = 0.8
+    """Share of the states that must be alive."""
+    spread: float = 0.05
+    """Standard deviation between sampled actions, as a share of the role's scale, from which a group is alive."""
+
+    def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
+        places = [(scenario, role) for _ in range(counts.states) for scenario in counts.scenarios for role in SEATS]
+        for number, (scenario, role) in enumerate(places):
+            turn = int(draw(number, Sub.POLICY, 4, 0) * TURNS_PER_DAY * max(1, counts.days - 2))
+            yield Sample(scenario=scenario, role=role, seed=FIRST_SEED + 5_000 + number, turn=turn, days=counts.days)
+
+    def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
+        return self.spreads(measured.of(Spread))
+
+    def spreads(self, spreads: Sequence[Spread]) -> list[Finding]:
+        """Per role how many states are alive, and over all."""
+        by_role: dict[str, list[float]] = defaultdict(list)
+        for spread in spreads:
+            if len(spread.values) >= 2:
+                by_role[spread.role].append(stdev(spread.values))
+        alive: list[bool] = []
+        findings = []
+        for role, deviations in by_role.items():
+            scale = math.sqrt(fmean(x * x for x in deviations))
+            living = [scale > 0.0 and x > self.spread * scale for x in deviations]
+            alive += living
+            what = f"{role}: {sum(living)} of {len(living)} states; usual difference ${scale:,.0f}"
+            findings.append(found(self.name, what, 100.0 * fmean(living), "% alive"))
+        share = fmean(alive) if alive else math.nan
+        needed, what = f">= {100 * self.least:.0f} %", f"all roles: {sum(alive)} of {len(alive)} states"
+        return [found(self.name, what, 100.0 * share, "% alive", needed, share >= self.least), *findings]

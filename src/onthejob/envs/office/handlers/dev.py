@@ -24,7 +24,7 @@ def pace(s: State) -> float:
 
 def buildable(s: State) -> list[str]:
     """Features on which work is left."""
-    return [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and s.feature_left[i] > 0]
+    return [spec.name for i, spec in enumerate(s.catalogue) if s.feature_shipped[i] < 0 and s.feature_left[i] > 0]
 
 
 def build_feature(s: State, a: Action, now: Now) -> bool:
@@ -40,7 +40,7 @@ def build_feature(s: State, a: Action, now: Now) -> bool:
 
 def shippable(s: State) -> list[str]:
     """Finished features that customers do not have yet."""
-    return [spec.name for i, spec in enumerate(CATALOGUE) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
+    return [spec.name for i, spec in enumerate(s.catalogue) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
 
 
 def ship_release(s: State, a: Action, now: Now) -> bool:
@@ -98,7 +98,7 @@ def reviewable(s: State) -> list[str]:
     """Features that are begun or finished, not shipped and not reviewed."""
     return [
         spec.name
-        for i, spec in enumerate(CATALOGUE)
+        for i, spec in enumerate(s.catalogue)
         if s.feature_shipped[i] < 0 and s.feature_left[i] < spec.effort and not s.feature_reviewed[i]
     ]
 

@@ -49,16 +49,20 @@ def as_reply(player: Player) -> Callable[[Observation, int], str]:
     return reply
 
 
-def players() -> dict[str, Player]:
-    """All shipped players by name."""
+def players(*, held_out: bool = True) -> dict[str, Player]:
+    """All shipped players by name; without those that are held out from training when `held_out` is false."""
     from onthejob.envs.office.policies import exploiters
     from onthejob.envs.office.policies.expert import expert
     from onthejob.envs.office.policies.heuristic import heuristic
+    from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
+    from onthejob.envs.office.policies.tuned import tuned_experts
 
     return {
         "random": random_legal,
         "do-nothing": do_nothing,
         "heuristic": heuristic,
         "expert": expert,
+        **{f"tuned-{scenario}": player for scenario, player in tuned_experts().items()},
         **exploiters.EXPLOITERS,
+        **(HELD_OUT_PARTNERS if held_out else {}),
     }

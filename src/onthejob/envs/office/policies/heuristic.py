@@ -10,9 +10,9 @@ from typing import Any
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.policies import Legal, View
-from onthejob.envs.office.state import CATALOGUE, PAINS
+from onthejob.envs.office.state import CATALOGUE, HELD_OUT_CATALOGUE, PAINS
 
-PAIN_OF = {spec.name: PAINS[spec.pain] for spec in CATALOGUE}
+PAIN_OF = {spec.name: PAINS[spec.pain] for spec in (*CATALOGUE, *HELD_OUT_CATALOGUE)}
 NEXT_STEP = {
     "lead": "QUALIFY_LEAD",
     "qualified": "RUN_DEMO",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from onthejob.envs.office.events import EVENTS
-from onthejob.envs.office.state import SEGMENTS, SEVERITIES
+from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS
+from onthejob.envs.office.scenarios.goals import MEASURES
+from onthejob.envs.office.state import HELD_OUT, SEGMENTS, SEVERITIES
 from onthejob.errors import ConfigError
 
 SHIPPED = ("baseline", "competitor", "series_a", "churn", "viral")
@@ -71,6 +72,8 @@ class Scenario:
     """Dollars a day that the board releases for the CEO to allocate."""
     payroll: int = 1000
     """Dollars a day of wages and rent."""
+    goal: Mapping[str, float] = field(default_factory=dict)
+    """What counts as success at the end: lower bounds on measures (`goals.MEASURES`). Reported only; empty for none."""
 
 
 def load(name_or_path: str | Path) -> Scenario:
@@ -81,10 +84,12 @@ def load(name_or_path: str | Path) -> Scenario:
     """
     path = Path(name_or_path)
     if path.suffix != ".toml":
-        path = _HERE / f"{name_or_path}.toml"
-        if str(name_or_path) not in SHIPPED:
+        name = str(name_or_path)
+        path = _HERE / f"{name}.toml" if name in SHIPPED else _HERE / "held_out" / f"{name}.toml"
+        if name not in (*SHIPPED, *HELD_OUT):
             raise ConfigError(
-                f"unknown scenario {str(name_or_path)!r}; known are {', '.join(SHIPPED)}, or give the path of a .toml file."
+                f"unknown scenario {name!r}; known are {', '.join(SHIPPED)}, held out from training {', '.join(HELD_OUT)}, "
+                "or give the path of a .toml file."
             )
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -125,11 +130,18 @@ def as_data(scenario: Scenario) -> dict[str, Any]:
     return data
 
 
+def is_held_out(scenario: Scenario) -> bool:
+    """True for a held-out family, and for any scenario whose calendar holds an event that only they have."""
+    return scenario.name in HELD_OUT or any(event.kind in HELD_OUT_EVENTS for event in scenario.schedule)
+
+
 def lint(data: Mapping[str, Any], *, days: int = 30) -> list[str]:
     """What is wrong with a scenario's data, in plain sentences; empty when nothing is."""
     known = {field.name: field for field in fields(Scenario)}
     problems = [f"unknown key {key!r}, allowed are {', '.join(known)}" for key in data if key not in known]
-    missing = [key for key, field in known.items() if key not in data and field.default is MISSING]
+    missing = [
+        key for key, field in known.items() if key not in data and field.default is MISSING and field.default_factory is MISSING
+    ]
     if missing:
         return [*problems, f"missing keys: {', '.join(missing)}"]
     return [*problems, *_numbers(data), *_texts(data), *_stocks(data), *_calendar(data["schedule"], days)]
@@ -185,6 +197,9 @@ def _stocks(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"segment_mix must sum to 1, got {sum(mix):g}"
     if not isinstance(bugs, dict) or set(bugs) != set(SEVERITIES) or not all(_whole(n) and 0 <= n <= 100 for n in bugs.values()):
         yield f"bugs must give counts in [0, 100] for {', '.join(SEVERITIES)}, got {bugs!r}"
+    goal = data.get("goal", {})
+    if not isinstance(goal, dict) or not set(goal) <= set(MEASURES) or not all(_number(x) and x >= 0 for x in goal.values()):
+        yield f"goal must give lower bounds >= 0 on some of {', '.join(MEASURES)}, got {goal!r}"
     if _whole(data["leads"]) and _whole(data["customers"]) and data["leads"] + data["customers"] > FOUNDED:
         yield f"leads and customers together must be at most {FOUNDED}, got {data['leads'] + data['customers']}"
 

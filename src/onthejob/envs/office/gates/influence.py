@@ -1,0 +1,61 @@
+"""G4: every trained role matters: a role that does nothing costs the company."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+from onthejob.envs.office.gates.finding import Finding, Interval, Percent, Statistics, found, nothing
+from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
+from onthejob.envs.office.gates.matches import Table
+from onthejob.envs.office.gates.teams import Kind, TeamTable
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """Costs are shares of the expert's mean value; a star marks a scenario whose own interval is above 0."""
+
+    name: str = "G4 influence"
+    least: float = 0.03
+    """Share of the expert's company value that doing nothing in one role must cost."""
+    scenarios: float = 0.8
+    """Share of the scenarios in which it must: four of five."""
+
+    def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
+        return matches(counts, table, of_kind(table, Kind.ABLATION, Kind.EXPERT))
+
+    def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
+        table = measured.table
+        findings = []
+        for team in table.of(Kind.ABLATION):
+            costs, overall = cost_of(table, table.one(Kind.EXPERT), team, statistics)
+            held = sum(cost.mean >= self.least for cost in costs.values())
+            wanted = math.ceil(self.scenarios * len(costs))
+            what = f"cost of {team.removeprefix('expert-no-')} doing nothing: {listed(costs)}"
+            needed = f"interval above 0, and >= {100 * self.least:.0f} % in {wanted} of {len(costs)} scenarios (in {held})"
+            passed = held >= wanted and overall.low > 0.0
+            findings.append(found(self.name, what, overall.mean, "% of value", needed, passed, overall))
+        return findings or [nothing(self.name, "no role was left out", "% of value", "interval above 0")]
+
+
+def cost_of(table: Table, full: str, without: str, statistics: Statistics) -> tuple[dict[str, Interval], Percent]:
+    """What `without` loses against `full`: share of `full`'s mean value per scenario, and over all in percent."""
+    costs: dict[str, Interval] = {}
+    shares: list[float] = []
+    strata: list[str] = []
+    for scenario in table.scenarios:
+        worth, less = table.values(scenario, full, without)
+        if worth:
+            scale = abs(fmean(worth)) or 1.0
+            lost = [(x - y) / scale for x, y in zip(worth, less, strict=True)]
+            costs[scenario] = statistics.mean(lost)
+            shares += lost
+            strata += [scenario] * len(lost)
+    return costs, statistics.percent(shares, strata)
+
+
+def listed(costs: dict[str, Interval]) -> str:
+    """Percent per scenario, with a star where the interval is above 0."""
+    return ", ".join(f"{scenario} {100 * cost.mean:.0f}{'*' if cost.low > 0.0 else ''}" for scenario, cost in costs.items())

@@ -1,0 +1,316 @@
+"""Scenario-tuned experts: the expert's rules with their thresholds as data, fitted to one scenario each.
+
+They read the same views as every scripted player. `TUNINGS` was found by search (`benchmarks/tune_experts.py`) on calibration
+seeds (from 2,000 on), which no gate uses; `expert` itself is kept as it is, because warm starts clone it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.policies import Legal, View
+from onthejob.envs.office.policies.heuristic import NEXT_STEP, PAIN_OF, WRITE, going_on, needs
+from onthejob.envs.office.state import PAINS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Thresholds of the expert's rules. Percentages are as views show them."""
+
+    # ceo
+    calm: int = 42
+    """Satisfaction below which the focus is retention, with three customers or more."""
+    sound: int = 45
+    """Stability below which the focus is retention."""
+    products: int = 2
+    """Shipped features until which the focus is product."""
+    product_until: int = 15
+    """Last day on which the focus may be product."""
+    hosting_from: int = 2200
+    """Visits above which Dev's envelope pays for hosting."""
+    directs: str = "sales"
+    """Who is directed when nothing else presses."""
+    directs_early: str = "dev"
+    """Who is directed while there are few leads, the focus is product, or the product is unsound."""
+    # dev
+    review_below: int = 85
+    """Stability below which a finished feature is reviewed before it ships."""
+    critical_below: int = 80
+    """Stability below which a single critical bug is fixed first."""
+    majors: int = 3
+    """Major bugs from which they are fixed first."""
+    debt: int = 35
+    """Debt from which it is paid back first."""
+    docs_below: int = 40
+    """Documentation below which it is written when nothing is to build."""
+    docs_first: int = 0
+    """Documentation below which it is written before anything is built."""
+    # marketing
+    campaign_leads: int = 6
+    """Open leads below which campaigns are launched."""
+    researched: int = 2
+    """Segments to research."""
+    conversion: int = 40
+    """Conversion (per mille) up to which the funnel is worked on first."""
+    rival: int = 25
+    """Competitor pressure from which it is analysed."""
+    # sales
+    tier: str = "monthly"
+    """Contract that is offered when a shipped feature serves the lead."""
+    tier_unserved: str = "monthly"
+    """And when none does."""
+    moody: int = 5
+    """Mood (of 10) up to which a customer is called."""
+    silent: int = 3
+    """Days of silence from which."""
+    unserved: float = 0.45
+    """Worth of a lead whose need nothing serves, to that of one that is served."""
+    objected: int = 1
+    """Objections from which a lead is followed up before the next try."""
+    # content
+    docs_calm: int = 55
+    """Satisfaction below which Content writes documentation."""
+    proof: float = 1.0
+    """Evidence below which a customer's pain gets a case study."""
+    mail: float = 1.2
+    """Evidence below which a pain that was asked for gets an email sequence."""
+    proof_from: int = 5
+    """First day of case studies."""
+    # hr
+    hires: int = 24
+    """Last day on which a contractor is hired."""
+    hire_for: str = "dev"
+    """Whom the contractor helps."""
+    plan_first: bool = True
+    """Plan the sprint before anything but blockers and contractors."""
+    track: int = 3
+    """Days since OKRs were tracked from which they are tracked again."""
+
+
+class TunedExpert:
+    """The expert with other thresholds."""
+
+    __slots__ = ("_rules", "tuning")
+
+    def __init__(self, tuning: Tuning) -> None:
+        self.tuning = tuning
+        self._rules = {
+            "ceo": self._ceo,
+            "dev": self._dev,
+            "marketing": self._marketing,
+            "sales": self._sales,
+            "content": self._content,
+            "hr": self._hr,
+        }
+
+    def __call__(self, view: View, legal: Legal, luck: float) -> Action | None:
+        return self._rules[view["role"]](view)
+
+    def _ceo(self, v: View) -> Action:
+        t = self.tuning
+        if v["approve"]:
+            return Action("APPROVE_INITIATIVE", v["approve"][0])
+        if v["focus"] == "none" or v["okr_left"] <= 1:
+            if (v["customers"] >= 3 and v["satisfaction"] < t.calm) or v["stability"] < t.sound:
+                focus = "retention"
+            elif len(v["shipped"]) < t.products and v["day"] <= t.product_until:
+                focus = "product"
+            else:
+                focus = "growth"
+            if focus != v["focus"] or v["okr_left"] == 0:
+                return Action("SET_OKRS", focus)
+        if v["funded"]:
+            held = v["envelopes"]
+            if v["traffic"] > t.hosting_from and held["dev"] < 5:
+                return Action("ALLOCATE_BUDGET", "dev")
+            if held["hr"] < 10 and v["day"] <= t.hires:
+                return Action("ALLOCATE_BUDGET", "hr")
+            if held["marketing"] < 10 and v["day"] <= 26:
+                return Action("ALLOCATE_BUDGET", "marketing")
+        if not v["directed"]:
+            early = v["leads"] < 2 or v["focus"] == "product" or v["stability"] < 60
+            return Action("SEND_DIRECTIVE", t.directs_early if early else t.directs)
+        return Action("REVIEW_STRATEGY")
+
+    def _dev(self, v: View) -> Action:
+        t = self.tuning
+        if v["ready"]:
+            if v["ready"][0] in v["unreviewed"] and v["stability"] < t.review_below:
+                return Action("REVIEW_PR", v["ready"][0])
+            return Action("SHIP_RELEASE", v["ready"][0])
+        if v["bugs"]["critical"] and (v["stability"] < t.critical_below or v["bugs"]["critical"] > 1):
+            return Action("FIX_BUG", "critical")
+        if v["bugs"]["major"] >= t.majors:
+            return Action("FIX_BUG", "major")
+        if v["debt"] >= t.debt:
+            return Action("REFACTOR")
+        if v["docs"] < t.docs_first:
+            return Action("WRITE_DOCS")
+        wanted = [name for pain in needs(v) for name in v["build"] if PAIN_OF[name] == pain and v["build"][name] <= 5]
+        by_size = sorted(v["build"], key=lambda name: v["build"][name])
+        todo = v["started"] or wanted or by_size
+        if todo and (v["days"] - v["day"]) * 2 > v["build"][todo[0]]:
+            return Action("BUILD_FEATURE", todo[0])
+        if v["docs"] < t.docs_below:
+            return Action("WRITE_DOCS")
+        return Action("FIX_BUG", "major") if v["bugs"]["major"] else Action("REFACTOR")
+
+    def _marketing(self, v: View) -> Action:
+        t = self.tuning
+        new = [PAIN_OF[name] for name in v["new"] if PAIN_OF[name] not in v["tired"]]
+        if v["envelope"] >= 5 and new:
+            return Action("LAUNCH_CAMPAIGN", new[0])
+        if v["competitor"] >= t.rival and not v["intel"]:
+            return Action("ANALYZE_COMPETITOR")
+        if len(v["research"]) < t.researched and v["day"] > 2:
+            segment = max((s for s in v["traffic"] if s not in v["research"]), key=lambda s: v["traffic"][s])
+            return Action("RESEARCH_MARKET", segment)
+        if v["envelope"] >= 5 and v["leads"] < t.campaign_leads and len(v["tired"]) < 2:
+            rested = [pain for pain in v["research"].values() if pain not in v["tired"]]
+            if rested:
+                return Action("LAUNCH_CAMPAIGN", rested[0])
+            served = [PAIN_OF[name] for name in v["shipped"] if PAIN_OF[name] not in v["tired"]]
+            if served and v["day"] % 2:
+                return Action("LAUNCH_CAMPAIGN", served[v["day"] % len(served)])
+        if v["envelope"] >= 12 and v["leads"] < 5 and v["conversion"] < 35 and v["day"] % 2:
+            return Action("A_B_TEST")
+        if v["conversion"] < t.conversion:
+            return Action("OPTIMIZE_FUNNEL")
+        return Action("OPTIMIZE_FUNNEL") if v["intel"] else Action("ANALYZE_COMPETITOR")
+
+    def _worth(self, lead: dict, shipped: set[str]) -> float:
+        size = {"S": 1.0, "M": 2.4, "L": 5.0, "?": 2.0}[lead["size"]]
+        served = 1.0 if lead["pain"] in shipped else 0.8 if lead["pain"] == "?" else self.tuning.unserved
+        odds = 0.6 if lead["size"] == "L" and not lead["approved"] and lead["stage"] in ("proposal", "negotiation") else 1.0
+        steps = {"lead": 4.5, "qualified": 3.5, "demo": 2.5, "proposal": 1.4, "negotiation": 1.4}[lead["stage"]]
+        return size * served * odds * 0.75 ** lead["objections"] / steps
+
+    def _sales(self, v: View) -> Action:
+        t = self.tuning
+        shipped = {PAIN_OF[name] for name in v["shipped"]}
+        leads = sorted(v["leads"], key=lambda lead: -self._worth(lead, shipped))
+        unhappy = [c for c in v["customers"] if c["mood"] <= t.moody and c["silent"] >= t.silent]
+        if unhappy and (not leads or (len(v["customers"]) >= 2 and v["day"] % 2 == 0)):
+            return Action("COLLECT_FEEDBACK", unhappy[0]["name"])
+        for lead in leads:
+            action = self._advance(lead, shipped)
+            if action is not None:
+                return action
+        if v["customers"]:
+            return Action("COLLECT_FEEDBACK", v["customers"][0]["name"])
+        return Action("UPDATE_PIPELINE")
+
+    def _advance(self, lead: dict, shipped: set[str]) -> Action | None:
+        """The lead's next step, with what colleagues should know of it; None to wait."""
+        name, step, served = lead["name"], NEXT_STEP[lead["stage"]], lead["pain"] in shipped
+        asks = Action(step, name, message_to="content" if served else "dev", message=f"need {lead['pain']}")
+        if step == "CLOSE_DEAL":
+            if lead["size"] == "L" and not lead["approved"] and lead["idle"] < 2:
+                return None
+            follow = lead["objections"] >= self.tuning.objected and lead["idle"] >= 1
+            return replace(asks, action_type="FOLLOW_UP") if follow else asks
+        if step == "SEND_PROPOSAL":
+            tier = self.tuning.tier if served else self.tuning.tier_unserved
+            terms = {} if tier == "monthly" else {"tier": tier}
+            if lead["size"] == "L":
+                return Action(step, name, terms, message_to="ceo", message=f"approve {name}")
+            return replace(asks, parameters=terms)
+        return asks if step == "RUN_DEMO" else Action(step, name)
+
+    def _content(self, v: View) -> Action:
+        t = self.tuning
+        draft = going_on(v)
+        if draft:
+            return Action(WRITE[draft["kind"]], draft["topic"])
+        if v["revise"]:
+            return Action("REVISE_CONTENT", v["revise"][0].split(" ")[0])
+        wanted = needs(v)
+        if v["satisfaction"] < t.docs_calm and v["served"]:
+            return Action("WRITE_DOCS", v["served"][0])
+        weak = sorted(v["served"], key=lambda pain: v["evidence"][pain])
+        if weak and v["evidence"][weak[0]] < t.proof and v["day"] > t.proof_from:
+            return Action("WRITE_CASE_STUDY", weak[0])
+        if wanted and v["evidence"][wanted[0]] < t.mail:
+            return Action("WRITE_EMAIL_SEQUENCE", wanted[0])
+        shipped = [PAIN_OF[name] for name in v["shipped"]]
+        return Action("WRITE_BLOG", min(shipped or PAINS, key=lambda pain: v["evidence"][pain]))
+
+    def _hr(self, v: View) -> Action:
+        t = self.tuning
+        if v["blockers"]:
+            order = ("dev", "sales", "content", "marketing")
+            return Action("RESOLVE_BLOCKER", min(v["blockers"], key=order.index))
+        if v["envelope"] >= 10 and t.hire_for not in v["contractors"] and v["day"] <= t.hires:
+            return Action("HIRE_CONTRACTOR", t.hire_for)
+        if t.plan_first and not v["planned"]:
+            return Action("PLAN_SPRINT")
+        if v["okr_left"] >= 2 and v["tracked"] >= t.track:
+            return Action("TRACK_OKRS")
+        return Action("TEAM_SYNC") if v["aligned"] < v["morale"] else Action("PERFORMANCE_REVIEW")
+
+
+TUNINGS: MappingProxyType[str, Tuning] = MappingProxyType(
+    {
+        "baseline": Tuning(
+            directs_early="sales",
+            critical_below=101,
+            docs_below=20,
+            campaign_leads=4,
+            researched=1,
+            conversion=50,
+            tier="six_month",
+            tier_unserved="six_month",
+            docs_calm=65,
+            hires=8,
+        ),
+        "competitor": Tuning(
+            sound=35, critical_below=101, tier="six_month", tier_unserved="six_month", unserved=0.8, mail=1.6, hires=20
+        ),
+        "series_a": Tuning(
+            sound=60,
+            products=0,
+            directs_early="sales",
+            campaign_leads=8,
+            conversion=50,
+            tier="six_month",
+            tier_unserved="six_month",
+            moody=4,
+            mail=1.6,
+            hires=20,
+        ),
+        "churn": Tuning(
+            calm=30,
+            products=0,
+            review_below=0,
+            campaign_leads=4,
+            researched=0,
+            conversion=50,
+            tier="annual",
+            tier_unserved="six_month",
+            moody=4,
+            proof=1.4,
+            mail=1.6,
+            proof_from=0,
+            hires=20,
+        ),
+        "viral": Tuning(
+            directs="dev",
+            critical_below=101,
+            debt=50,
+            docs_below=20,
+            conversion=50,
+            tier="six_month",
+            tier_unserved="six_month",
+            unserved=0.2,
+            hires=20,
+        ),
+    }
+)
+"""Scenario -> thresholds."""
+
+
+def tuned_experts() -> dict[str, TunedExpert]:
+    """Scenario -> the expert that was fitted to it."""
+    return {scenario: TunedExpert(tuning) for scenario, tuning in TUNINGS.items()}

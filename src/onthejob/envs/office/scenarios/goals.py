@@ -1,0 +1,29 @@
+"""Goals: what a scenario asks of the company by the end, as lower bounds on named measures. Reported, never rewarded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onthejob.envs.office.scenarios import Scenario
+    from onthejob.envs.office.state import State
+
+MEASURES: MappingProxyType[str, Callable[[State], float]] = MappingProxyType(
+    {
+        "mrr": lambda s: s.mrr() / 100.0,
+        "mrr_growth": lambda s: s.mrr() / s.start_mrr if s.start_mrr else 0.0,
+        "customers": lambda s: float(len(s.customers())),
+        "satisfaction": lambda s: s.satisfaction(),
+        "features": lambda s: float(sum(day >= 0 for day in s.feature_shipped)),
+    }
+)
+"""Measure -> its value: dollars a month, times the first month's, customers, mean satisfaction in [0, 1], shipped features."""
+
+
+def goal_reached(s: State, scenario: Scenario) -> bool | None:
+    """Whether all bounds of the scenario's goal hold now, in a company that is alive; None when it has no goal."""
+    if not scenario.goal:
+        return None
+    return s.done != "bankrupt" and all(MEASURES[name](s) >= bound for name, bound in scenario.goal.items())
