@@ -1,0 +1,1 @@
+export default function Race() { return <p className="empty">Race</p>; }
