@@ -4,6 +4,7 @@ import { ROLES } from '../lib/roles';
 import { setRole, useStore } from '../lib/store';
 import { roleStyle } from '../ui/small';
 import { BUBBLE_COLORS, bubblesAt } from './bubbles';
+import { ZONES } from './layout';
 import type { Place } from './stage';
 
 export interface LabelsHandle {
@@ -64,6 +65,17 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
 
   return (
     <div className="labels" ref={layer}>
+      {ZONES.filter((zone) => zone.id !== 'hall').map((zone) => (
+        <div
+          key={zone.id}
+          className="roomname"
+          ref={(element) => {
+            elements.current[`room ${zone.id}`] = element;
+          }}
+        >
+          <span>{zone.name}</span>
+        </div>
+      ))}
       {ROLES.map((role) => {
         const bubble = bubbles.find((one) => one.role === role.id);
         const colors = bubble ? BUBBLE_COLORS[bubble.kind] : null;
@@ -79,10 +91,11 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
             }}
           >
             <button type="button" className="name" onClick={() => setRole(role.id)} aria-pressed={selected === role.id}>
-              {role.person} · {role.title}
+              <span className="person">{role.person} · </span>
+              {role.title}
             </button>
             {bubble && colors && (
-              <div className="bubble" style={{ '--kind': colors.line, '--kind-text': colors.text, opacity: 1 - bubble.age * 0.22 } as CSSProperties}>
+              <div className="bubble" data-age={bubble.age} style={{ '--kind': colors.line, '--kind-text': colors.text, opacity: 1 - bubble.age * 0.07 } as CSSProperties}>
                 <b>
                   <span className="pay">
                     <span className={bubble.pay < 0 ? 'minus' : 'plus'}>{Math.abs(bubble.pay) < 0.005 ? '' : bubble.pay.toFixed(1)}</span>

@@ -2,7 +2,7 @@
 import type * as PhaserNamespace from 'phaser';
 import { ROLES } from '../lib/roles';
 import { drawChart, drawKanban, drawRack, surface } from './instruments';
-import { bake, H, ITEMS, SEATS, W, WAITING, ZONES } from './layout';
+import { bake, H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, ZONES } from './layout';
 import { Motion } from './motion';
 import { character, CH, CW, FRAMES, furniture, mk } from './pix';
 import type { Stage, StageHost } from './stage';
@@ -70,17 +70,6 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       this.light = this.add.graphics().setDepth(-650).setBlendMode(P.BlendModes.ADD);
       this.lines = this.add.graphics().setDepth(9000);
       this.rings = this.add.graphics().setDepth(-590);
-      for (const zone of ZONES) {
-        if (zone.id === 'hall') continue;
-        const text = this.add.text((zone.x + zone.w / 2) * TILE, (zone.y + zone.h) * TILE - 18, zone.name.toUpperCase(), {
-          fontFamily: 'DejaVu Sans Mono, monospace',
-          fontSize: '11px',
-          color: '#ffffff',
-          resolution: 2,
-        });
-        text.texture.setFilter(P.Textures.FilterMode.LINEAR);
-        text.setOrigin(0.5, 0).setAlpha(0.8).setDepth(-640);
-      }
       for (const role of ROLES) this.hire(role.id, role.look);
       VISITORS.forEach((look, index) => this.sheet(`v${index}`, look));
       WAITING.forEach(([x, y], index) => {
@@ -120,7 +109,7 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       for (const [role, [x, y]] of Object.entries(SEATS)) {
         if (role === 'customer') continue;
         this.add
-          .image((x + 0.5) * TILE, (y + 1.22) * TILE, 'f_chair')
+          .image((x + 0.5 + (SEAT_SHIFT[role] ?? 0)) * TILE, (y + 1.25) * TILE, 'f_chair')
           .setOrigin(0.5, 1)
           .setScale(SCALE)
           .setDepth((y + 0.9) * TILE - 2);
@@ -186,6 +175,7 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       motion.follow(world.frames);
       this.rings.clear();
       for (const role of ROLES) this.move(role.id, role.color, t, frame.actor === role.id);
+      for (const zone of ZONES) this.caption(zone);
       this.connect(frame, t);
       this.instruments(t, seq);
       const waiting = Math.min(WAITING.length, world.accounts[seq]?.filter((account) => ['lead', 'qualified'].includes(account.stage)).length ?? 0);
@@ -215,14 +205,16 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       const chosen = host.selected() === id;
       this.rings.lineStyle(chosen ? 3 : 2, P.Display.Color.HexStringToColor(color).color, acts || chosen ? 1 : 0.55);
       this.rings.strokeEllipse(x, y - 3, acts ? 38 : 30, acts ? 14 : 11);
-      const camera = this.cameras.main;
-      const ratio = this.scale.displayScale.x || 1;
-      host.place(id, {
-        x: ((x - camera.worldView.x) * camera.zoom) / ratio,
-        y: ((y - camera.worldView.y) * camera.zoom) / ratio,
-        tall: (CH * SCALE * camera.zoom) / ratio,
-        hidden: false,
-      });
+      host.place(id, { ...this.onPage(x, y), tall: CH * SCALE * this.cameras.main.zoom, hidden: false });
+    }
+
+    private caption(zone: (typeof ZONES)[number]): void {
+      host.place(`room ${zone.id}`, { ...this.onPage((zone.x + zone.w / 2) * TILE, (zone.y + zone.h) * TILE), tall: 0, hidden: false });
+    }
+
+    private onPage(x: number, y: number): { x: number; y: number } {
+      const { worldView, zoom } = this.cameras.main;
+      return { x: (x - worldView.x) * zoom, y: (y - worldView.y) * zoom };
     }
 
     /** Dashed arcs from who speaks to who is spoken to. */

@@ -6,7 +6,7 @@ import * as THREE from 'three';
 import { OrbitControls } from 'three/addons/controls/OrbitControls.js';
 import { RoundedBoxGeometry } from 'three/addons/geometries/RoundedBoxGeometry.js';
 import { ROLES, type RoleInfo } from '../lib/roles';
-import { H, ITEMS, SEATS, W, WAITING, wallRectangles, ZONES } from './layout';
+import { H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, wallRectangles, ZONES } from './layout';
 import { Motion } from './motion';
 import { SKIN } from './pix';
 import type { Stage, StageHost } from './stage';
@@ -245,7 +245,7 @@ function Furniture({ shared }: { shared: Shared }) {
       })}
       {Object.entries(SEATS).map(([role, [x, y]]) =>
         role === 'customer' ? null : (
-          <group key={role} position={[x + 0.5, 0, y + 0.6]}>
+          <group key={role} position={[x + 0.5 + (SEAT_SHIFT[role] ?? 0), 0, y + 0.95]}>
             <Box size={[0.62, 0.1, 0.56]} at={[0, 0.5, 0]} color="#3c4258" />
             <Box size={[0.62, 0.7, 0.1]} at={[0, 0.9, -0.3]} color="#474e68" />
             <Box size={[0.1, 0.45, 0.1]} at={[0, 0.25, 0]} color="#2b2f3e" />
@@ -357,9 +357,14 @@ function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; s
       controls.dispose();
     };
   }, [camera, gl, handle]);
-  useFrame(() => {
+  const point = useMemo(() => new THREE.Vector3(), []);
+  useFrame(({ size }) => {
     const world = shared.host.world();
     if (world) shared.motion.follow(world.frames);
+    for (const zone of ZONES) {
+      point.set(zone.x + zone.w / 2 - W / 2, 0.05, zone.y + zone.h - H / 2).project(camera);
+      shared.host.place(`room ${zone.id}`, { x: ((point.x + 1) / 2) * size.width, y: ((1 - point.y) / 2) * size.height, tall: 0, hidden: point.z > 1 });
+    }
     const state = probe.current;
     if (state.low) return;
     const now = performance.now();

@@ -37,6 +37,8 @@ export const ITEMS: Item[] = [
 export type Tile = readonly [number, number];
 /** Where each role works: the tile of the chair. */
 export const SEATS: Record<string, Tile> = { ceo: [5, 4], dev: [32, 4], marketing: [3, 15], sales: [30, 15], content: [4, 26], hr: [19, 26], customer: [33, 29] };
+/** Desks stand half a tile beside the grid; who works sits before the middle of the desk. */
+export const SEAT_SHIFT: Record<string, number> = { ceo: 0.5, dev: 0.5, marketing: 0.5, content: 0.5, hr: 0.5 };
 /** Seats around the board room's table, one each. */
 export const BOARD: Record<string, Tile> = { ceo: [18, 5], dev: [21, 6], marketing: [16, 5], sales: [20, 5], content: [15, 7], hr: [17, 8], customer: [33, 29] };
 /** Places in the commons for the review. */

@@ -1,7 +1,7 @@
 // Who is where, as a pure function of timeline time: the same in every viewer, at every speed, and after every jump.
 import type { Frame } from '../api/client';
 import { ROLES } from '../lib/roles';
-import { BESIDE, bfs, BOARD, COMMONS, SEATS, type Tile } from './layout';
+import { BESIDE, bfs, BOARD, COMMONS, SEAT_SHIFT, SEATS, type Tile } from './layout';
 
 export type Activity = 'IDLE' | 'WORKING' | 'WALKING' | 'COLLABORATING';
 export type Facing = 'down' | 'up' | 'left' | 'right';
@@ -124,7 +124,10 @@ export class Motion {
     const along = Math.max(0, (t - leg.start) * PACE);
     const end = leg.path.length - 1;
     if (along >= end) {
-      const [x, y] = leg.path[end]!;
+      const [tx, ty] = leg.path[end]!;
+      const seated = leg.then === 'WORKING';
+      const x = tx + (seated ? (SEAT_SHIFT[role] ?? 0) : 0);
+      const y = ty + (seated ? 0.3 : 0);
       return { x: x + 0.5, y: y + 0.5, facing: 'down', activity: leg.then, with: leg.with };
     }
     const index = Math.floor(along);

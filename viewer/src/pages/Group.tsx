@@ -32,7 +32,7 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
   const recorded = group.replies.some((reply) => reply.advantage !== null);
   const same = group.replies.every((reply, index) => agrees(reply.advantage, recorded ? (result.values[index] ?? null) : null));
   const values = group.replies.flatMap((reply) => reply.by_world);
-  const range: [number, number] = [Math.min(0, ...values), Math.max(0, ...values)];
+  const range: [number, number] = [Math.min(...values), Math.max(...values)];
   const facts = group.facts as { day?: number; turn?: number; origin?: string; turns?: number; metrics?: Record<string, number> };
   const repeated = cards.length < group.replies.length;
   return (
@@ -164,13 +164,11 @@ function Reply({ group, members, result, range }: { group: GroupView; members: r
   return (
     <article className={`reply ${chosen ? 'chosen' : ''}`} style={{ '--tone': tone } as CSSProperties} aria-label={`Reply ${index + 1}`}>
       <div className="row spread">
-        <span className="row">
-          <b>{members.length > 1 ? `${members.length} × the same` : `Reply ${index + 1}`}</b>
-          {chosen && <span className="tag accent">the episode went on with it</span>}
-        </span>
+        <b>{members.length > 1 ? `${members.length} × the same` : `Reply ${index + 1}`}</b>
         <span className={`tag ${reply.valid ? 'good' : 'bad'}`}>{reply.valid ? 'legal' : 'unusable'}</span>
       </div>
       <AdvantageBar value={advantage} />
+      {chosen && <span className="tag accent" style={{ justifySelf: 'start' }}>the episode went on with it</span>}
       <Tokens reply={reply} />
       <div className="arith">
         {reply.valid || reply.stop !== 'branch' ? (
@@ -282,7 +280,7 @@ function Worlds({ values, worlds, range }: { values: readonly number[]; worlds: 
   return (
     <figure>
       <svg viewBox="0 0 200 34" className="strip" role="img" aria-label={`Value in ${values.length} worlds, from ${fixed(Math.min(...values))} to ${fixed(Math.max(...values))}, mean ${fixed(mean, 3)}`}>
-        <line x1={x(0)} x2={x(0)} y1="2" y2="32" stroke="var(--line-2)" />
+        {low < 0 && high > 0 && <line x1={x(0)} x2={x(0)} y1="2" y2="32" stroke="var(--line-2)" />}
         {values.map((value, index) => (
           <circle key={index} cx={x(value)} cy={9 + (index % 4) * 5.4} r="2.6" fill="var(--info)" opacity="0.75">
             <title>{`world ${worlds[index] ?? index}: ${fixed(value, 3)}`}</title>

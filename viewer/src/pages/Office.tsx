@@ -76,15 +76,9 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
 
   return (
     <section className="stage" aria-label={`The office in ${kind.toUpperCase()}`} data-ready={ready}>
-      <div className="canvas" ref={box} role="img" aria-label={`Picture of the office. ${describe(frame)}`} />
-      {problem && (
-        <p className="empty bad" role="alert">
-          This browser could not draw the office ({problem}). The <a href={link(['dashboard'])}>dashboard</a> shows everything it shows.
-        </p>
-      )}
-      <Labels ref={labels} />
-      {frame && (
-        <div className="hud">
+      <div className="hud">
+        {frame && (
+          <>
           <span>
             <b>Day {frame.day + 1}</b> <span className="extra">· {frame.phase}</span>
           </span>
@@ -113,24 +107,34 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
               <small>{seats.scenario}</small>seed {seats.seed}
             </span>
           )}
+          </>
+        )}
+        <div className="stagetools" role="group" aria-label="View">
+          <button type="button" aria-pressed={kind === '2d'} onClick={() => setStage('2d')}>
+            2D
+          </button>
+          <button type="button" aria-pressed={kind === '3d'} onClick={() => setStage('3d')}>
+            3D
+          </button>
+          <button type="button" onClick={() => stage.current?.zoom(1.25)} aria-label="Zoom in">
+            +
+          </button>
+          <button type="button" onClick={() => stage.current?.zoom(0.8)} aria-label="Zoom out">
+            −
+          </button>
+          <button type="button" onClick={() => stage.current?.reset()} aria-label="Show the whole office">
+            ⤢
+          </button>
         </div>
+      </div>
+      <div className="scene">
+      <div className="canvas" ref={box} role="img" aria-label={`Picture of the office. ${describe(frame)}`} />
+      {problem && (
+        <p className="empty bad" role="alert">
+          This browser could not draw the office ({problem}). The <a href={link(['dashboard'])}>dashboard</a> shows everything it shows.
+        </p>
       )}
-      <div className="stagetools" role="group" aria-label="View">
-        <button type="button" aria-pressed={kind === '2d'} onClick={() => setStage('2d')}>
-          2D
-        </button>
-        <button type="button" aria-pressed={kind === '3d'} onClick={() => setStage('3d')}>
-          3D
-        </button>
-        <button type="button" onClick={() => stage.current?.zoom(1.25)} aria-label="Zoom in">
-          +
-        </button>
-        <button type="button" onClick={() => stage.current?.zoom(0.8)} aria-label="Zoom out">
-          −
-        </button>
-        <button type="button" onClick={() => stage.current?.reset()} aria-label="Show the whole office">
-          ⤢
-        </button>
+      <Labels ref={labels} />
       </div>
     </section>
   );

@@ -26,7 +26,9 @@ export default function Playground() {
   const epoch = world?.seats.epoch ?? 0;
   const limit = /^\d+$/.test(budget) && Number(budget) > 0 ? Number(budget) : null;
 
+  const over = frame !== undefined && asked === '';
   useEffect(() => {
+    if (over) return;
     const control = new AbortController();
     const timer = window.setTimeout(() => {
       get<PromptView>('prompt', { role, seq, profile, budget: limit }, control.signal).then(
@@ -43,7 +45,7 @@ export default function Playground() {
       window.clearTimeout(timer);
       control.abort();
     };
-  }, [role, seq, epoch, profile, limit]);
+  }, [role, seq, epoch, profile, limit, over]);
 
   // Whose turn it is, is shown: a person who plays is taken to their own seat.
   useEffect(() => {
@@ -51,7 +53,7 @@ export default function Playground() {
   }, [mine, asked]);
 
   if (!world || !frame) return <p className="empty">Waiting for the company…</p>;
-  const shown = view && view.role === role ? view : null;
+  const shown = view && view.role === role && !over ? view : null;
   return (
     <div className="grid play">
       <h1 className="sr">Playground</h1>
@@ -86,7 +88,8 @@ export default function Playground() {
             </button>
           ))}
         </div>
-        {problem && <p className="bad">{problem}</p>}
+        {over && <p className="empty">The episode ended here: nobody is asked any more.</p>}
+        {problem && !over && <p className="bad">{problem}</p>}
         {shown && <Sections view={shown} />}
       </Panel>
       <div className="stack">
@@ -274,6 +277,7 @@ function Move({ world, seq, view, role }: { world: World; seq: number; view: Pro
             Take this seat
           </button>
         )}
+        {!seated && world.seats.done && <p className="small dim">This episode is over. Found a new company to play.</p>}
         {seated && !mine && <p className="small dim">{world.seats.done ? 'The episode is over.' : newest ? 'The others are playing; press space if they wait.' : 'This is the past: go to the newest turn to play.'}</p>}
         <div className="row" style={{ alignItems: 'end' }}>
           <label className="field grow">

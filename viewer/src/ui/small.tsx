@@ -23,7 +23,7 @@ export function RoleBadge({ role, person = false }: { role: string; person?: boo
 
 export function Pay({ value, digits = 2 }: { value: number; digits?: number }) {
   const shown = Math.abs(value) < 0.5 * 10 ** -digits ? 0 : value;
-  return <span className={shown > 0 ? 'good' : shown < 0 ? 'bad' : 'dim'}>{shown === 0 ? '0' : signed(shown, digits)}</span>;
+  return <span className={`pay ${shown > 0 ? 'good' : shown < 0 ? 'bad' : 'dim'}`}>{shown === 0 ? '0' : signed(shown, digits)}</span>;
 }
 
 /** A line over all turns, with where the timeline stands. `values` may be long: it is thinned to what can be seen. */
