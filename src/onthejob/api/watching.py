@@ -134,8 +134,7 @@ def routes(worlds: Worlds, players: Players, tokens: Callable[[], Tokens], *, ru
     def list_scenarios() -> list[ScenarioInfo]:
         loaded = [scenarios.load(name) for name in scenarios.SHIPPED]
         return [
-            ScenarioInfo(name=s.name, title=s.title, pressure=s.pressure, cash=s.cash, events=len(s.schedule))
-            for s in loaded
+            ScenarioInfo(name=s.name, title=s.title, pressure=s.pressure, cash=s.cash, events=len(s.schedule)) for s in loaded
         ]
 
     @api.get("/models")

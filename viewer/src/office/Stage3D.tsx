@@ -6,6 +6,7 @@ import * as THREE from 'three';
 import { OrbitControls } from 'three/addons/controls/OrbitControls.js';
 import { RoundedBoxGeometry } from 'three/addons/geometries/RoundedBoxGeometry.js';
 import { ROLES, type RoleInfo } from '../lib/roles';
+import { drawChart, drawKanban, surface } from './instruments';
 import { H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, wallRectangles, ZONES } from './layout';
 import { Motion } from './motion';
 import { SKIN } from './pix';
@@ -14,13 +15,20 @@ import type { Stage, StageHost } from './stage';
 const FLOORS = ['#a97c50', '#5d6f8f', '#94627a', '#56758f', '#7a6a9a', '#64894f', '#d8c8a8', '#454b5e'];
 const WALL_HEIGHT = 1.25;
 const HEAD = 1.95;
-const HOME_CAMERA = new THREE.Vector3(0, 29, 27);
+const HOME_CAMERA = new THREE.Vector3(0, 31, 27);
+/** Width to height at which the whole office fits from there; narrower stages look from farther away. */
+const HOME_ASPECT = 1.75;
 /** Frames after which the view decides whether it can afford shadows. */
 const PROBE = 30;
 const SLOW_MS = 50;
 
 type Hsl = readonly [number, number, number];
 const hsl = ([h, s, l]: Hsl, more = 0): string => `hsl(${h}, ${s}%, ${Math.min(96, l + more)}%)`;
+
+function homeFor(canvas: HTMLCanvasElement): THREE.Vector3 {
+  const aspect = canvas.clientWidth / Math.max(1, canvas.clientHeight);
+  return HOME_CAMERA.clone().multiplyScalar(Math.max(1, Math.min(2.4, HOME_ASPECT / aspect)));
+}
 
 interface Shared {
   host: StageHost;
@@ -233,6 +241,10 @@ function Furniture({ shared }: { shared: Shared }) {
               <meshStandardMaterial color="#a3504f" roughness={1} />
             </mesh>
           );
+        if (item.k === 'chart' || item.k === 'board') {
+          const kind = item.k === 'board' ? 'kanban' : index % 2 ? 'pipeline' : 'mrr';
+          return <Screen key={key} x={item.x} y={item.y} kind={kind} shared={shared} />;
+        }
         if (item.k === 'window')
           return (
             <mesh key={key} position={[item.x, 0.78, item.y + 0.12]}>
@@ -282,6 +294,73 @@ function Rack({ x, z, shared, seed }: { x: number; z: number; shared: Shared; se
       ))}
     </group>
   );
+}
+
+/** The wall's instruments, drawn like those in 2D. */
+function Screen({ x, y, kind, shared }: { x: number; y: number; kind: 'mrr' | 'pipeline' | 'kanban'; shared: Shared }) {
+  const drawn = useRef('');
+  const { texture, pen } = useMemo(() => {
+    const [canvas, pen] = surface(kind === 'kanban' ? 'kanban' : 'chart');
+    const texture = new THREE.CanvasTexture(canvas);
+    texture.magFilter = THREE.NearestFilter;
+    texture.colorSpace = THREE.SRGBColorSpace;
+    return { texture, pen };
+  }, [kind]);
+  useEffect(() => () => texture.dispose(), [texture]);
+  useFrame(() => {
+    const world = shared.host.world();
+    const seq = shared.host.seq();
+    const key = `${world?.seats.epoch} ${seq}`;
+    if (!world?.frames[seq] || key === drawn.current) return;
+    drawn.current = key;
+    if (kind === 'kanban') drawKanban(pen, world.features[seq] ?? []);
+    else drawChart(pen, world, seq, kind, kind === 'pipeline' ? '#5aa2f0' : '#5fd0a8');
+    texture.needsUpdate = true;
+  });
+  return (
+    <mesh position={[x, 0.95, y + 0.2]} rotation-x={-0.25}>
+      <planeGeometry args={[2.6, 1.6]} />
+      <meshBasicMaterial map={texture} />
+    </mesh>
+  );
+}
+
+const ARC_POINTS = 24;
+
+/** An arc from who speaks to who is spoken to. */
+function Talk({ shared }: { shared: Shared }) {
+  const line = useMemo(() => {
+    const geometry = new THREE.BufferGeometry();
+    geometry.setAttribute('position', new THREE.BufferAttribute(new Float32Array(3 * ARC_POINTS), 3));
+    const made = new THREE.Line(geometry, new THREE.LineDashedMaterial({ color: '#58e0c0', dashSize: 0.5, gapSize: 0.35 }));
+    made.frustumCulled = false;
+    return made;
+  }, []);
+  useEffect(
+    () => () => {
+      line.geometry.dispose();
+      line.material.dispose();
+    },
+    [line],
+  );
+  useFrame(() => {
+    const { host, motion } = shared;
+    const talk = host.world()?.frames[host.seq()]?.talk;
+    const to = talk?.to === 'all' ? 'hr' : talk?.to;
+    line.visible = Boolean(talk && to);
+    if (!talk || !to) return;
+    const a = motion.pose(talk.sender, host.time());
+    const b = motion.pose(to, host.time());
+    const high = 2.2 + Math.hypot(b.x - a.x, b.y - a.y) * 0.18;
+    const position = line.geometry.getAttribute('position') as THREE.BufferAttribute;
+    for (let index = 0; index < ARC_POINTS; index++) {
+      const t = index / (ARC_POINTS - 1);
+      position.setXYZ(index, a.x + (b.x - a.x) * t - W / 2, 1.7 + 4 * t * (1 - t) * (high - 1.7), a.y + (b.y - a.y) * t - H / 2);
+    }
+    position.needsUpdate = true;
+    line.computeLineDistances();
+  });
+  return <primitive object={line} />;
 }
 
 /** Leads that wait in the lobby. */
@@ -350,6 +429,7 @@ function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; s
     controls.minDistance = 6;
     controls.maxDistance = 75;
     controls.target.set(0, 0, 0.5);
+    camera.position.copy(homeFor(gl.domElement));
     controls.update();
     handle.controls = controls;
     return () => {
@@ -362,7 +442,7 @@ function Rig({ handle, shared }: { handle: { controls: OrbitControls | null }; s
     const world = shared.host.world();
     if (world) shared.motion.follow(world.frames);
     for (const zone of ZONES) {
-      point.set(zone.x + zone.w / 2 - W / 2, 0.05, zone.y + zone.h - H / 2).project(camera);
+      point.set(zone.x + zone.w / 2 - W / 2, 0.05, zone.y + zone.h - 0.5 - H / 2).project(camera);
       shared.host.place(`room ${zone.id}`, { x: ((point.x + 1) / 2) * size.width, y: ((1 - point.y) / 2) * size.height, tall: 0, hidden: point.z > 1 });
     }
     const state = probe.current;
@@ -434,6 +514,7 @@ export async function createStage3D(parent: HTMLElement, host: StageHost, gone: 
       {ROLES.map((role) => (
         <Humanoid key={role.id} role={role} shared={shared} />
       ))}
+      <Talk shared={shared} />
       <Rig handle={handle} shared={shared} />
     </>,
   );
@@ -449,7 +530,7 @@ export async function createStage3D(parent: HTMLElement, host: StageHost, gone: 
       controls.update();
     },
     reset() {
-      camera()?.position.copy(HOME_CAMERA);
+      camera()?.position.copy(homeFor(canvas));
       handle.controls?.target.set(0, 0, 0.5);
       handle.controls?.update();
     },

@@ -25,8 +25,8 @@ interface Leg {
   with: string;
 }
 
-/** Tiles per turn. A phase lasts 1 to 8 turns and most ways are 10 to 25 tiles, so people arrive within it. */
-const PACE = 14;
+/** Tiles per turn. A phase lasts 1 to 8 turns and most ways are 10 to 35 tiles, so people arrive within it. */
+const PACE = 16;
 /** Turns that a visit to a colleague lasts. */
 const VISIT = 2;
 

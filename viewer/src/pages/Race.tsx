@@ -6,9 +6,9 @@ import { dollars, fixed, percent, words } from '../lib/format';
 import { ROLES } from '../lib/roles';
 import { act, useStore, watch } from '../lib/store';
 import { paid, TURNS_PER_DAY, type World } from '../lib/world';
-import { bake, H, W } from '../office/layout';
+import { bake, H, ITEMS, W } from '../office/layout';
 import { Motion } from '../office/motion';
-import { character, CH, CW, FRAMES, T } from '../office/pix';
+import { character, CH, CW, FRAMES, furniture, mk, T } from '../office/pix';
 import { Plot, type Line } from '../ui/Plot';
 import { Panel, Pay, RoleBadge } from '../ui/small';
 
@@ -39,7 +39,9 @@ export default function Race() {
   // A race that was run before this page was opened is shown again.
   useEffect(() => {
     const running = (config?.worlds ?? []).map((world) => world.world).filter((name) => LANES.includes(name));
-    if (running.length) setWatched(running);
+    if (!running.length) return;
+    setWatched(running);
+    setTurn(Infinity);
   }, [config]);
   useEffect(() => {
     const ends = watched.map(watch);
@@ -50,9 +52,9 @@ export default function Race() {
   const longest = Math.max(1, ...lanes.map(({ world }) => world.frames.length)) - 1;
   useEffect(() => {
     if (!moving) return;
-    const timer = window.setInterval(() => setTurn((before) => before + 1), 120);
+    const timer = window.setInterval(() => setTurn((before) => Math.min(before, longest) + 1), 120);
     return () => window.clearInterval(timer);
-  }, [moving]);
+  }, [moving, longest]);
   useEffect(() => {
     if (moving && turn >= longest) setMoving(false);
   }, [moving, turn, longest]);
@@ -137,9 +139,9 @@ export default function Race() {
             <button type="button" onClick={() => (turn >= longest ? (setTurn(0), setMoving(true)) : setMoving(!moving))} aria-label={moving ? 'Pause' : 'Play'}>
               {moving ? '❚❚' : '▶'}
             </button>
-            <input type="range" className="grow" min={0} max={longest} value={Math.min(turn, longest)} onChange={(event) => setTurn(Number(event.target.value))} aria-label="Turn of the race" aria-valuetext={`Turn ${turn}`} />
+            <input type="range" className="grow" min={0} max={longest} value={Math.min(turn, longest)} onChange={(event) => setTurn(Number(event.target.value))} aria-label="Turn of the race" aria-valuetext={`Turn ${Math.min(turn, longest)}`} />
             <span className="nowrap small dim">
-              day {Math.floor(Math.max(0, turn - 1) / TURNS_PER_DAY) + 1} · {Math.min(turn, longest)}/{longest}
+              day {Math.floor(Math.max(0, Math.min(turn, longest) - 1) / TURNS_PER_DAY) + 1} · {Math.min(turn, longest)}/{longest}
             </span>
             {split !== null && (
               <button type="button" onClick={() => setTurn(split)} title="The first turn in which the teams acted differently">
@@ -175,7 +177,8 @@ export function divergence(worlds: readonly World[]): number | null {
 
 function leader(worlds: readonly World[], turn: number): World | undefined {
   const value = (world: World): number => world.frames[Math.min(turn, world.frames.length - 1)]?.kpis.value ?? -Infinity;
-  return [...worlds].sort((a, b) => value(b) - value(a))[0];
+  const [first, second] = [...worlds].sort((a, b) => value(b) - value(a));
+  return first && second && value(first) > value(second) ? first : undefined;
 }
 
 function Lane({ world, seq, color, leads }: { world: World; seq: number; color: string; leads: boolean }) {
@@ -222,6 +225,17 @@ function Lane({ world, seq, color, leads }: { world: World; seq: number; color: 
   );
 }
 
+function furnished(): HTMLCanvasElement {
+  const [canvas, pen] = mk(W * T, H * T);
+  const pieces = furniture();
+  pen.drawImage(bake(), 0, 0);
+  for (const item of [...ITEMS].sort((a, b) => Number(!a.flat) - Number(!b.flat) || a.y - b.y)) {
+    const piece = pieces[item.k];
+    if (piece) pen.drawImage(piece, Math.round(item.x * T - piece.width / 2), Math.round(item.y * T - (item.flat ? piece.height / 2 : piece.height)));
+  }
+  return canvas;
+}
+
 /** The office small, on a plain canvas: three engines at once would be too much for most machines. */
 function Miniature({ world, seq }: { world: World; seq: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -230,7 +244,7 @@ function Miniature({ world, seq }: { world: World; seq: number }) {
   useEffect(() => {
     const pen = canvas.current?.getContext('2d');
     if (!pen) return;
-    art.current ??= { floor: bake(), people: Object.fromEntries(ROLES.map((role) => [role.id, character(role.look)])) };
+    art.current ??= { floor: furnished(), people: Object.fromEntries(ROLES.map((role) => [role.id, character(role.look)])) };
     const { floor, people } = art.current;
     motion.current.follow(world.frames);
     pen.imageSmoothingEnabled = false;
