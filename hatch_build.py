@@ -1,7 +1,8 @@
 """Builds the viewer's pages into the package, when node is there; without it the package installs and says what is missing.
 
-ONTHEJOB_VIEWER=auto (default) builds if it can, `require` fails if it cannot (releases, continuous integration), `skip` leaves the
-pages out. What was built carries a hash of the sources: times do not survive archives, so they cannot tell whether a build is old.
+ONTHEJOB_VIEWER=auto (default) builds if it can, `require` fails if it cannot (releases, continuous integration), `skip` leaves
+the pages out. What was built carries a hash of the sources: times do not survive archives, so they cannot tell whether a build is
+old.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def address(runs: Path) -> Iterator[str]:
             process.wait(timeout=20)
 
 
-@pytest.mark.parametrize("check", ["pages", "timeline", "playground", "group", "stages", "access"])
+@pytest.mark.parametrize("check", ["pages", "timeline", "playground", "group", "stages", "access", "export"])
 def test_in_the_browser(check: str, address: str, tmp_path: Path):
     done = subprocess.run(
         [node(), str(CHECKS / f"{check}.mjs"), address, TOKEN],

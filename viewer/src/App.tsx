@@ -3,17 +3,19 @@ import { lazy, Suspense, useEffect, useRef, useState } from 'react';
 import { Dashboard } from './pages/Dashboard';
 import { go, link, useRoute } from './lib/route';
 import { ROLES } from './lib/roles';
-import { clearProblem, loadConfig, seek, setRole, setStage, setTheme, startClock, togglePlay, useStore, watch } from './lib/store';
+import { clearProblem, isExport, loadConfig, seek, setRole, setStage, setTheme, startClock, togglePlay, useStore, watch } from './lib/store';
 import { JUMPS, stops, TURNS_PER_DAY, type Jump } from './lib/world';
 import { Timeline } from './ui/Timeline';
 
 const Office = lazy(() => import('./pages/Office'));
-const Playground = lazy(() => import('./pages/Playground'));
-const Runs = lazy(() => import('./pages/Runs'));
-const Run = lazy(() => import('./pages/Run'));
-const Group = lazy(() => import('./pages/Group'));
-const Episode = lazy(() => import('./pages/Episode'));
-const Race = lazy(() => import('./pages/Race'));
+/** An export holds one episode; the code of pages that need a server stays out of it. */
+const absent = (): Promise<never> => Promise.reject(new Error('This page is not part of an export.'));
+const Playground = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Playground')));
+const Runs = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Runs')));
+const Run = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Run')));
+const Group = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Group')));
+const Episode = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Episode')));
+const Race = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Race')));
 
 const TABS = [
   ['office', 'Office'],
@@ -22,6 +24,8 @@ const TABS = [
   ['race', 'Race'],
   ['runs', 'Training'],
 ] as const;
+/** What an export shows; the rest needs a server. */
+const EXPORTED = new Set(['office', 'dashboard']);
 const WITH_TIMELINE = new Set(['office', 'dashboard', 'play']);
 
 const KEYS: readonly (readonly [string, string])[] = [
@@ -137,20 +141,20 @@ export function App() {
           onthejob
         </a>
         <nav className="tabs" aria-label="Pages">
-          {TABS.map(([id, name]) => (
+          {TABS.filter(([id]) => !isExport || EXPORTED.has(id)).map(([id, name]) => (
             <a key={id} href={link([id])} aria-current={page === id ? 'page' : undefined}>
               {name}
             </a>
           ))}
         </nav>
         <div className="tools">
-          {!canChange && (
+          {!canChange && !isExport && (
             <span className="pill" title="Open the address that `onthejob view` printed to change something.">
               read-only
             </span>
           )}
           <span className={`pill ${connected ? 'live' : 'off'}`} role="status">
-            <i className="dot" /> {connected ? (playing ? 'live' : 'connected') : 'no connection'}
+            <i className="dot" /> {isExport ? 'replay' : connected ? (playing ? 'live' : 'connected') : 'no connection'}
           </span>
           <button type="button" className="quiet" onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')} aria-label={`Use the ${theme === 'dark' ? 'light' : 'dark'} theme`} title="Dark or light (t)">
             {theme === 'dark' ? '☀' : '☾'}

@@ -70,7 +70,7 @@ def create_app(
         openapi_url="/api/openapi.json",
         responses={400: {"model": Problem}, 404: {"model": Problem}, 409: {"model": Problem}, 500: {"model": Problem}},
     )
-    app.include_router(watching.routes(worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run))
+    app.include_router(watching.routes(worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run, pages=pages))
     app.include_router(recorded.routes(store))
     live = watching.Live(worlds)
 

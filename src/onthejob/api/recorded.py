@@ -1,4 +1,4 @@
-"""Routes of recorded runs: lists, curves, groups with every token, episodes turn by turn. Only reads, also while a run goes on."""
+"""Routes of recorded runs: lists, curves, groups with every token, episodes by turn. Only reads, also of a run in progress."""
 
 from __future__ import annotations
 

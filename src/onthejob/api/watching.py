@@ -7,11 +7,13 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal, cast
 
 import numpy as np
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse
 
 from onthejob import __version__
 from onthejob.api.players import Players
@@ -47,7 +49,7 @@ from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.reward import PARTS
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.sections import Section, prune
-from onthejob.errors import ConfigError, ContractError
+from onthejob.errors import ConfigError, ContractError, RecordError
 from onthejob.rollout.branch import group_worlds
 
 DEFAULT_PLAYER = "heuristic"
@@ -55,6 +57,8 @@ POLL_S = 0.05
 SEND_LIMIT_S = 20.0
 """A client that takes longer to receive one message is cut off."""
 MOST_WATCHERS = 64
+SINGLE_FILE = "replay.html"
+PLACE = '<script type="application/json" id="onthejob-episode">'
 CHUNK = 60
 """Frames per message, so that a late viewer sees something at once."""
 
@@ -113,7 +117,9 @@ class Worlds:
             world.close()
 
 
-def routes(worlds: Worlds, players: Players, tokens: Callable[[], Tokens], *, runs: bool, open_run: str) -> APIRouter:
+def routes(
+    worlds: Worlds, players: Players, tokens: Callable[[], Tokens], *, runs: bool, open_run: str, pages: Path
+) -> APIRouter:
     """Everything about companies in play."""
     api = APIRouter(prefix="/api", tags=["world"])
 
@@ -179,12 +185,20 @@ def routes(worlds: Worlds, players: Players, tokens: Callable[[], Tokens], *, ru
         profile: Literal["compact", "full"] = "full",
         budget: Annotated[int | None, Query(ge=1, le=100_000)] = None,
     ) -> PromptView:
+        # A reply may have been taken back since the client looked: what is newest is shown, and the answer says so.
+        seq = min(seq, worlds.get(world).length - 1)
         return prompt_view(worlds.get(world).at(seq), world, seq, role, profile=profile, budget=budget, tokens=tokens())
 
     @api.get("/memory")
     def memory(role: SeatName, world: World_ = "live", seq: Seq = 0) -> list[MemoryView]:
-        held = worlds.get(world).at(seq).memories(role)
+        held = worlds.get(world).at(min(seq, worlds.get(world).length - 1)).memories(role)
         return [MemoryView(id=m.id, kind=str(m.kind), text=m.text, turn=m.turn, importance=m.importance) for m in held]
+
+    @api.get("/export", response_class=HTMLResponse)
+    def export(world: World_ = "live") -> HTMLResponse:
+        name = f"onthejob-{world}-{worlds.get(world).status().scenario}.html"
+        text = single_file(pages / SINGLE_FILE, config(), worlds.get(world).frames(0))
+        return HTMLResponse(text, headers={"content-disposition": f'attachment; filename="{name}"'})
 
     @api.post("/branches")
     def branches(asked: BranchAsk) -> Branches:
@@ -254,6 +268,27 @@ def prompt_view(
         view=dict(seen),
         legal=legal,
     )
+
+
+def single_file(page: Path, config: Config, part: Frames) -> str:
+    """The viewer as one file that holds this episode.
+
+    Raises:
+        RecordError: the pages are not built.
+    """
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(
+            "the viewer's pages are not built, so there is nothing to put the episode into. Run `make viewer`."
+        ) from error
+    # In a script element only `<` could end it; JSON may write it as an escape.
+    data = f'{{"config":{config.model_dump_json()},"part":{part.model_dump_json()}}}'.replace("<", "\\u003c")
+    before, _, rest = text.partition(PLACE)
+    _, closing, after = rest.partition("</script>")
+    if not closing:
+        raise RecordError(f"{page.name} has no place for an episode. Build the viewer again: `make viewer`.")
+    return f"{before}{PLACE}{data}{closing}{after}"
 
 
 def _legal(action: Action) -> Legal:

@@ -42,7 +42,15 @@ export function takeToken(): void {
   history.replaceState(null, '', `${location.pathname}${location.search}${rest ? `#${rest}` : ''}`);
 }
 
-export const hasToken = (): boolean => Boolean(sessionStorage.getItem(TOKEN_KEY));
+const token = (): string => {
+  try {
+    return sessionStorage.getItem(TOKEN_KEY) ?? '';
+  } catch {
+    // A file that was opened from disk may have no storage.
+    return '';
+  }
+};
+export const hasToken = (): boolean => Boolean(token());
 
 /** What the server said when it refused. */
 export class Refused extends Error {
@@ -80,7 +88,7 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
 }
 
 export async function post<K extends keyof Bodies, T>(path: K, body: Bodies[K]): Promise<T> {
-  const headers = { 'content-type': 'application/json', 'x-onthejob-token': sessionStorage.getItem(TOKEN_KEY) ?? '' };
+  const headers = { 'content-type': 'application/json', 'x-onthejob-token': token() };
   return answer<T>(await fetch(`./api/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }));
 }
 

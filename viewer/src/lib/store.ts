@@ -127,8 +127,32 @@ function take(name: WorldName, part: Frames): boolean {
   return true;
 }
 
+interface Episode {
+  config: Config;
+  part: Frames;
+}
+
+/** The episode in this file, when it is an export: then there is no server. */
+export const isExport = import.meta.env.VITE_REPLAY === 'true' || import.meta.env.VITE_REPLAY === true;
+
+function openExport(): void {
+  const text = document.getElementById('onthejob-episode')?.textContent ?? 'null';
+  const episode = JSON.parse(text) as Episode | null;
+  if (!episode) {
+    setState({ problem: 'This file holds no episode.' });
+    return;
+  }
+  setState({ config: episode.config, connected: true, follow: false, stage: '2d' });
+  take('live', episode.part);
+  seek(0);
+}
+
 /** Keep one world up to date over the live feed; returns what ends it. */
 export function watch(name: WorldName): () => void {
+  if (isExport) {
+    openExport();
+    return () => undefined;
+  }
   let socket: WebSocket | null = null;
   let timer = 0;
   let wait = 300;
@@ -190,6 +214,7 @@ export function startClock(): () => void {
 }
 
 export async function loadConfig(): Promise<void> {
+  if (isExport) return;
   const config = await act(get<Config>('config'));
   if (config) setState({ config });
 }

@@ -3,7 +3,7 @@ import { useDeferredValue, useEffect, useMemo, useState } from 'react';
 import { get, type Account, type Frame, type Kpis, type MemoryView } from '../api/client';
 import { dollars, fixed, percent, whole, words } from '../lib/format';
 import { ROLES } from '../lib/roles';
-import { seek, setRole, useStore } from '../lib/store';
+import { isExport, seek, setRole, useStore } from '../lib/store';
 import { cumulative, paid, TURNS_PER_DAY, type World } from '../lib/world';
 import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
 
@@ -45,7 +45,7 @@ export function Dashboard() {
         </div>
         <div className="stack">
           <Feed world={world} seq={seq} />
-          <Memories seq={seq} epoch={world.seats.epoch} />
+          {!isExport && <Memories seq={seq} epoch={world.seats.epoch} />}
         </div>
       </div>
     </div>

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from 'react';
 import { dollars, fixed, percent, words } from '../lib/format';
 import { ROLE } from '../lib/roles';
 import { link } from '../lib/route';
-import { clock, setRole, setStage, useStore } from '../lib/store';
+import { clock, isExport, setRole, setStage, useStore } from '../lib/store';
 import { paid, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
 import type { Stage, StageHost } from '../office/stage';
@@ -52,7 +52,7 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
       calm: () => reduced.matches,
     };
     const create = async (): Promise<Stage | null> =>
-      kind === '2d'
+      kind === '2d' || import.meta.env.VITE_REPLAY
         ? (await import('../office/Stage2D')).createStage2D(element, host, () => gone)
         : (await import('../office/Stage3D')).createStage3D(element, host, () => gone);
     create().then(
@@ -113,7 +113,7 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
           <button type="button" aria-pressed={kind === '2d'} onClick={() => setStage('2d')}>
             2D
           </button>
-          <button type="button" aria-pressed={kind === '3d'} onClick={() => setStage('3d')}>
+          <button type="button" aria-pressed={kind === '3d'} onClick={() => setStage('3d')} hidden={isExport}>
             3D
           </button>
           <button type="button" onClick={() => stage.current?.zoom(1.25)} aria-label="Zoom in">
@@ -192,10 +192,12 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
         ) : (
           <p className="dim small">Has not acted yet.</p>
         )}
-        <p className="row small">
-          <a href={link(['play'])}>prompt and actions</a>
-          <a href={link(['dashboard'])}>memory and figures</a>
-        </p>
+        {!isExport && (
+          <p className="row small">
+            <a href={link(['play'])}>prompt and actions</a>
+            <a href={link(['dashboard'])}>memory and figures</a>
+          </p>
+        )}
         <p className="sr">{`Company value ${dollars(world.frames[seq]?.kpis.value ?? 0)}, NPS ${fixed(world.frames[seq]?.kpis.nps ?? 0, 0)}`}</p>
       </div>
     </Panel>

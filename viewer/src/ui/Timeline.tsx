@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { words } from '../lib/format';
 import { colorOf, titleOf } from '../lib/roles';
-import { seek, setSpeed, togglePlay, useStore } from '../lib/store';
+import { isExport, seek, setSpeed, togglePlay, useStore } from '../lib/store';
 import { JUMPS, paid, stops, TURNS_PER_DAY, type Jump } from '../lib/world';
 import type { Frame } from '../api/client';
 import { Pay, RoleBadge } from './small';
@@ -152,6 +152,11 @@ export function Timeline() {
           </button>
           <span className="small dim nowrap">{marks.length}</span>
         </div>
+        {!isExport && (
+          <a className="button wide" href="./api/export" download title="Save this episode as one file that opens without a server">
+            ⤓ <span className="sr">Save as one file</span>
+          </a>
+        )}
         <div className="now">
           <span className="nowrap dim">
             {frame && frame.turn >= 0 ? `Day ${frame.day + 1} · ${frame.phase} · ${frame.turn + 1}/${turns}` : 'Founded'}

@@ -5,7 +5,7 @@ import { chromium } from 'playwright-core';
 const [address, token] = process.argv.slice(2);
 export { address, assert, token };
 
-const FLAGS = ['--no-sandbox', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--use-gl=angle', '--use-angle=swiftshader', '--enable-unsafe-swiftshader'];
+export const FLAGS = ['--no-sandbox', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--use-gl=angle', '--use-angle=swiftshader', '--enable-unsafe-swiftshader'];
 export const PATIENCE = 240_000;
 
 /** Run `check(open)`; every page that it opens must log no error and ask nothing of another origin. */
