@@ -17,8 +17,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 OLDEST_NODE = (20, 19)
+PATIENCE_S = 900
 MODES = ("auto", "require", "skip")
-NOT_SOURCES = {"node_modules", "test-results"}
+NOT_SOURCES = {"node_modules", "test-results", "tests"}
 
 
 class ViewerHook(BuildHookInterface):
@@ -68,8 +69,12 @@ def build(source: Path) -> str | None:
     numbers = tuple(int(part) for part in words.split(".")[:2] if part.isdecimal())
     if numbers < OLDEST_NODE:
         return f"The viewer's pages were not built: node is {words or 'broken'}, and they need at least 20.19."
-    for command in (["ci", "--no-audit", "--no-fund"], ["run", "build"]):
-        done = subprocess.run([npm, *command], cwd=source, capture_output=True, text=True, check=False)
+    # Without a network the second try would cost another minute and end the same.
+    for command in (["ci", "--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-timeout=20000"], ["run", "build"]):
+        try:
+            done = subprocess.run([npm, *command], cwd=source, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            return f"The viewer's pages were not built: `npm {command[0]}` took more than {PATIENCE_S} s."
         if done.returncode:
             tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
             return f"The viewer's pages were not built: `npm {' '.join(command)}` failed:\n{tail}\n"
