@@ -37,6 +37,7 @@ space:
 	rm -rf $(SPACE)/package
 	mkdir -p $(SPACE)/package
 	cp -r src pyproject.toml hatch_build.py README.md LICENSE $(SPACE)/package/
+	rm -rf $(SPACE)/package/src/onthejob/_viewer
 	find $(SPACE)/package -name __pycache__ -prune -exec rm -rf {} +
 
 clean:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request, WebSocket
 from fastapi.middleware.gzip import GZipMiddleware
@@ -108,6 +109,6 @@ class Pages(StaticFiles):
         return response
 
 
-def openapi() -> dict[str, object]:
+def openapi() -> dict[str, Any]:
     """The API's description, from which the viewer's types are generated."""
     return create_app(token="", pages=Path("nowhere")).openapi()

@@ -30,6 +30,26 @@ function spread(boxes: { bubble: HTMLElement; x: number; y: number }[], width: n
   }
 }
 
+/** Names of people who stand together are put below each other. */
+function stack(names: { name: HTMLElement; x: number; y: number }[]): void {
+  const placed: { left: number; right: number; top: number; bottom: number }[] = [];
+  for (const { name, x, y } of [...names].sort((a, b) => a.y - b.y)) {
+    const w = name.offsetWidth;
+    const h = name.offsetHeight;
+    let top = y + 3;
+    for (;;) {
+      const box = { left: x - w / 2, right: x + w / 2, top, bottom: top + h };
+      const hit = placed.find((one) => one.left < box.right && box.left < one.right && one.top < box.bottom && box.top < one.bottom);
+      if (!hit) {
+        placed.push(box);
+        break;
+      }
+      top = hit.bottom + 1;
+    }
+    name.style.transform = `translate(-50%, ${(top - y).toFixed(1)}px)`;
+  }
+}
+
 export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
   const world = useStore((state) => state.worlds.live);
   const seq = useStore((state) => state.seq);
@@ -59,6 +79,12 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
           return [{ bubble, x: where.x, y: where.y - where.tall - 8 }];
         });
         spread(boxes, layer.current?.clientWidth ?? 0);
+        const names = ROLES.flatMap((one) => {
+          const name = elements.current[one.id]?.querySelector<HTMLElement>('.name');
+          const where = places.current[one.id];
+          return name && where ? [{ name, x: where.x, y: where.y }] : [];
+        });
+        stack(names);
       });
     },
   }));

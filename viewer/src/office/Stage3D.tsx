@@ -17,7 +17,7 @@ const WALL_HEIGHT = 1.25;
 const HEAD = 1.95;
 const HOME_CAMERA = new THREE.Vector3(0, 31, 27);
 /** Width to height at which the whole office fits from there; narrower stages look from farther away. */
-const HOME_ASPECT = 1.75;
+const HOME_ASPECT = 1.55;
 /** Frames after which the view decides whether it can afford shadows. */
 const PROBE = 30;
 const SLOW_MS = 50;

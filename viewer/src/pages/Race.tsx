@@ -135,7 +135,7 @@ export default function Race() {
       {lanes.length === 0 && <p className="empty">Choose two or three teams and start.</p>}
       {lanes.length > 0 && (
         <>
-          <div className="row" style={{ flexWrap: 'nowrap' }}>
+          <div className="row">
             <button type="button" onClick={() => (turn >= longest ? (setTurn(0), setMoving(true)) : setMoving(!moving))} aria-label={moving ? 'Pause' : 'Play'}>
               {moving ? '❚❚' : '▶'}
             </button>
