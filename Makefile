@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test check acceptance space clean
+.PHONY: demo test check acceptance viewer space clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -22,6 +22,11 @@ check: $(VENV)/.installed-check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/codespell
 
+# The viewer's pages into the package (`pip install` does it too, when node and npm are there).
+viewer: $(VENV)/.installed-check
+	viewer/with-node npm --prefix viewer ci --no-audit --no-fund
+	viewer/with-node npm --prefix viewer run build
+
 # Every marker but gpu with full counts; hours on two cores.
 acceptance: $(VENV)/.installed-test
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
@@ -31,11 +36,12 @@ SPACE := spaces/office
 space:
 	rm -rf $(SPACE)/package
 	mkdir -p $(SPACE)/package
-	cp -r src pyproject.toml README.md LICENSE $(SPACE)/package/
+	cp -r src pyproject.toml hatch_build.py README.md LICENSE $(SPACE)/package/
+	rm -rf $(SPACE)/package/src/onthejob/_viewer
 	find $(SPACE)/package -name __pycache__ -prune -exec rm -rf {} +
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
 
 # torch first: on Linux a plain installation of the package would choose the CUDA build, gigabytes that a machine without an NVIDIA
 # GPU cannot use. Where pip's sources offer a CPU build (2.13.0+cpu), pip prefers it to 2.13.0 because of its version.

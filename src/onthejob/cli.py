@@ -45,6 +45,7 @@ COMMANDS: dict[str, Entry] = {
     "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states."),
     "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired."),
     "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv."),
+    "view": Entry("view", "View", "Watch the office, replay it, take a seat, and look into runs."),
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),

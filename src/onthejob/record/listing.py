@@ -63,7 +63,7 @@ def list_runs(root: Path | str) -> list[RunSummary]:
     for folder in folders:
         try:
             with Run.open(folder, readonly=True) as run:
-                summaries.append(_summary(run))
+                summaries.append(summary(run))
         except RecordError as error:
             summaries.append(RunSummary(name=folder.name, path=folder, error=str(error)))
     return summaries
@@ -81,7 +81,7 @@ def show(run: Run) -> RunDetails:
     for event in run.read_events():
         events[event.kind] = events.get(event.kind, 0) + 1
     return RunDetails(
-        summary=_summary(run),
+        summary=summary(run),
         config=run.config,
         metrics=metrics,
         adapters=adapters,
@@ -90,7 +90,8 @@ def show(run: Run) -> RunDetails:
     )
 
 
-def _summary(run: Run) -> RunSummary:
+def summary(run: Run) -> RunSummary:
+    """One line about an open run."""
     files = (run.path / FILE, run.path / f"{FILE}-wal")
     return RunSummary(
         name=run.name,

@@ -65,6 +65,19 @@ class Episode:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+class GroupHead(NamedTuple):
+    """A group without its prompts, tokens and texts: enough to list and to count, at a fraction of the reading."""
+
+    iteration: int
+    key: str
+    actor: str
+    facts: Mapping[str, Any]
+    returns: tuple[float, ...]
+    valid: tuple[bool, ...]
+    """Per trajectory: every reply of it was usable."""
+    trained: bool
+
+
 class ContextReader:
     """Prompts by row id, each checked against its content hash."""
 
@@ -148,15 +161,36 @@ def _turn(columns: Sequence[Any], contexts: ContextReader) -> Turn:
     )
 
 
-def read_groups(database: Database, iteration: int | None, actor: str | None) -> Iterator[Group]:
+def read_groups(database: Database, iteration: int | None, actor: str | None, key: str | None = None) -> Iterator[Group]:
     """Groups in the order they were recorded, read one at a time."""
-    where, values = _where(iteration=iteration, actor=actor)
+    where, values = _where(iteration=iteration, actor=actor, key=key)
     contexts = ContextReader(database)
-    for row, key, who, facts in database.rows(
+    for row, name, who, facts in database.rows(
         f"SELECT id, key, actor, facts FROM groups{where} ORDER BY iteration, position", values
     ):
         trajectories = read_trajectories(database, contexts, "group_id", row)
-        yield Group(key=key, actor=who, trajectories=trajectories, facts=load_json(facts))
+        yield Group(key=name, actor=who, trajectories=trajectories, facts=load_json(facts))
+
+
+def read_group_keys(database: Database) -> list[tuple[int, str]]:
+    """(iteration, key) of all groups in recorded order."""
+    return database.rows("SELECT iteration, key FROM groups ORDER BY iteration, position")
+
+
+def read_group_heads(database: Database, iteration: int | None, actor: str | None) -> Iterator[GroupHead]:
+    """The heads of groups in recorded order."""
+    where, values = _where(iteration=iteration, actor=actor)
+    for row, n, key, who, facts, trained in database.rows(
+        f"SELECT id, iteration, key, actor, facts, advantages IS NOT NULL FROM groups{where} ORDER BY iteration, position", values
+    ):
+        members = database.rows(
+            "SELECT rewards, (SELECT min(valid) FROM turns WHERE trajectory_id = trajectories.id) FROM trajectories "
+            "WHERE group_id = ? ORDER BY position",
+            (row,),
+        )
+        returns = tuple(sum(unpack_floats(rewards)) for rewards, _ in members)
+        valid = tuple(bool(valid) for _, valid in members)
+        yield GroupHead(n, key, who, load_json(facts), returns, valid, bool(trained))
 
 
 def read_advantages(database: Database, iteration: int | None, actor: str | None) -> dict[str, npt.NDArray[np.float64] | None]:

@@ -30,7 +30,7 @@ from onthejob.record.database import FILE, Database, explained
 from onthejob.record.digest import digest
 from onthejob.record.files import TEMPORARY, WriterLock, fsync, remove_abandoned, remove_folder
 from onthejob.record.iteration import Iteration
-from onthejob.record.reading import Episode, Event, Live, Metric
+from onthejob.record.reading import Episode, Event, GroupHead, Live, Metric
 from onthejob.types import Adapter, Group
 
 if TYPE_CHECKING:
@@ -280,12 +280,20 @@ class Run:
         """Numbers of all committed iterations, ascending."""
         return [n for (n,) in self._database.rows("SELECT n FROM iterations ORDER BY n")]
 
-    def read_groups(self, iteration: int | None = None, actor: str | None = None) -> Iterator[Group]:
+    def read_groups(self, iteration: int | None = None, actor: str | None = None, key: str | None = None) -> Iterator[Group]:
         """Groups exactly as recorded, in order, one at a time; None does not filter.
 
         Facts and metrics come back in the types of JSON (tuples as lists).
         """
-        return reading.read_groups(self._database, iteration, actor)
+        return reading.read_groups(self._database, iteration, actor, key)
+
+    def read_group_keys(self) -> list[tuple[int, str]]:
+        """(iteration, key) of all groups in recorded order."""
+        return reading.read_group_keys(self._database)
+
+    def read_group_heads(self, iteration: int | None = None, actor: str | None = None) -> Iterator[GroupHead]:
+        """Groups without prompts, tokens and texts, in order; None does not filter."""
+        return reading.read_group_heads(self._database, iteration, actor)
 
     def read_advantages(
         self, iteration: int | None = None, actor: str | None = None

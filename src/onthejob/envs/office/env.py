@@ -7,7 +7,7 @@ calls a model.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
 from onthejob.envs.office.episode import run
 from onthejob.envs.office.market import company_value, prospects
-from onthejob.envs.office.memory import Lexicon
+from onthejob.envs.office.memory import Lexicon, Memory
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.policies.stand_in import StandIn, habits
 from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
+        self._on_turn = on_turn
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.envs.office.sections import Count
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
@@ -41,6 +42,9 @@ SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
 MAX_DAYS = 90
 PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
 """Keys that a task's payload may have."""
+
+OnTurn = Callable[[State, str, Action | None, TurnLog], None]
+"""Told of every turn of the main line, the customer's too: state after it, who acted, action (None: unusable), log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,7 @@ class OfficeEnvironment:
         *,
         count_tokens: Count | None = None,
         continuation: Mapping[str, Player] | None = None,
+        on_turn: OnTurn | None = None,
     ) -> None:
         """Create an environment; `reset` starts an episode.
 
@@ -90,6 +95,7 @@ class OfficeEnvironment:
             config: presentation.
             count_tokens: the policy's tokenizer, for `config.budget`.
             continuation: players that continue branches, per seat; the heuristic by default.
+            on_turn: a spectator, who must change nothing; forks and branches have none.
 
         Raises:
             ConfigError: a budget without a token counter, or a continuation that leaves a seat empty.
@@ -98,6 +104,7 @@ class OfficeEnvironment:
         if self.config.budget is not None and count_tokens is None:
             raise ConfigError(f"budget {self.config.budget} needs a token counter. Pass count_tokens.")
         self._count = count_tokens
+        self._on_turn = on_turn
         self._partners = dict(continuation) if continuation is not None else dict.fromkeys(SEATS, heuristic)
         self._continuation: Mapping[str, Player] = self._partners
         missing = [role for role in SEATS if role not in self._partners]
@@ -376,6 +383,27 @@ class OfficeEnvironment:
         # Retrieval counts as a use of the memories: a look uses a copy.
         return self._shown(s, role, self._memory.fork() if self._memory is not None else None)
 
+    @property
+    def company(self) -> State:
+        """The live state, to look at: only the simulator may change it.
+
+        Raises:
+            ContractError: nothing was reset.
+        """
+        if self._state is None:
+            raise ContractError("there is no company before the first episode. Call reset first.")
+        return self._state
+
+    def sections(self, role: str) -> list[Section]:
+        """The blocks of the prompt that `role` would be shown now, before anything is pruned to a budget."""
+        s, _, _ = self._live()
+        seen = OfficeView(view(s, role), lambda: self._legal_at(s.turn, role))
+        return prompt.sections(seen, self._memory.fork().lines(s, role, seen) if self._memory is not None else None)
+
+    def memories(self, role: str) -> list[Memory]:
+        """What `role` remembers, oldest first; empty without the full profile."""
+        return self._memory.stream(role).memories() if self._memory is not None else []
+
     def _adopt(self, other: OfficeEnvironment) -> None:
         """Take over the episode of `other`, whose state and memories this one shares from now on."""
         self._simulator, self._origin, self._lexicon = other._simulator, other._origin, other._lexicon
@@ -404,6 +432,8 @@ class OfficeEnvironment:
         _add(totals, log)
         if self._memory is not None:
             self._memory.witness(s, role, action, subject, log)
+        if self._on_turn is not None:
+            self._on_turn(s, role, action, log)
         return log
 
     def _observation(self) -> OfficeObservation:

@@ -1,0 +1,194 @@
+"""From a company's state to frames: the one form in which the viewer sees a world, live or recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from onthejob.api.schema import Account, Base, Feature, Floor, Frame, Kpis, Move, Talk
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.market import company_value, pipeline_value
+from onthejob.envs.office.reward import ORDER, TurnLog
+from onthejob.envs.office.simulator import actor_of, phase_of
+from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, STAGES, TIERS, State
+from onthejob.envs.office.state import Account as Row
+
+CUSTOMER = "customer"
+
+
+class Reply(NamedTuple):
+    """Who replied what in the turn that is told."""
+
+    policy: str
+    text: str
+    step: int
+
+
+class Teller:
+    """Tells one world as frames; remembers what it has told, so that unchanged parts are left out."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self._bases: list[Base] = []
+        self._stages: dict[int, int] = {}
+        self._events = 0
+
+    def found(self, s: State) -> None:
+        """Tell the founding; forgets what was told before."""
+        self.frames, self._bases, self._stages, self._events = [], [], {}, 0
+        self._tell(s, turn=-1, actor="", reply=Reply("", "", 0), action=None, log=None, valid=True)
+
+    def turn(self, s: State, role: str, action: Action | None, log: TurnLog, reply: Reply) -> None:
+        """Tell one turn; `s` is the state after it."""
+        valid = action is not None
+        self._tell(s, turn=s.turn - 1, actor=role, reply=reply, action=action, log=log, valid=valid)
+
+    def explain(self, why: str) -> None:
+        """Say why the newest reply could not be used; the customer may have acted since."""
+        for index in range(len(self.frames) - 1, -1, -1):
+            if self.frames[index].actor != CUSTOMER:
+                self.frames[index] = self.frames[index].model_copy(update={"why": why})
+                return
+
+    def cut(self, length: int) -> None:
+        """Forget the frames from `length` on."""
+        del self.frames[length:], self._bases[length:]
+        self._stages = {a.id: STAGES.index(a.stage) for a in self._bases[-1].accounts}
+
+    def base(self, seq: int) -> Base:
+        """What was true after frame `seq - 1`."""
+        return self._bases[seq - 1] if 0 < seq <= len(self._bases) else Base(accounts=[], features=[], floor=None)
+
+    def _tell(
+        self, s: State, *, turn: int, actor: str, reply: Reply, action: Action | None, log: TurnLog | None, valid: bool
+    ) -> None:
+        before = self._bases[-1] if self._bases else Base(accounts=[], features=[], floor=None)
+        now = Base(accounts=[_account(a) for a in s.accounts], features=_features(s), floor=_floor(s))
+        shown = max(turn, 0)
+        self.frames.append(
+            Frame(
+                seq=len(self.frames),
+                step=reply.step,
+                turn=turn,
+                day=shown // 14,
+                phase=phase_of(shown),
+                actor=actor,
+                policy="world" if actor == CUSTOMER else reply.policy,
+                text="" if actor == CUSTOMER else reply.text,
+                action=action.action_type if action is not None else "",
+                target=action.target if action is not None else "",
+                reasoning=action.reasoning if action is not None else "",
+                valid=valid,
+                why="",
+                changed=log.changed if log is not None else False,
+                talk=_talk(actor, action),
+                notes=list(log.notes) if log is not None else [],
+                events=[kind for at, kind in s.events if at == s.turn] if s.turn % 14 == 0 else [],
+                rewards=log.rewards() if log is not None else {},
+                parts=_parts(log.lines) if log is not None else {},
+                moves=self._moves(s.accounts),
+                kpis=kpis(s),
+                waiting="" if s.done else actor_of(s.turn),
+                accounts=now.accounts if now.accounts != before.accounts else None,
+                features=now.features if now.features != before.features else None,
+                floor=now.floor if now.floor != before.floor else None,
+            )
+        )
+        self._bases.append(now)
+
+    def _moves(self, accounts: Sequence[Row]) -> list[Move]:
+        moves = []
+        for a in accounts:
+            before = self._stages.get(a.id)
+            if before != a.stage:
+                self._stages[a.id] = a.stage
+                moves.append(
+                    Move(
+                        id=a.id,
+                        name=a.name,
+                        before=STAGES[before] if before is not None else "",
+                        after=STAGES[a.stage],
+                        price=a.price / 100,
+                    )
+                )
+        return moves
+
+
+def kpis(s: State) -> Kpis:
+    """The company in numbers."""
+    return Kpis(
+        value=company_value(s) / 100,
+        cash=s.cash / 100,
+        mrr=s.mrr() / 100,
+        revenue=s.ledger.get("subscriptions", 0) / 100,
+        pipeline=pipeline_value(s) / 100,
+        traffic=sum(s.traffic),
+        nps=s.nps(),
+        satisfaction=s.satisfaction(),
+        stability=s.stability,
+        velocity=s.velocity,
+        morale=s.morale,
+        alignment=s.alignment,
+        debt=s.debt,
+        brand=s.brand,
+        conversion=s.conversion,
+        customers=len(s.customers()),
+        leads=len(s.leads()),
+        won=s.won,
+        lost=s.lost,
+        churned=s.churned,
+        features=sum(1 for day in s.feature_shipped if day >= 0),
+    )
+
+
+def _talk(actor: str, action: Action | None) -> Talk | None:
+    if action is None or not action.message_to:
+        return None
+    return Talk(sender=actor, to=action.message_to, text=action.message)
+
+
+def _parts(lines: Sequence[Sequence[float]]) -> dict[str, list[float]]:
+    return {role: list(line) for role, line in zip(ORDER, lines, strict=True) if any(line)}
+
+
+def _account(a: Row) -> Account:
+    return Account(
+        id=a.id,
+        name=a.name,
+        segment=SEGMENTS[a.segment],
+        size=SIZES[a.size],
+        pain=PAINS[a.pain],
+        known=a.known,
+        stage=STAGES[a.stage],
+        price=a.price / 100,
+        tier=TIERS[a.tier],
+        satisfaction=a.sat,
+        warmth=a.warmth,
+        objections=a.objections,
+        contact=a.contact,
+    )
+
+
+def _features(s: State) -> list[Feature]:
+    rows = zip(CATALOGUE, s.feature_left, s.feature_shipped, strict=True)
+    return [
+        Feature(name=spec.name, pain=PAINS[spec.pain], effort=spec.effort, left=left, shipped=day) for spec, left, day in rows
+    ]
+
+
+def _floor(s: State) -> Floor:
+    drafts = sum(1 for piece in s.pieces if piece.left > 0)
+    return Floor(
+        focus=FOCI[s.focus] if s.focus >= 0 and s.focus_left > 0 else "",
+        focus_left=s.focus_left,
+        directive=s.directive_role if s.directive_left > 0 else "",
+        blockers=dict(s.blockers),
+        contractors=dict(s.contractor_days),
+        envelopes={name: cents / 100 for name, cents in s.envelopes.items()},
+        bugs={"critical": s.bug_critical, "major": s.bug_major, "minor": s.bug_minor},
+        drafts=drafts,
+        published=len(s.pieces) - drafts,
+        campaigns=len(s.campaigns),
+        competitor=s.competitor,
+        ledger={kind: cents / 100 for kind, cents in s.ledger.items()},
+    )

@@ -1,0 +1,576 @@
+"""What the viewer reads and sends. Its TypeScript types are generated from these classes through the OpenAPI document.
+
+Money is in dollars here (the simulation counts cents), rates are in [0, 1], turns and days count from 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from onthejob.envs.office.actions import MAX_REPLY_BYTES
+from onthejob.envs.office.env import MAX_DAYS
+
+WorldName = Literal["live", "race-1", "race-2", "race-3"]
+RoleName = Literal["ceo", "dev", "marketing", "sales", "content", "hr", "customer"]
+SeatName = Literal["ceo", "dev", "marketing", "sales", "content", "hr"]
+Text = Annotated[str, StringConstraints(max_length=MAX_REPLY_BYTES)]
+Player = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Sent(BaseModel):
+    """Base of what the server sends."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Asked(BaseModel):
+    """Base of what a client sends: unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Account(Sent):
+    """A lead, a deal or a customer."""
+
+    id: int
+    name: str
+    segment: str
+    size: str
+    pain: str
+    known: bool
+    """Sales has qualified it; before that its pain and size are hidden from everybody in the company."""
+    stage: str
+    price: float
+    """Dollars per month."""
+    tier: str
+    satisfaction: float
+    warmth: float
+    objections: int
+    contact: int
+    """Turn of the last contact."""
+
+
+class Feature(Sent):
+    """An entry of the product's catalogue."""
+
+    name: str
+    pain: str
+    effort: float
+    left: float
+    """Dev turns left at velocity 1."""
+    shipped: int
+    """Day, -1 when it has not shipped."""
+
+
+class Floor(Sent):
+    """What is true of the company beside accounts and features."""
+
+    focus: str
+    focus_left: int
+    directive: str
+    """Role whom the CEO's directive favours, or empty."""
+    blockers: dict[str, int]
+    contractors: dict[str, int]
+    envelopes: dict[str, float]
+    bugs: dict[str, int]
+    drafts: int
+    published: int
+    campaigns: int
+    competitor: float
+    ledger: dict[str, float]
+
+
+class Move(Sent):
+    """An account that changed its stage."""
+
+    id: int
+    name: str
+    before: str
+    """Empty: it has just arrived."""
+    after: str
+    price: float
+
+
+class Talk(Sent):
+    """A message between roles."""
+
+    sender: str
+    to: str
+    text: str
+
+
+class Kpis(Sent):
+    """The company in numbers."""
+
+    value: float
+    """Cash + twelve months of retained contracts - liabilities, dollars."""
+    cash: float
+    mrr: float
+    revenue: float
+    """Subscriptions paid so far, dollars."""
+    pipeline: float
+    """What the open leads are expected to bring, dollars."""
+    traffic: float
+    """Visits yesterday."""
+    nps: float
+    satisfaction: float
+    stability: float
+    velocity: float
+    morale: float
+    alignment: float
+    debt: float
+    brand: float
+    """0 to 100."""
+    conversion: float
+    customers: int
+    leads: int
+    won: int
+    lost: int
+    churned: int
+    features: int
+
+
+class Frame(Sent):
+    """One turn of a company: what was done, what it paid, and what is true after it. Frame 0 is the founding."""
+
+    seq: int
+    step: int
+    """How many replies were given up to here; the customer's turns add none."""
+    turn: int
+    """The turn that was played, -1 for the founding."""
+    day: int
+    phase: str
+    actor: str
+    policy: str
+    text: str
+    """The reply as it was given; empty for the customer, who is part of the world."""
+    action: str
+    target: str
+    reasoning: str
+    valid: bool
+    why: str
+    """Why the reply could not be used."""
+    changed: bool
+    """It achieved something."""
+    talk: Talk | None
+    notes: list[str]
+    events: list[str]
+    """What happened to the company in this turn."""
+    rewards: dict[str, float]
+    parts: dict[str, list[float]]
+    """Role -> the six parts in the order of `parts` in `/api/config`; roles that were paid nothing are left out."""
+    moves: list[Move]
+    kpis: Kpis
+    waiting: str
+    """Who is asked next; empty at the end."""
+    accounts: list[Account] | None
+    """None: as in the frame before. So are the next two."""
+    features: list[Feature] | None
+    floor: Floor | None
+
+
+class Base(Sent):
+    """What was true before the first frame of an answer, so that frames can leave out what did not change."""
+
+    accounts: list[Account]
+    features: list[Feature]
+    floor: Floor | None
+
+
+class Seats(Sent):
+    """Who plays, and how."""
+
+    world: WorldName
+    epoch: int
+    """Rises with every reset and undo: frames of another epoch are void."""
+    length: int
+    """Frames so far."""
+    scenario: str
+    seed: int
+    days: int
+    seats: dict[str, str]
+    human: str
+    """The seat that waits for a person, or empty."""
+    playing: bool
+    pace_s: float
+    done: str
+    """Why it ended, or empty."""
+    error: str
+    """What our side raised while playing, or empty."""
+
+
+class Frames(Sent):
+    """A stretch of a world."""
+
+    seats: Seats
+    start: int
+    """Of the first frame. A client that has other frames from here on drops them."""
+    base: Base
+    frames: list[Frame]
+
+
+class Config(Sent):
+    """What does not change while the server runs."""
+
+    version: str
+    parts: list[str]
+    roles: dict[str, str]
+    """Role -> who it is."""
+    actions: dict[str, list[str]]
+    duties: dict[str, str]
+    worlds: list[Seats]
+    runs: bool
+    """A folder of runs is served."""
+    open_run: str
+    """The run to show first, or empty."""
+
+
+class ScenarioInfo(Sent):
+    """One shipped scenario."""
+
+    name: str
+    title: str
+    pressure: str
+    cash: float
+    events: int
+
+
+class PlayerInfo(Sent):
+    """Somebody who can sit in a seat."""
+
+    name: str
+    kind: Literal["scripted", "model"]
+    note: str
+
+
+class SectionView(Sent):
+    """One block of a prompt."""
+
+    key: str
+    priority: int
+    pinned: bool
+    text: str
+    tokens: int | None
+    """None when no tokenizer is at hand."""
+    kept: bool
+    """False when it was pruned to the budget."""
+    cut: bool
+    """It lost lines."""
+
+
+class Legal(Sent):
+    """One legal action, without messages."""
+
+    text: str
+    """The reply that does it."""
+    action: str
+    target: str
+
+
+class PromptView(Sent):
+    """Exactly what a role sees."""
+
+    world: WorldName
+    seq: int
+    role: str
+    asked: bool
+    """It is this role's turn."""
+    system: str
+    system_tokens: int | None
+    sections: list[SectionView]
+    budget: int | None
+    tokens: int | None
+    """Of the kept sections."""
+    view: dict[str, Any]
+    legal: list[Legal]
+
+
+class MemoryView(Sent):
+    """One memory."""
+
+    id: int
+    kind: str
+    text: str
+    turn: int
+    importance: int
+
+
+class BranchView(Sent):
+    """What one reply would lead to."""
+
+    text: str
+    valid: bool
+    same_as: int
+    """Index of the first reply that does the same."""
+    outcomes: list[float]
+    """Per world: change of the company's prospects, dollars."""
+    mean: float
+    advantage: float | None
+    """(mean - group mean) / sample deviation over the legal replies; None when there is nothing to compare."""
+    returns: dict[str, float]
+    """Role -> mean return over the branch."""
+
+
+class Branches(Sent):
+    """Replies to one request, compared under the same luck."""
+
+    seq: int
+    role: str
+    worlds: list[int]
+    turns: int
+    replies: list[BranchView]
+
+
+class Reset(Asked):
+    """Found a company."""
+
+    world: WorldName = "live"
+    scenario: str = Field("baseline", max_length=40)
+    seed: Seed = 1_000
+    days: int = Field(30, ge=1, le=MAX_DAYS)
+    seats: dict[SeatName, Player] = {}
+    """Who sits where; the others keep their seats, or are heuristic at first."""
+    human: SeatName | Literal[""] = ""
+    playing: bool = False
+    pace_s: float = Field(0.5, ge=0, le=60)
+    """Pause between turns; 0 plays as fast as the players think."""
+
+
+class StepAsk(Asked):
+    """Play one turn: with `text`, as the person whose turn it is."""
+
+    world: WorldName = "live"
+    text: Text | None = None
+
+
+class UndoAsk(Asked):
+    """Take the last reply of the person (or, without one, the last reply) back."""
+
+    world: WorldName = "live"
+
+
+class Reconfigure(Asked):
+    """Change what is given, keep the rest; takes effect with the next reply."""
+
+    world: WorldName = "live"
+    seats: dict[SeatName, Player] = {}
+    human: SeatName | Literal[""] | None = None
+    playing: bool | None = None
+    pace_s: float | None = Field(None, ge=0, le=60)
+
+
+class BranchAsk(Asked):
+    """Compare replies at a point of a world."""
+
+    world: WorldName = "live"
+    seq: int = Field(0, ge=0, le=10_000)
+    replies: list[Text] = Field(min_length=1, max_length=16)
+    worlds: int = Field(4, ge=1, le=32)
+    turns: int = Field(140, ge=1, le=420)
+
+
+class SuggestAsk(Asked):
+    """Ask somebody for replies at a point of a world."""
+
+    world: WorldName = "live"
+    seq: int = Field(0, ge=0, le=10_000)
+    player: Player = "expert"
+    count: int = Field(4, ge=1, le=16)
+    temperature: float = Field(1.0, ge=0, le=5)
+
+
+class Suggestions(Sent):
+    """Replies that somebody would give."""
+
+    role: str
+    player: str
+    replies: list[str]
+
+
+class RunInfo(Sent):
+    """One line of the list of runs."""
+
+    name: str
+    created_at: str | None
+    last_iteration: int | None
+    groups: int
+    episodes: int
+    turns: int
+    adapters: int
+    size_bytes: int
+    error: str | None
+
+
+class RunView(Sent):
+    """One run."""
+
+    info: RunInfo
+    config: dict[str, Any]
+    iterations: list[int]
+    actors: list[str]
+    """Roles that were trained."""
+    events: list[RunEvent]
+    scales: dict[str, dict[str, float]]
+
+
+class RunEvent(Sent):
+    """Something that happened while training."""
+
+    iteration: int
+    kind: str
+    payload: dict[str, Any]
+
+
+class Series(Sent):
+    """One metric over iterations."""
+
+    scope: str
+    name: str
+    iterations: list[int]
+    values: list[float | None]
+    """None where NaN or infinity was recorded."""
+
+
+class GroupRow(Sent):
+    """One line of the list of groups."""
+
+    key: str
+    iteration: int
+    actor: str
+    size: int
+    distinct: int
+    """Different actions among the replies."""
+    invalid: int
+    day: int | None
+    turn: int | None
+    origin: str
+    spread: float
+    """Sample deviation of the legal returns."""
+    best: str
+    """The action with the highest return."""
+    trained: bool
+
+
+class GroupPage(Sent):
+    """Some of a run's groups."""
+
+    total: int
+    rows: list[GroupRow]
+
+
+class ReplyView(Sent):
+    """One reply of a group, exactly as it was sampled and judged."""
+
+    text: str
+    valid: bool
+    stop: str
+    policy: str
+    temperature: float
+    finish: str
+    key: str
+    """What it does, without reasoning and message; equal keys have equal branches."""
+    ids: list[int]
+    pieces: list[str] | None
+    """The tokens' texts; None when the model's tokenizer is not on this machine."""
+    logprobs: list[float]
+    ret: float
+    rewards: list[float]
+    metrics: dict[str, float]
+    advantage: float | None
+    by_world: list[float]
+    """Scaled value in each of the group's worlds."""
+    turns: list[TurnView]
+    """Of whole episodes: every turn; empty for branches of one reply."""
+
+
+class TurnView(Sent):
+    """One turn of a recorded trajectory."""
+
+    index: int
+    text: str
+    kind: str
+    valid: bool
+    reward: float | None
+    policy: str
+    prompt: str | None
+
+
+class AdvantageRule(Sent):
+    """How the run turns returns into advantages."""
+
+    scale: str
+    eps: float
+    invalid_gap: float
+    invalid_ceiling: float
+
+
+class GroupView(Sent):
+    """One group."""
+
+    key: str
+    iteration: int
+    actor: str
+    prompt: str | None
+    prompt_ids: int
+    rule: AdvantageRule
+    source: str
+    worlds: list[int]
+    chosen: int | None
+    """Which reply the episode went on with."""
+    facts: dict[str, Any]
+    replies: list[ReplyView]
+    previous: str | None
+    """Key of the group before it in the run."""
+    next: str | None
+
+
+class ActionShare(Sent):
+    """How often a role chose an action among its sampled replies in an iteration."""
+
+    iteration: int
+    actor: str
+    action: str
+    share: float
+
+
+class EpisodeRow(Sent):
+    """One recorded episode."""
+
+    iteration: int
+    name: str
+    policies: dict[str, str]
+    metrics: dict[str, float | None]
+    stop: str
+    error: str | None
+    turns: int
+
+
+class EpisodeTurn(Sent):
+    """One step of a recorded episode."""
+
+    index: int
+    actor: str
+    policy: str
+    kind: str
+    text: str
+    valid: bool
+    reward: float
+    """Of who acted."""
+    parts: dict[str, float]
+    facts: dict[str, Any]
+
+
+class EpisodeView(Sent):
+    """An episode turn by turn."""
+
+    row: EpisodeRow
+    turns: list[EpisodeTurn]
+
+
+class Problem(Sent):
+    """Why a request was refused."""
+
+    detail: str

@@ -1,0 +1,110 @@
+"""Who may ask: this machine's browser on our own origin; who may change something: whoever was given the token.
+
+A page of another origin can send requests to a server on loopback, and a name that resolves to 127.0.0.1 makes it the same
+origin (DNS rebinding). Therefore the Host and Origin headers are compared with what we serve, on HTTP and on WebSockets.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+TOKEN_HEADER = "x-onthejob-token"
+MAX_BODY = 256 * 1024
+"""Bytes of a request; the largest legal one holds 16 replies of 8 KiB."""
+
+# 'self' covers ws:// of the same origin. Phaser decodes its three built-in textures from data: URLs.
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware: refuses what does not come from our own page, and changes without the token."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], token: str) -> None:
+        """hosts: host names (without port) under which this server may be asked. token: needed by every method but GET."""
+        self._app = app
+        self._hosts = frozenset(hosts)
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            status, why = refusal
+            if scope["type"] == "websocket":
+                # Closing before accepting answers the handshake with 403.
+                await receive()
+                await send({"type": "websocket.close", "code": 1008, "reason": why})
+                return
+            await JSONResponse({"detail": why}, status_code=status, headers=HEADERS)(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or host_name(hosts[0]) not in self._hosts:
+            return (
+                403,
+                f"this server is not asked as {', '.join(hosts) or 'no host'}; open the address that `onthejob view` printed.",
+            )
+        origins = headers.getlist("origin")
+        if origins and (len(origins) != 1 or urlsplit_netloc(origins[0]) != hosts[0].lower()):
+            return 403, "requests from pages of another origin are refused."
+        if scope["type"] == "websocket":
+            # Browsers always send it on WebSockets; a client without one is no page and needs no protection from pages.
+            return None
+        if scope["method"] in SAFE_METHODS:
+            return None
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return 403, "requests from pages of another site are refused."
+        length = headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > MAX_BODY:
+            return 413, f"a request needs a content-length of at most {MAX_BODY} bytes."
+        given = headers.get(TOKEN_HEADER, "").encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self._token):
+            return 401, f"changes need the token in the header {TOKEN_HEADER}; open the address that `onthejob view` printed."
+        return None
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port, in lower case; empty when it is malformed."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def urlsplit_netloc(origin: str) -> str:
+    """Host and port of an Origin header; empty for `null` and what is malformed."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return ""
+    return parts.netloc.lower() if parts.scheme in ("http", "https") else ""

@@ -1,0 +1,288 @@
+"""A world: one company, who plays it, and all that was said in it.
+
+Frames are only ever appended (or cut by undo, which starts a new epoch), and readers take slices of them, so that no reader can
+slow the play down: there is nothing to wait for. A point in the past is reached by playing the recorded replies again from the
+nearest snapshot; the workplace is deterministic, so what is shown of the past is what was.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onthejob.api.frames import CUSTOMER, Reply, Teller
+from onthejob.api.schema import Frames, Seats, WorldName
+from onthejob.envs.office import prompt
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.state import State
+from onthejob.errors import ContractError, OnTheJobError
+from onthejob.rollout.episode import Encoder
+from onthejob.rollout.keys import keyed_seed
+from onthejob.types import Context, Observation, Policy, Sampling, Task
+
+log = logging.getLogger(__name__)
+
+PROFILE = "full"
+"""The viewer's offices keep memories; a model's prompt is rendered in its own profile."""
+SNAPSHOT_EVERY = 60
+"""Replies between snapshots: reaching any point plays at most so many again."""
+GREEDY = Sampling(temperature=0.0)
+HUMAN = "human"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Somebody who can be asked."""
+
+    name: str
+    """As it was asked for: `heuristic`, `base`, a run."""
+    policy: Policy
+    encoder: Encoder | None = None
+    """Needed by policies that read tokens."""
+
+
+class World:
+    """One company in play. All methods may be called from any thread."""
+
+    def __init__(self, name: WorldName, task: Task, seats: Mapping[str, Seat], *, human: str = "", pace_s: float = 0.5) -> None:
+        self.name: WorldName = name
+        self.task = task
+        self.seats: dict[str, Seat] = dict(seats)
+        self.human = human
+        self.pace_s = pace_s
+        self.epoch = 0
+        self.kept = 0
+        """Frames that the newest epoch took over from the one before."""
+        self.error = ""
+        self._playing = False
+        self._closed = False
+        self._teller = Teller()
+        self._replies: list[tuple[str, str, str]] = []
+        """(actor, policy, text) of every step."""
+        self._marks: list[int] = []
+        """Frames that were told before each of them."""
+        self._snapshots: list[bytes] = []
+        self._saying = Reply("", "", 0)
+        self._env = OfficeEnvironment(OfficeConfig(profile=PROFILE), on_turn=self._on_turn)
+        self._change = threading.Condition(threading.RLock())
+        self._env.reset(task)
+        self._teller.found(self._env.company)
+        self._snapshots.append(self._env.snapshot())
+        self._thread = threading.Thread(target=self._run, name=f"world-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def length(self) -> int:
+        """Frames so far."""
+        return len(self._teller.frames)
+
+    def status(self) -> Seats:
+        """Who plays, and how far it is."""
+        return Seats(
+            world=self.name,
+            epoch=self.epoch,
+            length=self.length,
+            scenario=str(self.task.payload["scenario"]),
+            seed=self.task.seed,
+            days=int(self.task.payload["days"]),
+            seats={role: seat.name for role, seat in self.seats.items()},
+            human=self.human,
+            playing=self._playing,
+            pace_s=self.pace_s,
+            done=self._env.company.done,
+            error=self.error,
+        )
+
+    def frames(self, start: int, stop: int | None = None) -> Frames:
+        """Frames `start` to `stop` (all, by default), with what they build on."""
+        with self._change:
+            return Frames(seats=self.status(), start=start, base=self._teller.base(start), frames=self._teller.frames[start:stop])
+
+    def at(self, seq: int) -> OfficeEnvironment:
+        """The company as it was after the reply to which frame `seq` belongs; an environment of its own.
+
+        Raises:
+            ContractError: there is no such frame.
+        """
+        with self._change:
+            if not 0 <= seq < self.length:
+                raise ContractError(f"seq must be in 0..{self.length - 1}, got {seq}. Ask for a frame that was played.")
+            step = self._teller.frames[seq].step
+            env = OfficeEnvironment(OfficeConfig(profile=PROFILE))
+            nearest = step // SNAPSHOT_EVERY
+            env.restore(self._snapshots[nearest])
+            texts = [text for _, _, text in self._replies[nearest * SNAPSHOT_EVERY : step]]
+        for text in texts:
+            env.step(text)
+        return env
+
+    def step(self, text: str | None) -> None:
+        """Play one turn: with `text` as the person, without as whoever is asked.
+
+        Raises:
+            ContractError: the episode is over, or it is not the person's turn, or it is and there is no text.
+        """
+        with self._change:
+            observation = self._env.observe()
+            if observation is None:
+                raise ContractError("the episode is over: nobody is asked. Reset the world.")
+            if text is not None:
+                if observation.actor != self.human:
+                    raise ContractError(f"{observation.actor} is asked, and the person sits at {self.human or 'no seat'}.")
+                self._say(observation.actor, HUMAN, text)
+                self._change.notify_all()
+                return
+            if observation.actor == self.human:
+                raise ContractError(f"{self.human} is yours: send a reply as `text`, or give the seat back.")
+        self._ask()
+
+    def play_to_person(self, limit: int = 14) -> None:
+        """Let the others play until the person is asked, at most `limit` turns."""
+        for _ in range(limit):
+            if not self._ask():
+                return
+
+    def undo(self) -> bool:
+        """Take back the person's last reply and what came of it (without a person, the last reply); False when there is none."""
+        with self._change:
+            last = len(self._replies) - 1
+            while last >= 0 and self.human and self._replies[last][0] != self.human:
+                last -= 1
+            if last < 0:
+                return False
+            nearest = last // SNAPSHOT_EVERY
+            replies = self._replies[nearest * SNAPSHOT_EVERY : last]
+            self.epoch, self.kept, self.error = self.epoch + 1, self._marks[last], ""
+            del self._snapshots[nearest + 1 :]
+            # Playing again tells the frames again, so the teller goes back to the snapshot too.
+            self._teller.cut(self._marks[nearest * SNAPSHOT_EVERY])
+            del self._replies[nearest * SNAPSHOT_EVERY :], self._marks[nearest * SNAPSHOT_EVERY :]
+            self._env.restore(self._snapshots[nearest])
+            for actor, policy, text in replies:
+                self._say(actor, policy, text)
+            return True
+
+    def configure(
+        self,
+        *,
+        seats: Mapping[str, Seat] | None = None,
+        human: str | None = None,
+        playing: bool | None = None,
+        pace_s: float | None = None,
+    ) -> None:
+        """Change who plays and how fast; takes effect with the next reply."""
+        with self._change:
+            self.seats.update(seats or {})
+            self.human = self.human if human is None else human
+            self.pace_s = self.pace_s if pace_s is None else pace_s
+            if playing is not None:
+                self._playing = playing
+                self.error = ""
+            self._change.notify_all()
+
+    def close(self) -> None:
+        """Stop playing for good."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    def suggest(self, seq: int, seat: Seat, count: int, temperature: float) -> tuple[str, list[str]]:
+        """Who is asked at `seq`, and `count` replies that `seat` would give.
+
+        Raises:
+            ContractError: no such frame, or the episode is over there.
+        """
+        observation = self.at(seq).observe()
+        if observation is None:
+            raise ContractError(f"nobody is asked at seq {seq}: the episode is over there.")
+        seeds = [keyed_seed(self.task.seed, "suggest", seq, index) for index in range(count)]
+        contexts = [context(observation, seat, seed) for seed in seeds]
+        replies = seat.policy.act(contexts, Sampling(temperature=temperature))
+        return observation.actor, [reply.text for reply in replies]
+
+    def _run(self) -> None:
+        """The thread that plays while `playing` is set."""
+        while True:
+            with self._change:
+                while not self._closed and not (self._playing and self._somebody_else_is_asked()):
+                    self._change.wait()
+                if self._closed:
+                    return
+            try:
+                self._ask()
+            except OnTheJobError as error:
+                log.warning("world %s stopped: %s", self.name, error)
+                self._stop(str(error))
+            except Exception as error:
+                # A player's own failure must not end the thread: the world stops, and says so to everybody who looks.
+                log.exception("world %s stopped", self.name)
+                self._stop(f"{type(error).__name__}: {error}")
+            with self._change:
+                if self._playing and not self._closed and self.pace_s:
+                    self._change.wait(self.pace_s)
+
+    def _stop(self, error: str) -> None:
+        with self._change:
+            self.error, self._playing = error, False
+
+    def _somebody_else_is_asked(self) -> bool:
+        observation = self._env.observe()
+        if observation is None:
+            self._playing = False
+        return observation is not None and observation.actor != self.human
+
+    def _ask(self) -> bool:
+        """Let whoever is asked reply; False when it is the person, or nobody."""
+        with self._change:
+            observation = self._env.observe()
+            if observation is None or observation.actor == self.human:
+                return False
+            seat, mark = self.seats[observation.actor], (self.epoch, len(self._replies))
+            # Keyed by how many replies there were: taking a move back changes nobody's luck.
+            asked = context(observation, seat, keyed_seed(self.task.seed, "viewer", len(self._replies)))
+            if seat.policy.reads == "view":
+                # A script reads the live state, and is done in less time than a lock takes to change hands.
+                (completion,) = seat.policy.act([asked], GREEDY)
+                self._say(observation.actor, seat.policy.version, completion.text)
+                return True
+        # A model thinks while others look at the world, or change it: then nobody wants its answer any more.
+        (completion,) = seat.policy.act([asked], GREEDY)
+        with self._change:
+            if mark == (self.epoch, len(self._replies)) and not self._closed:
+                self._say(observation.actor, seat.policy.version, completion.text)
+        return True
+
+    def _say(self, actor: str, policy: str, text: str) -> None:
+        self._marks.append(self.length)
+        self._replies.append((actor, policy, text))
+        self._saying = Reply(policy, text, len(self._replies))
+        step = self._env.step(text)
+        if not step.valid:
+            self._teller.explain(str(step.facts.get("why", "")))
+        if len(self._replies) % SNAPSHOT_EVERY == 0:
+            self._snapshots.append(self._env.snapshot())
+
+    def _on_turn(self, s: State, role: str, action: Action | None, turn: TurnLog) -> None:
+        said = self._saying if role != CUSTOMER else self._saying._replace(policy="world", text="")
+        self._teller.turn(s, role, action, turn, said)
+
+
+def context(observation: Observation, seat: Seat, seed: int) -> Context:
+    """All that `seat` may look at; a model reads the compact prompt on which it was trained."""
+    if seat.policy.reads == "view":
+        return Context(observation=observation, seed=seed)
+    if seat.policy.reads == "messages":
+        return Context(observation=observation, messages=tuple(observation.messages), seed=seed)
+    if seat.encoder is None:
+        raise ContractError(f"{seat.name} reads tokens and has no encoder.")
+    compact = prompt.messages(observation.view, profile="compact")
+    return Context(observation=observation, prompt_ids=seat.encoder.encode(compact), seed=seed)
+
+
+def seats_of(given: Mapping[str, Seat], default: Seat) -> dict[str, Seat]:
+    """Somebody in every seat."""
+    return {role: given.get(role, default) for role in SEATS}

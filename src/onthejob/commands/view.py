@@ -1,0 +1,135 @@
+"""`onthejob view`: the viewer on one port of this machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+import webbrowser
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from onthejob.commands.runs import RUNS
+from onthejob.commands.seats import BASE, ModelOptions
+from onthejob.commands.serve import is_loopback
+from onthejob.commands.terminal import Output, Terminal
+from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.policies import players
+from onthejob.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onthejob.evaluate.teams import Team
+    from onthejob.models.chat import ChatEncoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Watch the office live, replay it, take a seat, and look into recorded runs, in the browser."""
+
+    run_: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(name="run")] = None
+    """A run's folder to open first; without it, the office. All runs beside it (or in --root) are listed."""
+    root: Path = RUNS
+    """Folder of recorded runs, when no run is named."""
+    policy: str = "heuristic"
+    """Who sits in all seats at first: a scripted player, `base`, a run, or a folder of adapters. The browser can change it."""
+    scenario: str = "baseline"
+    """The company that is founded first: a shipped scenario."""
+    seed: int = 1_000
+    """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
+    days: int = 30
+    """Length of the episode in days of 14 turns, 1 to 90."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback lets other machines look at your runs."""
+    port: int = 8080
+    """Port to listen on; 0 takes a free one."""
+    open: bool = True
+    """Open the browser; otherwise the address is only printed."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The language model behind `base` and adapters; loaded when somebody asks for it."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Serve until interrupted."""
+        import uvicorn
+        from pydantic import ValidationError
+
+        from onthejob.api.app import LOOPBACK, PAGES, create_app
+        from onthejob.api.schema import Reset
+
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"port must be in 0..65535, got {self.port}.")
+        root, name = (self.root, "") if self.run_ is None else (self.run_.absolute().parent, self.run_.name)
+        if self.run_ is not None and not (self.run_ / "run.sqlite").is_file():
+            raise ConfigError(f"{self.run_} holds no run. `onthejob runs ls` lists the runs of a folder.")
+        load = Loader(self.model, terminal)
+        extra = [] if self.policy in players() or self.policy == BASE or (root / self.policy).is_dir() else [self.policy]
+        try:
+            seats = dict.fromkeys(SEATS, self.policy)
+            first = Reset.model_validate({"scenario": self.scenario, "seed": self.seed, "days": self.days, "seats": seats})
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise ConfigError(f"--{problem['loc'][0]}: {problem['msg']}, got {problem['input']!r}.") from error
+        token = secrets.token_urlsafe(24)
+        app = create_app(
+            token=token,
+            hosts=LOOPBACK if is_loopback(self.host) else (*LOOPBACK, self.host, socket.gethostname()),
+            runs=root,
+            open_run=name,
+            load=load,
+            extra_players=extra,
+            default=first,
+        )
+        if not (PAGES / "index.html").is_file():
+            terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")
+        if not is_loopback(self.host):
+            terminal.warn(f"{self.host} can be reached from other machines: whoever reaches the port can look at the runs.")
+        listener = bind(self.host, self.port)
+        address = f"http://{shown_host(self.host)}:{listener.getsockname()[1]}/#token={token}"
+        terminal.out.print(address, markup=False, soft_wrap=True)
+        if self.open:
+            threading.Timer(0.7, webbrowser.open, [address]).start()
+        level = "debug" if self.output.debug else "warning"
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level=level, ws="websockets-sansio", ws_max_size=65_536, timeout_graceful_shutdown=2)
+        )
+        server.run(sockets=[listener])
+        return 0
+
+
+class Loader:
+    """Models for seats: the base is loaded once, when the first of them is asked for."""
+
+    def __init__(self, options: ModelOptions, terminal: Terminal) -> None:
+        self._options, self._terminal = options, terminal
+        self._stack = None
+
+    def __call__(self, source: str) -> tuple[Team, ChatEncoder]:
+        """The team that `source` names, and the encoder of its prompts."""
+        from onthejob.commands.seats import adapters_folder, load_model
+        from onthejob.stack import find_adapters
+
+        adapters = {} if source == BASE else find_adapters(adapters_folder(source))
+        if self._stack is None:
+            self._stack = load_model(self._options, self._terminal.progress)
+        return self._stack.team(source, adapters, SEATS), self._stack.chat
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, taken before the address is printed.
+
+    Raises:
+        ConfigError: the port is taken, or the address is not one of this machine.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another --port.") from error
+
+
+def shown_host(host: str) -> str:
+    """How a browser on this machine writes `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)

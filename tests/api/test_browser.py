@@ -1,0 +1,91 @@
+"""The pages in a real browser: Debian's Chromium, driven by playwright-core from `viewer/`. Run by `.ci/run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onthejob.api.app import PAGES
+
+ROOT = Path(__file__).parent.parent.parent
+VIEWER = ROOT / "viewer"
+TOKEN = "t" * 24
+CHECKS = VIEWER / "tests" / "browser"
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+
+SERVE = """
+import sys
+from pathlib import Path
+import uvicorn
+from onthejob.api.app import create_app
+from onthejob.api.schema import Reset
+runs, port, token = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+first = Reset.model_validate({"seed": 1003, "days": 6, "pace_s": 0, "playing": True, "seats": {"sales": "expert"}})
+app = create_app(token=token, runs=runs, default=first)
+uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", ws="websockets-sansio")
+"""
+
+
+def node() -> str:
+    """Node, or a skip that says what is missing."""
+    found = shutil.which("node")
+    if found is None or shutil.which("chromium") is None:
+        pytest.skip("needs node and chromium; .ci/run installs them")
+    if not (VIEWER / "node_modules" / "playwright-core").is_dir():
+        pytest.skip("needs `npm --prefix viewer ci`; .ci/run does it")
+    if not (PAGES / "index.html").is_file():
+        pytest.skip("the pages are not built; `make viewer` builds them")
+    return found
+
+
+@pytest.fixture
+def address(runs: Path) -> Iterator[str]:
+    """A server of its own process, with one recorded run."""
+    node()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-c", SERVE, str(runs), str(port), TOKEN])
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            try:
+                with urllib.request.urlopen(f"{url}/api/config", timeout=5):
+                    break
+            except OSError:
+                assert process.poll() is None, "the server ended"
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=20)
+
+
+@pytest.mark.parametrize("check", ["pages", "timeline", "playground", "group", "stages", "access", "export"])
+def test_in_the_browser(check: str, address: str, tmp_path: Path):
+    done = subprocess.run(
+        [node(), str(CHECKS / f"{check}.mjs"), address, TOKEN],
+        capture_output=True,
+        text=True,
+        timeout=800,
+        cwd=VIEWER,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert json.loads(done.stdout.strip().splitlines()[-1])["checked"] > 0

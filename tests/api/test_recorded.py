@@ -1,0 +1,80 @@
+"""Recorded runs through the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from onthejob.api.players import Players
+from onthejob.errors import ConfigError
+
+
+def test_runs_are_listed_and_shown(client: TestClient):
+    (info,) = client.get("/api/runs").json()
+    assert (info["name"], info["groups"], info["last_iteration"]) == ("first", 2, 1)
+    shown = client.get("/api/runs/first").json()
+    assert shown["actors"] == ["dev"]
+    assert shown["scales"] == {"dev": {"outcome": 2.0, "return": 0.5}}
+    assert shown["events"] == [{"iteration": 1, "kind": "note", "payload": {"why": "because"}}]
+    assert client.get("/api/config").json()["open_run"] == "first"
+
+
+def test_metrics_are_series_and_a_nan_is_a_gap(client: TestClient):
+    series = {one["name"]: one for one in client.get("/api/runs/first/metrics", params={"scope": "train/dev"}).json()}
+    assert series["loss"] == {"scope": "train/dev", "name": "loss", "iterations": [1], "values": [0.25]}
+    assert series["kl"]["values"] == [None]
+    (only,) = client.get("/api/runs/first/metrics", params={"metric": "loss"}).json()
+    assert only["name"] == "loss"
+
+
+def test_groups_are_listed_with_what_they_can_teach(client: TestClient):
+    page = client.get("/api/runs/first/groups", params={"iteration": 1, "actor": "dev"}).json()
+    assert page["total"] == 2
+    row = page["rows"][0]
+    assert (row["size"], row["distinct"], row["invalid"], row["turn"]) == (4, 3, 1, 44)
+    # The legal returns are 0.5, 1.5 and 1.0.
+    assert row["spread"] == pytest.approx(0.5)
+    assert row["best"] == "REFACTOR"
+    assert [one["trained"] for one in page["rows"]] == [True, False]
+    assert client.get("/api/runs/first/groups", params={"iteration": 9}).json() == {"total": 0, "rows": []}
+
+
+def test_a_group_shows_every_reply_as_it_was_sampled_and_judged(client: TestClient):
+    group = client.get("/api/runs/first/group", params={"key": "it0001/0/dev"}).json()
+    assert group["rule"] == {"scale": "std", "eps": 0.02, "invalid_gap": 0.5, "invalid_ceiling": -1.5}
+    replies = group["replies"]
+    assert [reply["ret"] for reply in replies] == [0.5, 1.5, 1.0, 1.0]
+    assert [reply["valid"] for reply in replies] == [True, True, False, True]
+    assert replies[0]["ids"] == [7, 8]
+    assert replies[0]["logprobs"] == [-0.5, -0.25]
+    assert replies[0]["pieces"] is None
+    # (0.5 - 1.0) / (0.5 + 0.02); the invalid one lies 0.5 below the worst legal one, or at -1.5.
+    assert replies[0]["advantage"] == pytest.approx(-0.5 / 0.52)
+    assert replies[2]["advantage"] == pytest.approx(min(-0.5 / 0.52 - 0.5, -1.5))
+    assert (group["previous"], group["next"], group["chosen"]) == (None, "it0001/1/dev", 1)
+    last = client.get("/api/runs/first/group", params={"key": "it0001/1/dev"}).json()
+    assert [reply["advantage"] for reply in last["replies"]] == [None] * 4
+
+
+def test_the_distribution_of_actions_sums_to_one(client: TestClient):
+    shares = client.get("/api/runs/first/drift").json()
+    assert {(one["action"], one["share"]) for one in shares} == {("REFACTOR", 0.5), ("FIX_BUG", 0.25), ("invalid", 0.25)}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/runs/none", "/api/runs/..%2f..", "/api/runs/first/group?key=none", "/api/runs/first/episode?iteration=1&episode=x"],
+)
+def test_what_does_not_exist_is_not_found(client: TestClient, path: str):
+    answer = client.get(path)
+    assert answer.status_code == 404, answer.text
+    assert answer.json()["detail"]
+
+
+def test_players_are_those_that_can_be_loaded(runs: Path):
+    without = Players(runs=runs)
+    assert {player.kind for player in without.list()} == {"scripted"}
+    with pytest.raises(ConfigError, match="nobody is called"):
+        without.seat("base", "sales")

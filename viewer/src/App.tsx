@@ -1,0 +1,217 @@
+// The frame around all pages: navigation, theme, keyboard, the live feed and the clock.
+import { lazy, Suspense, useEffect, useRef, useState } from 'react';
+import { Dashboard } from './pages/Dashboard';
+import { go, link, useRoute } from './lib/route';
+import { ROLES } from './lib/roles';
+import { clearProblem, isExport, loadConfig, seek, setRole, setStage, setTheme, startClock, togglePlay, useStore, watch } from './lib/store';
+import { JUMPS, stops, TURNS_PER_DAY, type Jump } from './lib/world';
+import { Timeline } from './ui/Timeline';
+
+const Office = lazy(() => import('./pages/Office'));
+/** An export holds one episode; the code of pages that need a server stays out of it. */
+const absent = (): Promise<never> => Promise.reject(new Error('This page is not part of an export.'));
+const Playground = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Playground')));
+const Runs = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Runs')));
+const Run = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Run')));
+const Group = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Group')));
+const Episode = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Episode')));
+const Race = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Race')));
+
+const TABS = [
+  ['office', 'Office'],
+  ['dashboard', 'Dashboard'],
+  ['play', 'Playground'],
+  ['race', 'Race'],
+  ['runs', 'Training'],
+] as const;
+/** What an export shows; the rest needs a server. */
+const EXPORTED = new Set(['office', 'dashboard']);
+const WITH_TIMELINE = new Set(['office', 'dashboard', 'play']);
+
+const KEYS: readonly (readonly [string, string])[] = [
+  ['Space', 'play or pause'],
+  ['← →', 'turn before, turn after'],
+  ['Shift ← →', 'a day back, a day on'],
+  ['Home End', 'founding, newest turn'],
+  ['[ ]', 'jump to the previous or next stop of the chosen kind'],
+  ['1 – 7', 'choose a role'],
+  ['m', 'office in 2D or 3D'],
+  ['t', 'dark or light'],
+  ['g o, g d, g p, g r, g t', 'office, dashboard, playground, race, training'],
+  ['?', 'this list'],
+];
+
+function useKeyboard(showHelp: () => void): void {
+  const pending = useRef('');
+  useEffect(() => {
+    const handle = (event: KeyboardEvent): void => {
+      const target = event.target as HTMLElement;
+      const typing = target.closest('input:not([type=range]):not([type=checkbox]), textarea, select, dialog');
+      if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
+      // A focused button keeps its own space and enter.
+      if (event.key === ' ' && target.closest('button, a, [role=button], summary')) return;
+      const { seq, worlds, theme, stage } = useStore.getState();
+      const frames = worlds.live?.frames ?? [];
+      const kind = (document.getElementById('jump-kind') as HTMLSelectElement | null)?.value as Jump | undefined;
+      const marks = kind && kind in JUMPS ? stops(frames, kind) : [];
+      const far = event.shiftKey ? TURNS_PER_DAY : 1;
+      if (pending.current === 'g') {
+        pending.current = '';
+        const page = { o: 'office', d: 'dashboard', p: 'play', r: 'race', t: 'runs' }[event.key];
+        if (page) {
+          go([page]);
+          event.preventDefault();
+          return;
+        }
+      }
+      const actions: Record<string, () => void> = {
+        ' ': togglePlay,
+        ArrowLeft: () => seek(seq - far),
+        ArrowRight: () => seek(seq + far),
+        Home: () => seek(0),
+        End: () => seek(frames.length - 1),
+        '[': () => seek([...marks].reverse().find((mark) => mark < seq) ?? seq),
+        ']': () => seek(marks.find((mark) => mark > seq) ?? seq),
+        m: () => setStage(stage === '2d' ? '3d' : '2d'),
+        t: () => setTheme(theme === 'dark' ? 'light' : 'dark'),
+        '?': showHelp,
+        g: () => {
+          pending.current = 'g';
+        },
+      };
+      const role = ROLES[Number(event.key) - 1];
+      const action = actions[event.key] ?? (role ? () => setRole(role.id) : undefined);
+      const moves = ['ArrowLeft', 'ArrowRight', 'Home', 'End', ' '].includes(event.key);
+      if (!action || (moves && !document.querySelector('.timeline'))) return;
+      // Scrolling regions keep their arrows up and down; left, right and space belong to the timeline.
+      event.preventDefault();
+      action();
+    };
+    window.addEventListener('keydown', handle);
+    return () => window.removeEventListener('keydown', handle);
+  }, [showHelp]);
+}
+
+export function App() {
+  const route = useRoute();
+  const theme = useStore((state) => state.theme);
+  const connected = useStore((state) => state.connected);
+  const canChange = useStore((state) => state.canChange);
+  const problem = useStore((state) => state.problem);
+  const playing = useStore((state) => state.worlds.live?.seats.playing ?? false);
+  const failed = useStore((state) => state.worlds.live?.seats.error ?? '');
+  const openRun = useStore((state) => state.config?.open_run ?? '');
+  const help = useRef<HTMLDialogElement>(null);
+  const [showHelp] = useState(() => () => help.current?.showModal());
+  useKeyboard(showHelp);
+
+  useEffect(() => {
+    void loadConfig();
+    const stopWatching = watch('live');
+    const stopClock = startClock();
+    return () => {
+      stopWatching();
+      stopClock();
+    };
+  }, []);
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+  }, [theme]);
+  useEffect(() => {
+    if (openRun && !location.hash.replace(/^#\/?/, '')) go(['runs', openRun]);
+  }, [openRun]);
+
+  const page = route.path[0] ?? 'office';
+  const tab = TABS.find(([id]) => id === page);
+  useEffect(() => {
+    document.title = tab ? `${tab[1]} · onthejob` : 'onthejob';
+  }, [tab]);
+  const [, run, part] = route.path;
+  return (
+    <div className="app">
+      <header className="top">
+        <a className="brand" href={link(['office'])}>
+          <svg viewBox="0 0 16 16" shapeRendering="crispEdges" aria-hidden="true">
+            <path fill="#3a3550" d="M3 1h10v14H3z" />
+            <path fill="#f2b84b" d="M4 2h8v3H4z" />
+            <path fill="#f6d3b3" d="M4 5h8v5H4z" />
+            <path fill="#1d1a2b" d="M5 6h2v2H5zm4 0h2v2H9z" />
+            <path fill="#58c4a7" d="M4 10h8v4H4z" />
+          </svg>
+          onthejob
+        </a>
+        <nav className="tabs" aria-label="Pages">
+          {TABS.filter(([id]) => !isExport || EXPORTED.has(id)).map(([id, name]) => (
+            <a key={id} href={link([id])} aria-current={page === id ? 'page' : undefined}>
+              {name}
+            </a>
+          ))}
+        </nav>
+        <div className="tools">
+          {!canChange && !isExport && (
+            <span className="pill" title="Open the address that `onthejob view` printed to change something.">
+              read-only
+            </span>
+          )}
+          <span className={`pill ${connected ? 'live' : 'off'}`} role="status">
+            <i className="dot" /> {isExport ? 'replay' : connected ? (playing ? 'live' : 'connected') : 'no connection'}
+          </span>
+          <button type="button" className="quiet" onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')} aria-label={`Use the ${theme === 'dark' ? 'light' : 'dark'} theme`} title="Dark or light (t)">
+            {theme === 'dark' ? '☀' : '☾'}
+          </button>
+          <button type="button" className="quiet" onClick={showHelp} aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)">
+            ?
+          </button>
+        </div>
+      </header>
+      <main className={`page ${page === 'office' ? 'full' : ''}`} id="main">
+        <Suspense fallback={<p className="empty">Loading…</p>}>
+          {page === 'office' && <Office />}
+          {page === 'dashboard' && <Dashboard />}
+          {page === 'play' && <Playground />}
+          {page === 'race' && <Race />}
+          {page === 'runs' && !run && <Runs query={route.query} />}
+          {page === 'runs' && run && !part && <Run name={run} query={route.query} />}
+          {page === 'runs' && run && part === 'group' && <Group name={run} id={route.query.get('key') ?? ''} />}
+          {page === 'runs' && run && part === 'episode' && <Episode name={run} query={route.query} />}
+          {!tab && (
+            <p className="empty">
+              There is no such page. <a href={link(['office'])}>To the office</a>
+            </p>
+          )}
+        </Suspense>
+      </main>
+      {WITH_TIMELINE.has(page) ? <Timeline /> : <span />}
+      {(problem || failed) && (
+        <div className="problem" role="alert">
+          <span className="grow">{problem || `The company stopped: ${failed}`}</span>
+          {problem && (
+            <button type="button" onClick={clearProblem} aria-label="Close the message">
+              ✕
+            </button>
+          )}
+        </div>
+      )}
+      <dialog ref={help} aria-labelledby="help-title">
+        <div className="row spread">
+          <h2 id="help-title">Keyboard</h2>
+          <button type="button" onClick={() => help.current?.close()}>
+            Close
+          </button>
+        </div>
+        <table>
+          <tbody>
+            {KEYS.map(([keys, what]) => (
+              <tr key={keys}>
+                <td>
+                  <kbd>{keys}</kbd>
+                </td>
+                <td>{what}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </dialog>
+    </div>
+  );
+}

@@ -1,0 +1,102 @@
+// Typed calls to the server. The types come from its OpenAPI document: `npm run types`.
+import type { components } from './schema';
+
+type Schemas = components['schemas'];
+export type Account = Schemas['Account'];
+export type Base = Schemas['Base'];
+export type Branches = Schemas['Branches'];
+export type Config = Schemas['Config'];
+export type EpisodeRow = Schemas['EpisodeRow'];
+export type EpisodeView = Schemas['EpisodeView'];
+export type ActionShare = Schemas['ActionShare'];
+export type Feature = Schemas['Feature'];
+export type Floor = Schemas['Floor'];
+export type Frame = Schemas['Frame'];
+export type Frames = Schemas['Frames'];
+export type GroupPage = Schemas['GroupPage'];
+export type GroupRow = Schemas['GroupRow'];
+export type GroupView = Schemas['GroupView'];
+export type Kpis = Schemas['Kpis'];
+export type Legal = Schemas['Legal'];
+export type MemoryView = Schemas['MemoryView'];
+export type PlayerInfo = Schemas['PlayerInfo'];
+export type PromptView = Schemas['PromptView'];
+export type ReplyView = Schemas['ReplyView'];
+export type RunInfo = Schemas['RunInfo'];
+export type RunView = Schemas['RunView'];
+export type ScenarioInfo = Schemas['ScenarioInfo'];
+export type Seats = Schemas['Seats'];
+export type Series = Schemas['Series'];
+export type Suggestions = Schemas['Suggestions'];
+export type WorldName = Seats['world'];
+export type SeatName = NonNullable<Schemas['Reset']['human']> extends infer T ? Exclude<T, ''> : never;
+
+const TOKEN_KEY = 'onthejob-token';
+
+/** The token stands in the address that `onthejob view` prints; it is kept for this tab and taken out of the address. */
+export function takeToken(): void {
+  const found = /[#&]token=([\w-]+)/.exec(location.hash);
+  if (!found?.[1]) return;
+  sessionStorage.setItem(TOKEN_KEY, found[1]);
+  const rest = location.hash.replace(found[0], '').replace(/^#?&?/, '');
+  history.replaceState(null, '', `${location.pathname}${location.search}${rest ? `#${rest}` : ''}`);
+}
+
+const token = (): string => {
+  try {
+    return sessionStorage.getItem(TOKEN_KEY) ?? '';
+  } catch {
+    // A file that was opened from disk may have no storage.
+    return '';
+  }
+};
+export const hasToken = (): boolean => Boolean(token());
+
+/** What the server said when it refused. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+async function answer<T>(response: Response): Promise<T> {
+  if (response.ok) return (await response.json()) as T;
+  let detail = response.statusText;
+  try {
+    const body: unknown = await response.json();
+    if (body && typeof body === 'object' && 'detail' in body)
+      detail = typeof body.detail === 'string' ? body.detail : JSON.stringify(body.detail);
+  } catch {
+    // The status line has to do.
+  }
+  throw new Refused(response.status, detail);
+}
+
+type Query = Record<string, string | number | null | undefined | string[]>;
+
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (Array.isArray(value)) for (const one of value) parameters.append(name, one);
+    else if (value !== undefined && value !== null) parameters.set(name, String(value));
+  }
+  const text = parameters.toString();
+  return answer<T>(await fetch(`./api/${path}${text ? `?${text}` : ''}`, signal ? { signal } : {}));
+}
+
+export async function post<K extends keyof Bodies, T>(path: K, body: Bodies[K]): Promise<T> {
+  const headers = { 'content-type': 'application/json', 'x-onthejob-token': token() };
+  return answer<T>(await fetch(`./api/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }));
+}
+
+interface Bodies {
+  reset: Partial<Schemas['Reset']>;
+  step: Partial<Schemas['StepAsk']>;
+  undo: Partial<Schemas['UndoAsk']>;
+  reconfigure: Partial<Schemas['Reconfigure']>;
+  branches: Partial<Schemas['BranchAsk']> & { replies: string[] };
+  suggest: Partial<Schemas['SuggestAsk']>;
+}

@@ -1,0 +1,67 @@
+// Learning curves: what is drawn of a series.
+import type { Series } from '../api/client';
+
+/** Exponential moving average without the bias of its start (as in TensorBoard); gaps stay gaps. weight in [0, 1). */
+export function smooth(values: readonly (number | null)[], weight: number): (number | null)[] {
+  let sum = 0;
+  let mass = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = sum * weight + value * (1 - weight);
+    mass = mass * weight + (1 - weight);
+    return sum / mass;
+  });
+}
+
+export interface Column {
+  x: number[];
+  y: (number | null)[];
+  low: (number | null)[];
+  high: (number | null)[];
+}
+
+/** At most about `most` points: of each stretch the mean, with the lowest and highest value, so that no spike disappears. */
+export function thin(x: readonly number[], y: readonly (number | null)[], most: number): Column {
+  if (x.length <= most) return { x: [...x], y: [...y], low: [...y], high: [...y] };
+  const size = Math.ceil(x.length / most);
+  const column: Column = { x: [], y: [], low: [], high: [] };
+  for (let start = 0; start < x.length; start += size) {
+    let low = Infinity;
+    let high = -Infinity;
+    let sum = 0;
+    let count = 0;
+    for (let index = start; index < Math.min(start + size, x.length); index++) {
+      const value = y[index];
+      if (value === null || value === undefined) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+      sum += value;
+      count += 1;
+    }
+    column.x.push(x[Math.min(start + Math.floor(size / 2), x.length - 1)]!);
+    column.y.push(count ? sum / count : null);
+    column.low.push(count ? low : null);
+    column.high.push(count ? high : null);
+  }
+  return column;
+}
+
+/** Several series on the union of their iterations, for one plot. */
+export function align(series: readonly { x: number[]; y: (number | null)[] }[]): { x: number[]; ys: (number | null)[][] } {
+  const x = [...new Set(series.flatMap((one) => one.x))].sort((a, b) => a - b);
+  const place = new Map(x.map((value, index) => [value, index]));
+  const ys = series.map((one) => {
+    const lane: (number | null)[] = x.map(() => null);
+    one.x.forEach((value, index) => {
+      lane[place.get(value)!] = one.y[index] ?? null;
+    });
+    return lane;
+  });
+  return { x, ys };
+}
+
+export const byMetric = (series: readonly Series[]): Map<string, Series[]> => {
+  const found = new Map<string, Series[]>();
+  for (const one of series) found.set(one.name, [...(found.get(one.name) ?? []), one]);
+  return found;
+};

@@ -1,0 +1,37 @@
+// Numbers and names as people read them.
+const money0 = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
+
+export function dollars(value: number): string {
+  const size = Math.abs(value);
+  const sign = value < 0 ? '−' : '';
+  if (size >= 1e6) return `${sign}$${(size / 1e6).toFixed(2)}M`;
+  if (size >= 1e4) return `${sign}$${(size / 1e3).toFixed(1)}k`;
+  return `${sign}$${money0.format(size)}`;
+}
+export const whole = (value: number): string => money0.format(value).replace('-', '−');
+export const percent = (value: number, digits = 0): string => `${(100 * value).toFixed(digits)}%`;
+export const signed = (value: number, digits = 2): string =>
+  `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(digits)}`;
+export const fixed = (value: number, digits = 2): string => value.toFixed(digits).replace('-', '−');
+
+export function bytes(value: number): string {
+  if (value >= 1e9) return `${(value / 1e9).toFixed(1)} GB`;
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)} MB`;
+  return `${Math.max(1, Math.round(value / 1e3))} kB`;
+}
+
+/** RUN_DEMO -> Run demo */
+export const words = (action: string): string => {
+  const text = action.replaceAll('_', ' ').toLowerCase();
+  return text.charAt(0).toUpperCase() + text.slice(1);
+};
+
+/** Significant digits without an exponent where one can do without. */
+export function compact(value: number | null | undefined): string {
+  if (value === null || value === undefined || Number.isNaN(value)) return '–';
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  if (size >= 1e9 || size < 1e-4) return value.toExponential(1).replace('-', '−');
+  if (size >= 1e4) return whole(value);
+  return String(Number(value.toPrecision(4))).replace('-', '−');
+}

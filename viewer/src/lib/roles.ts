@@ -1,0 +1,54 @@
+// Who is who: one record per role gives its colour, its look in 2D and 3D, and its glyph (colour never stands alone).
+export interface Look {
+  skin: number;
+  hair: readonly [number, number, number];
+  shirt: readonly [number, number, number];
+  pants: readonly [number, number, number];
+  tie?: string;
+  style: 'short' | 'long' | 'bun' | 'bob' | 'spiky' | 'beanie';
+  acc?: 'glasses' | 'headset' | 'tie' | 'bag' | 'headphones';
+}
+export interface RoleInfo {
+  id: string;
+  person: string;
+  title: string;
+  glyph: string;
+  color: string;
+  look: Look;
+}
+
+const info = (id: string, person: string, title: string, glyph: string, color: string, look: Look): RoleInfo => ({
+  id,
+  person,
+  title,
+  glyph,
+  color,
+  look,
+});
+
+export const ROLES: readonly RoleInfo[] = [
+  info('ceo', 'Jeeya', 'CEO', '◆', '#f2b84b', {
+    skin: 1, hair: [280, 22, 16], shirt: [228, 28, 30], pants: [228, 26, 24], tie: '#d94f5c', style: 'long', acc: 'tie',
+  }),
+  info('dev', 'Alex', 'Dev', '⌘', '#58c4a7', {
+    skin: 0, hair: [24, 60, 34], shirt: [160, 40, 38], pants: [220, 30, 34], style: 'spiky', acc: 'headphones',
+  }),
+  info('marketing', 'Jordan', 'Marketing', '✦', '#ee6fa3', {
+    skin: 3, hair: [14, 34, 18], shirt: [334, 66, 58], pants: [250, 20, 38], style: 'bob',
+  }),
+  info('sales', 'Sam', 'Sales', '▲', '#5aa2f0', {
+    skin: 2, hair: [40, 66, 52], shirt: [212, 62, 52], pants: [28, 26, 38], tie: '#f4f0ff', style: 'short', acc: 'headset',
+  }),
+  info('content', 'Casey', 'Content', '✎', '#b48cf0', {
+    skin: 0, hair: [8, 66, 44], shirt: [268, 40, 60], pants: [210, 24, 40], tie: '#f2d06b', style: 'bun', acc: 'glasses',
+  }),
+  info('hr', 'Pat', 'HR', '●', '#9bcf5c', {
+    skin: 3, hair: [230, 10, 62], shirt: [92, 38, 48], pants: [24, 22, 30], style: 'short', acc: 'glasses',
+  }),
+  info('customer', 'Oracle', 'Customer', '■', '#f08a4b', {
+    skin: 1, hair: [26, 44, 24], shirt: [22, 74, 56], pants: [200, 22, 42], style: 'beanie', acc: 'bag',
+  }),
+];
+export const ROLE: Readonly<Record<string, RoleInfo>> = Object.fromEntries(ROLES.map((role) => [role.id, role]));
+export const colorOf = (role: string): string => ROLE[role]?.color ?? '#8a86a3';
+export const titleOf = (role: string): string => ROLE[role]?.title ?? role;

@@ -1,0 +1,90 @@
+// A world as the pages hold it: frames, with what they left out filled in, so that any turn can be shown at once.
+import type { Account, Feature, Floor, Frame, Frames, Seats } from '../api/client';
+
+export interface World {
+  seats: Seats;
+  frames: Frame[];
+  /** What is true after each frame; unchanged arrays are shared between neighbours. */
+  accounts: Account[][];
+  features: Feature[][];
+  floors: (Floor | null)[];
+}
+
+/** The world after one message of the server; null when the message does not follow, and frames must be asked for again. */
+export function extend(world: World | null, part: Frames): World | null {
+  const { start } = part;
+  if (start > (world?.frames.length ?? 0)) return null;
+  const frames = world ? world.frames.slice(0, start) : [];
+  const accounts = world ? world.accounts.slice(0, start) : [];
+  const features = world ? world.features.slice(0, start) : [];
+  const floors = world ? world.floors.slice(0, start) : [];
+  let account = accounts.at(-1) ?? part.base.accounts;
+  let feature = features.at(-1) ?? part.base.features;
+  let floor = floors.at(-1) ?? part.base.floor;
+  for (const frame of part.frames) {
+    account = frame.accounts ?? account;
+    feature = frame.features ?? feature;
+    floor = frame.floor ?? floor;
+    frames.push(frame);
+    accounts.push(account);
+    features.push(feature);
+    floors.push(floor);
+  }
+  return { seats: part.seats, frames, accounts, features, floors };
+}
+
+export const TURNS_PER_DAY = 14;
+
+/** What a turn paid to who acted. */
+export const paid = (frame: Frame): number => frame.rewards[frame.actor] ?? 0;
+
+export type Jump = 'event' | 'deal' | 'penalty' | 'sign' | 'message' | 'large';
+export const JUMPS: Record<Jump, string> = {
+  event: 'company event',
+  deal: 'deal won, lost or churned',
+  penalty: 'rule broken (penalty)',
+  sign: 'reward changes sign',
+  message: 'message',
+  large: 'large reward',
+};
+const ENDS = new Set(['won', 'lost', 'churned']);
+const PENALTY = 4;
+
+/** Frames that a jump stops at. */
+export function stops(frames: readonly Frame[], kind: Jump): number[] {
+  const last: Record<string, number> = {};
+  const sizes = frames.map((frame) => Math.abs(paid(frame))).sort((a, b) => b - a);
+  const large = Math.max(sizes[Math.floor(sizes.length / 20)] ?? 0, 0.5);
+  const found: number[] = [];
+  frames.forEach((frame, index) => {
+    const sign = Math.sign(Math.round(paid(frame) * 1e6));
+    const turned = sign !== 0 && last[frame.actor] !== undefined && last[frame.actor] !== sign;
+    if (sign !== 0) last[frame.actor] = sign;
+    const hit = {
+      event: frame.events.length > 0,
+      deal: frame.moves.some((move) => ENDS.has(move.after) && move.before !== ''),
+      penalty: Object.values(frame.parts).some((line) => (line[PENALTY] ?? 0) < 0),
+      sign: turned,
+      message: frame.talk !== null,
+      large: Math.abs(paid(frame)) >= large,
+    }[kind];
+    if (hit && index > 0) found.push(index);
+  });
+  return found;
+}
+
+/** Sums of the reward parts up to each frame: role -> part -> frame. */
+export function cumulative(frames: readonly Frame[], roles: readonly string[], parts: number): Record<string, Float64Array[]> {
+  const sums: Record<string, Float64Array[]> = {};
+  for (const role of roles) sums[role] = Array.from({ length: parts }, () => new Float64Array(frames.length));
+  frames.forEach((frame, index) => {
+    for (const role of roles) {
+      const line = frame.parts[role];
+      for (let part = 0; part < parts; part++) {
+        const lane = sums[role]![part]!;
+        lane[index] = (index ? lane[index - 1]! : 0) + (line?.[part] ?? 0);
+      }
+    }
+  });
+  return sums;
+}

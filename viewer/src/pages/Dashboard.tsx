@@ -1,0 +1,367 @@
+// The company in numbers at the turn where the timeline stands.
+import { useDeferredValue, useEffect, useMemo, useState } from 'react';
+import { get, type Account, type Frame, type Kpis, type MemoryView } from '../api/client';
+import { dollars, fixed, percent, whole, words } from '../lib/format';
+import { ROLES } from '../lib/roles';
+import { isExport, seek, setRole, useStore } from '../lib/store';
+import { cumulative, paid, TURNS_PER_DAY, type World } from '../lib/world';
+import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
+
+interface Kpi {
+  key: keyof Kpis;
+  name: string;
+  show: (value: number) => string;
+  change: (value: number) => string;
+  color: string;
+}
+const KPIS: readonly Kpi[] = [
+  { key: 'value', name: 'Company value', show: dollars, change: dollars, color: '#f2b84b' },
+  { key: 'cash', name: 'Cash', show: dollars, change: dollars, color: '#9bcf5c' },
+  { key: 'mrr', name: 'MRR', show: dollars, change: dollars, color: '#58c4a7' },
+  { key: 'revenue', name: 'Revenue so far', show: dollars, change: dollars, color: '#58c4a7' },
+  { key: 'pipeline', name: 'Pipeline value', show: dollars, change: dollars, color: '#5aa2f0' },
+  { key: 'traffic', name: 'Visits a day', show: whole, change: whole, color: '#ee6fa3' },
+  { key: 'nps', name: 'NPS', show: (v) => fixed(v, 0), change: (v) => fixed(v, 1), color: '#f08a4b' },
+  { key: 'stability', name: 'Stability', show: (v) => percent(v), change: (v) => percent(v, 1), color: '#7db8ff' },
+  { key: 'velocity', name: 'Team velocity', show: (v) => `${fixed(v)}×`, change: (v) => fixed(v), color: '#b48cf0' },
+  { key: 'satisfaction', name: 'Satisfaction', show: (v) => percent(v), change: (v) => percent(v, 1), color: '#f08a4b' },
+];
+const STAGES = ['lead', 'qualified', 'demo', 'proposal', 'negotiation', 'won'] as const;
+const SHOWN_DEALS = 7;
+
+export function Dashboard() {
+  const world = useStore((state) => state.worlds.live);
+  const seq = useDeferredValue(useStore((state) => state.seq));
+  if (!world || !world.frames[seq]) return <p className="empty">Waiting for the company…</p>;
+  return (
+    <div className="stack">
+      <h1 className="sr">Dashboard</h1>
+      <KpiRow world={world} seq={seq} />
+      <div className="grid dash">
+        <div className="stack">
+          <Rewards world={world} seq={seq} />
+          <Pipeline accounts={world.accounts[seq] ?? []} frame={world.frames[seq]} />
+          <Product world={world} seq={seq} />
+        </div>
+        <div className="stack">
+          <Feed world={world} seq={seq} />
+          {!isExport && <Memories seq={seq} epoch={world.seats.epoch} />}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function KpiRow({ world, seq }: { world: World; seq: number }) {
+  const lanes = useMemo(
+    () => Object.fromEntries(KPIS.map(({ key }) => [key, world.frames.map((frame) => frame.kpis[key])])),
+    [world.frames],
+  );
+  const now = world.frames[seq]!.kpis;
+  const before = world.frames[Math.max(0, seq - TURNS_PER_DAY)]!.kpis;
+  return (
+    <dl className="kpis">
+      {KPIS.map(({ key, name, show, change, color }) => {
+        const moved = now[key] - before[key];
+        const still = Math.abs(moved) < 1e-9;
+        return (
+          <div className="kpi" key={key}>
+            <dt>{name}</dt>
+            <dd>
+              {show(now[key])}
+              <small className={still ? 'faint' : moved > 0 ? 'good' : 'bad'} title="Change in 14 turns">
+                {still ? '·' : `${moved > 0 ? '▲' : '▼'} ${change(Math.abs(moved))}`}
+              </small>
+            </dd>
+            <dd>
+              <Sparkline values={lanes[key] ?? []} at={seq} color={color} label={name} />
+            </dd>
+          </div>
+        );
+      })}
+    </dl>
+  );
+}
+
+function Rewards({ world, seq }: { world: World; seq: number }) {
+  const parts = useStore((state) => state.config?.parts) ?? [];
+  const chosen = useStore((state) => state.role);
+  const sums = useMemo(
+    () =>
+      cumulative(
+        world.frames,
+        ROLES.map((role) => role.id),
+        parts.length,
+      ),
+    [world.frames, parts.length],
+  );
+  return (
+    <Panel
+      title="Reward so far, by part"
+      tools={<span className="small dim">sum of all turns up to here; the lines show how it grew</span>}
+    >
+      <Scroll label="Reward parts by role">
+        <table className="rewards">
+          <thead>
+            <tr>
+              <th scope="col">role</th>
+              {parts.map((part) => (
+                <th scope="col" key={part}>
+                  {part}
+                </th>
+              ))}
+              <th scope="col" className="num">
+                sum
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {ROLES.map((role) => {
+              const lanes = sums[role.id] ?? [];
+              const total = lanes.reduce((sum, lane) => sum + (lane[seq] ?? 0), 0);
+              return (
+                <tr key={role.id} className={role.id === chosen ? 'selected' : ''}>
+                  <th scope="row">
+                    <RoleBadge role={role.id} />
+                  </th>
+                  {lanes.map((lane, index) => (
+                    <td key={parts[index]}>
+                      <span className="cell">
+                        <span className="num small">
+                          <Pay value={lane[seq] ?? 0} digits={1} />
+                        </span>
+                        <Sparkline values={lane} at={seq} color={PART_COLORS[index] ?? ''} label={`${role.title}, ${parts[index]}`} zero />
+                      </span>
+                    </td>
+                  ))}
+                  <td className="num">
+                    <b>
+                      <Pay value={total} digits={1} />
+                    </b>
+                  </td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </Scroll>
+    </Panel>
+  );
+}
+
+function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Frame }) {
+  const moved = new Set(frame.moves.map((move) => move.id));
+  const gone = { lost: accounts.filter((a) => a.stage === 'lost').length, churned: accounts.filter((a) => a.stage === 'churned').length };
+  return (
+    <Panel
+      title="Deals"
+      tools={
+        <span className="small dim">
+          lost {gone.lost} · churned {gone.churned}
+        </span>
+      }
+    >
+      <div className="board" role="region" aria-label="Deals by stage" tabIndex={0}>
+        {STAGES.map((stage) => {
+          const here = accounts.filter((account) => account.stage === stage).sort((a, b) => b.price - a.price);
+          return (
+            <section key={stage} aria-label={stage}>
+              <h3>
+                {stage === 'won' ? 'customer' : stage} <span>{here.length}</span>
+              </h3>
+              {here.slice(0, SHOWN_DEALS).map((account) => (
+                <div className={`deal ${moved.has(account.id) ? 'moved' : ''}`} key={account.id}>
+                  <b>{account.name}</b>
+                  <span className="dim">
+                    {account.known ? `${account.size} · ${account.pain}` : 'not qualified'}
+                    <br />
+                    {dollars(account.price)}/mo
+                    {stage === 'won' && <> · {percent(account.satisfaction)}</>}
+                    {stage !== 'won' && account.objections > 0 && <> · {account.objections} obj.</>}
+                  </span>
+                </div>
+              ))}
+              {here.length > SHOWN_DEALS && <p className="small dim">and {here.length - SHOWN_DEALS} more</p>}
+            </section>
+          );
+        })}
+      </div>
+    </Panel>
+  );
+}
+
+function Product({ world, seq }: { world: World; seq: number }) {
+  const features = world.features[seq] ?? [];
+  const floor = world.floors[seq];
+  return (
+    <Panel title="Product and team">
+      <div className="grid" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(230px, 1fr))' }}>
+        <ul className="bars" aria-label="Features">
+          {features.map((feature) => {
+            const share = feature.shipped >= 0 ? 1 : 1 - feature.left / feature.effort;
+            return (
+              <li key={feature.name} className="row small" style={{ flexWrap: 'nowrap' }}>
+                <span style={{ width: 74 }}>{feature.name}</span>
+                <svg viewBox="0 0 100 8" preserveAspectRatio="none" style={{ flex: 1, height: 8, minWidth: 40 }} aria-hidden="true">
+                  <rect width="100" height="8" rx="2" fill="var(--panel-2)" />
+                  <rect width={100 * share} height="8" rx="2" fill={feature.shipped >= 0 ? 'var(--good)' : 'var(--info)'} />
+                </svg>
+                <span className="dim nowrap" style={{ width: 92 }}>
+                  {feature.shipped >= 0 ? `shipped day ${feature.shipped + 1}` : share > 0 ? `${fixed(feature.left, 1)} turns left` : 'not begun'}
+                </span>
+              </li>
+            );
+          })}
+        </ul>
+        {floor && (
+          <dl className="facts">
+            <dt>Focus</dt>
+            <dd>{floor.focus ? `${floor.focus}, ${floor.focus_left} days left` : 'none'}</dd>
+            <dt>Directive</dt>
+            <dd>{floor.directive || 'none'}</dd>
+            <dt>Blocked</dt>
+            <dd className={Object.keys(floor.blockers).length ? 'bad' : ''}>{Object.keys(floor.blockers).join(', ') || 'nobody'}</dd>
+            <dt>Contractors</dt>
+            <dd>
+              {Object.entries(floor.contractors)
+                .map(([role, days]) => `${role} ${days}d`)
+                .join(', ') || 'none'}
+            </dd>
+            <dt>Bugs</dt>
+            <dd>
+              {floor.bugs.critical} critical, {floor.bugs.major} major, {floor.bugs.minor} minor
+            </dd>
+            <dt>Content</dt>
+            <dd>
+              {floor.published} published, {floor.drafts} drafts
+            </dd>
+            <dt>Envelopes</dt>
+            <dd>
+              {Object.entries(floor.envelopes)
+                .map(([name, sum]) => `${name} ${dollars(sum)}`)
+                .join(', ') || 'none'}
+            </dd>
+            <dt>Competitor</dt>
+            <dd>{percent(floor.competitor)}</dd>
+          </dl>
+        )}
+      </div>
+    </Panel>
+  );
+}
+
+const FEED = 40;
+type Filter = 'all' | 'talk' | 'events' | 'deals';
+
+export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; limit?: number }) {
+  const [filter, setFilter] = useState<Filter>('all');
+  const shown = useMemo(() => {
+    const found: Frame[] = [];
+    for (let index = seq; index > 0 && found.length < limit; index--) {
+      const frame = world.frames[index]!;
+      if (filter === 'talk' && !frame.talk) continue;
+      if (filter === 'events' && !frame.events.length && !frame.notes.length) continue;
+      if (filter === 'deals' && !frame.moves.length) continue;
+      found.push(frame);
+    }
+    return found;
+  }, [world.frames, seq, filter, limit]);
+  return (
+    <Panel
+      title="What happened"
+      tools={
+        <div className="rolebar" role="group" aria-label="Show">
+          {(['all', 'talk', 'events', 'deals'] as const).map((kind) => (
+            <button type="button" key={kind} aria-pressed={filter === kind} onClick={() => setFilter(kind)}>
+              {kind}
+            </button>
+          ))}
+        </div>
+      }
+    >
+      <Scroll label="Turns, newest first" max={430}>
+        <ol className="feed">
+          {shown.map((frame) => (
+            <li key={frame.seq}>
+              <button type="button" className="turn" onClick={() => seek(frame.seq)} title={`Go to turn ${frame.turn + 1}`}>
+                <RoleBadge role={frame.actor} />
+                <span className="ellipsis">{frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable</span>}</span>
+                <Pay value={paid(frame)} />
+              </button>
+              {frame.talk && (
+                <span className="said">
+                  to {frame.talk.to}: “{frame.talk.text}”
+                </span>
+              )}
+              {frame.why && <span className="small bad">{frame.why}</span>}
+              {frame.moves.map((move) => (
+                <span className="small dim" key={move.id}>
+                  {move.name}: {move.before || 'arrives'} → {move.after} ({dollars(move.price)}/mo)
+                </span>
+              ))}
+              {frame.events.map((event) => (
+                <span key={event} className="tag accent" style={{ justifySelf: 'start' }}>
+                  {words(event)}
+                </span>
+              ))}
+              {frame.notes.map((note) => (
+                <span key={note} className="small dim">
+                  {note}
+                </span>
+              ))}
+            </li>
+          ))}
+        </ol>
+        {!shown.length && <p className="empty">Nothing of this kind yet.</p>}
+      </Scroll>
+    </Panel>
+  );
+}
+
+function Memories({ seq, epoch }: { seq: number; epoch: number }) {
+  const role = useStore((state) => state.role);
+  const seat = role === 'customer' ? 'sales' : role;
+  const [held, setHeld] = useState<MemoryView[] | null>(null);
+  useEffect(() => {
+    const control = new AbortController();
+    // While the timeline moves, only where it stays for a moment is asked for.
+    const timer = window.setTimeout(() => {
+      get<MemoryView[]>('memory', { role: seat, seq }, control.signal).then(setHeld, () => undefined);
+    }, 250);
+    return () => {
+      window.clearTimeout(timer);
+      control.abort();
+    };
+  }, [seat, seq, epoch]);
+  const newest = held ? [...held].reverse().slice(0, 40) : [];
+  return (
+    <Panel title={`Memory · ${held?.length ?? 0}`}>
+      <div className="rolebar" role="group" aria-label="Whose memory" style={{ marginBottom: 8 }}>
+        {ROLES.filter((one) => one.id !== 'customer').map((one) => (
+          <button type="button" key={one.id} aria-pressed={one.id === seat} onClick={() => setRole(one.id)}>
+            {one.title}
+          </button>
+        ))}
+      </div>
+      <Scroll label={`Memories of ${seat}`} max={280}>
+        <table>
+          <tbody>
+            {newest.map((memory) => (
+              <tr key={memory.id}>
+                <td className="small faint nowrap">turn {memory.turn}</td>
+                <td className="small">
+                  {memory.kind !== 'observation' && <span className="tag accent">{memory.kind}</span>} {memory.text}
+                </td>
+                <td className="small num dim" title="Importance, 1 to 10">
+                  {memory.importance}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        {held && !held.length && <p className="empty">Nothing yet.</p>}
+      </Scroll>
+    </Panel>
+  );
+}
+

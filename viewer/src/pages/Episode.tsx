@@ -1,0 +1,115 @@
+// A recorded episode turn by turn, of any workplace: who did what, what it paid, and what the workplace noted about it.
+import { useState } from 'react';
+import { type EpisodeView } from '../api/client';
+import { useFetched } from '../lib/fetching';
+import { compact } from '../lib/format';
+import { link } from '../lib/route';
+import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
+
+export default function Episode({ name, query }: { name: string; query: URLSearchParams }) {
+  const iteration = query.get('iteration') ?? '0';
+  const { value, error } = useFetched<EpisodeView>(`runs/${encodeURIComponent(name)}/episode`, { iteration, episode: query.get('episode') ?? '' });
+  const [open, setOpen] = useState(0);
+  if (error) return <p className="empty bad">{error}</p>;
+  if (!value) return <p className="empty">Loading…</p>;
+  const { row, turns } = value;
+  const turn = turns[Math.min(open, turns.length - 1)];
+  return (
+    <div className="stack">
+      <h1 style={{ fontSize: 16 }}>
+        <a href={link(['runs', name], { view: 'episodes', iteration })}>{name}</a> / iteration {row.iteration} / <span className="mono">{row.name}</span>
+      </h1>
+      {row.error && <p className="bad">{row.error}</p>}
+      <div className="grid dash">
+        <Panel title={`${turns.length} turns`} tools={<span className="small dim">ended: {row.stop}</span>}>
+          {!turns.length && <p className="empty">The turns of this episode were not recorded, only its figures.</p>}
+          <Scroll label="Turns" max={640}>
+            <table>
+              <tbody>
+                {turns.map((one, index) => (
+                  <tr key={one.index} className={index === open ? 'selected' : ''}>
+                    <td className="num dim">{one.index + 1}</td>
+                    <td>
+                      <RoleBadge role={one.actor} />
+                    </td>
+                    <td>
+                      <button type="button" className="quiet mono" style={{ textAlign: 'left', justifyContent: 'start', whiteSpace: 'pre-wrap' }} onClick={() => setOpen(index)} aria-pressed={index === open}>
+                        {one.text.length > 160 ? `${one.text.slice(0, 160)}…` : one.text}
+                      </button>
+                      {!one.valid && <span className="tag bad">unusable</span>}
+                    </td>
+                    <td className="num">
+                      <Pay value={one.reward} />
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </Scroll>
+        </Panel>
+        <div className="stack">
+          {turn && (
+            <Panel title={`Turn ${turn.index + 1}`} tools={<span className="small mono dim">{turn.policy}</span>}>
+              <div className="stack">
+                <pre className="block" tabIndex={0} aria-label="Reply">
+                  {turn.text}
+                </pre>
+                <dl className="facts">
+                  {Object.entries(turn.parts).map(([part, value]) => (
+                    <div key={part} style={{ display: 'contents' }}>
+                      <dt>{part}</dt>
+                      <dd>
+                        <Pay value={value} digits={3} />
+                      </dd>
+                    </div>
+                  ))}
+                  <dt>
+                    <b>reward</b>
+                  </dt>
+                  <dd>
+                    <Pay value={turn.reward} digits={3} />
+                  </dd>
+                </dl>
+                <Facts facts={turn.facts} />
+              </div>
+            </Panel>
+          )}
+          <Panel title="Figures at the end">
+            <dl className="facts">
+              {Object.entries(row.metrics).map(([metric, value]) => (
+                <div key={metric} style={{ display: 'contents' }}>
+                  <dt>{metric}</dt>
+                  <dd>{compact(value)}</dd>
+                </div>
+              ))}
+            </dl>
+          </Panel>
+        </div>
+      </div>
+    </div>
+  );
+}
+
+/** Long texts (commands, outputs) as blocks, the rest as a list. */
+function Facts({ facts }: { facts: Record<string, unknown> }) {
+  return (
+    <>
+      {Object.entries(facts).map(([name, value]) => {
+        const text = typeof value === 'string' ? value : JSON.stringify(value, null, 1);
+        if (text === '""' || text === '[]' || text === '') return null;
+        return (
+          <div key={name}>
+            <h3>{name}</h3>
+            {text.length > 60 || text.includes('\n') ? (
+              <pre className="block" tabIndex={0} aria-label={name}>
+                {text}
+              </pre>
+            ) : (
+              <span className="mono">{text}</span>
+            )}
+          </div>
+        );
+      })}
+    </>
+  );
+}

@@ -1,0 +1,317 @@
+// The K replies to one prompt, side by side: every token with its probability, the gate, the value in each world, and how the
+// advantage follows from it.
+import { useMemo, useState, type CSSProperties } from 'react';
+import { type GroupView, type ReplyView } from '../api/client';
+import { agrees, arithmetic, type Arithmetic } from '../lib/advantage';
+import { useFetched } from '../lib/fetching';
+import { compact, dollars, fixed, percent, signed } from '../lib/format';
+import { link } from '../lib/route';
+import { Panel, RoleBadge } from '../ui/small';
+
+export default function Group({ name, id }: { name: string; id: string }) {
+  const { value: group, error } = useFetched<GroupView>(`runs/${encodeURIComponent(name)}/group`, { key: id });
+  if (error) return <p className="empty bad">{error}</p>;
+  if (!group) return <p className="empty">Loading…</p>;
+  return <Inspector name={name} group={group} />;
+}
+
+/** Replies that do the same are one card with a count: eight equal answers need no eight cards. */
+function bundles(group: GroupView): number[][] {
+  const found = new Map<string, number[]>();
+  group.replies.forEach((reply, index) => {
+    const key = `${reply.valid ? 1 : 0} ${reply.text}`;
+    found.set(key, [...(found.get(key) ?? []), index]);
+  });
+  return [...found.values()].sort((a, b) => group.replies[b[0]!]!.ret - group.replies[a[0]!]!.ret);
+}
+
+function Inspector({ name, group }: { name: string; group: GroupView }) {
+  const [apart, setApart] = useState(false);
+  const result = useMemo(() => arithmetic(group.replies, group.rule), [group]);
+  const cards = useMemo(() => (apart ? group.replies.map((_, index) => [index]) : bundles(group)), [group, apart]);
+  const recorded = group.replies.some((reply) => reply.advantage !== null);
+  const same = group.replies.every((reply, index) => agrees(reply.advantage, recorded ? (result.values[index] ?? null) : null));
+  const values = group.replies.flatMap((reply) => reply.by_world);
+  const range: [number, number] = [Math.min(...values), Math.max(...values)];
+  const facts = group.facts as { day?: number; turn?: number; origin?: string; turns?: number; metrics?: Record<string, number> };
+  const repeated = cards.length < group.replies.length;
+  return (
+    <div className="stack">
+      <div className="row spread">
+        <h1 style={{ fontSize: 16 }}>
+          <a href={link(['runs', name], { view: 'groups', iteration: group.iteration })}>{name}</a> / <span className="mono">{group.key}</span>
+        </h1>
+        <span className="row">
+          {group.previous && (
+            <a className="button" href={link(['runs', name, 'group'], { key: group.previous })} rel="prev">
+              ‹ previous
+            </a>
+          )}
+          {group.next && (
+            <a className="button" href={link(['runs', name, 'group'], { key: group.next })} rel="next">
+              next ›
+            </a>
+          )}
+        </span>
+      </div>
+      <div className="grid" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(min(360px, 100%), 1fr))', alignItems: 'start' }}>
+        <Panel title={<RoleBadge role={group.actor} person />} tools={<span className="small dim">{group.prompt_ids} prompt tokens</span>}>
+          {group.prompt === null ? (
+            <p className="empty">
+              The tokenizer of this run&apos;s model is not on this machine, so the prompt cannot be read. <code className="mono">onthejob model fetch</code> brings it.
+            </p>
+          ) : (
+            <pre className="block" tabIndex={0} aria-label="Prompt as the model read it">
+              {group.prompt}
+            </pre>
+          )}
+        </Panel>
+        <Panel title="How the advantages come about">
+          <Summary group={group} result={result} recorded={recorded} same={same} />
+          <dl className="facts" style={{ marginTop: 10 }}>
+            <dt>Decision</dt>
+            <dd>
+              {facts.day !== undefined ? `day ${facts.day}, ` : ''}
+              {facts.turn !== undefined ? `turn ${facts.turn}` : 'whole episode'} · iteration {group.iteration}
+            </dd>
+            <dt>Scored by</dt>
+            <dd>
+              {group.source || 'return'}
+              {group.worlds.length > 0 && ` in ${group.worlds.length} worlds`}
+              {facts.turns !== undefined && ` of up to ${facts.turns} turns`}
+            </dd>
+            {facts.metrics?.company_value !== undefined && (
+              <>
+                <dt>Company value then</dt>
+                <dd>{dollars(facts.metrics.company_value)}</dd>
+              </>
+            )}
+          </dl>
+        </Panel>
+      </div>
+      <div className="row spread">
+        <h2>
+          {group.replies.length} replies{repeated ? `, ${cards.length} different` : ''}
+        </h2>
+        <span className="row">
+          <span className="legend small">
+            token probability
+            {[0.05, 0.5, 0.95].map((probability) => (
+              <span key={probability}>
+                <i style={{ background: tokenColor(Math.log(probability)) }} />
+                {percent(probability)}
+              </span>
+            ))}
+          </span>
+          {group.replies.length > 1 && (
+            <label className="row small">
+              <input type="checkbox" checked={apart} onChange={(event) => setApart(event.target.checked)} /> show equal replies apart
+            </label>
+          )}
+        </span>
+      </div>
+      <div className="replies">
+        {cards.map((members) => (
+          <Reply key={members.join(' ')} group={group} members={members} result={result} range={range} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function Summary({ group, result, recorded, same }: { group: GroupView; result: Arithmetic; recorded: boolean; same: boolean }) {
+  const { rule } = group;
+  const legal = group.replies.filter((reply) => reply.valid || reply.stop !== 'branch').length;
+  if (result.kind === 'dead')
+    return <p className="arith">All {legal} legal replies are worth the same, so the group teaches nothing: it was left out of the update.</p>;
+  return (
+    <>
+      <div className="arith">
+        <div>mean of {legal} legal returns = {fixed(result.mean, 4)}</div>
+        <div>sample deviation = {fixed(result.deviation, 4)}</div>
+        {result.kind === 'format' ? (
+          <div>legal replies are equal: advantage 0</div>
+        ) : (
+          <div>{rule.scale === 'std' ? `advantage = (return − ${fixed(result.mean, 4)}) / (${fixed(result.deviation, 4)} + ${rule.eps})` : `advantage = return − ${fixed(result.mean, 4)}`}</div>
+        )}
+        {legal < group.replies.length && (
+          <div>
+            invalid = min(worst legal − {rule.invalid_gap}, {rule.invalid_ceiling})
+          </div>
+        )}
+      </div>
+      <p className="small" style={{ marginTop: 6 }} data-agrees={same}>
+        {!recorded ? (
+          <span className="bad">No advantages are recorded: the group was not trained on.</span>
+        ) : same ? (
+          <span className="good">✓ Recomputed here, and equal to what is recorded for all {group.replies.length} replies.</span>
+        ) : (
+          <span className="bad">✗ The recorded advantages are not what these numbers give.</span>
+        )}
+      </p>
+    </>
+  );
+}
+
+const tokenColor = (logprob: number): string => `hsl(${Math.round(130 * Math.exp(logprob))} 60% 52%)`;
+
+function Reply({ group, members, result, range }: { group: GroupView; members: readonly number[]; result: Arithmetic; range: [number, number] }) {
+  const index = members[0]!;
+  const reply = group.replies[index]!;
+  const advantage = reply.advantage ?? result.values[index] ?? null;
+  const tone = advantage === null || Math.abs(advantage) < 1e-9 ? 'var(--line-2)' : advantage > 0 ? 'var(--good)' : 'var(--bad)';
+  const chosen = group.chosen !== null && members.includes(group.chosen);
+  return (
+    <article className={`reply ${chosen ? 'chosen' : ''}`} style={{ '--tone': tone } as CSSProperties} aria-label={`Reply ${index + 1}`}>
+      <div className="row spread">
+        <b>{members.length > 1 ? `${members.length} × the same` : `Reply ${index + 1}`}</b>
+        <span className={`tag ${reply.valid ? 'good' : 'bad'}`}>{reply.valid ? 'legal' : 'unusable'}</span>
+      </div>
+      <AdvantageBar value={advantage} />
+      {chosen && <span className="tag accent" style={{ justifySelf: 'start' }}>the episode went on with it</span>}
+      <Tokens reply={reply} />
+      <div className="arith">
+        {reply.valid || reply.stop !== 'branch' ? (
+          result.kind === 'return' ? (
+            <>
+              ({fixed(reply.ret, 4)} − {fixed(result.mean, 4)}) {group.rule.scale === 'std' ? `/ ${fixed(result.deviation + group.rule.eps, 4)}` : ''} = <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
+            </>
+          ) : (
+            <>return {fixed(reply.ret, 4)}, as all legal ones</>
+          )
+        ) : (
+          <>
+            return {fixed(reply.ret, 4)}; placed at <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
+          </>
+        )}
+      </div>
+      {reply.by_world.length > 0 && <Worlds values={reply.by_world} worlds={group.worlds} range={range} />}
+      <dl className="facts">
+        {Object.entries(reply.metrics).map(([name, value]) => (
+          <div key={name} style={{ display: 'contents' }}>
+            <dt>{name === 'outcome' ? 'company, mean over worlds' : name === 'return' ? 'own reward, mean over worlds' : name}</dt>
+            <dd>{name === 'outcome' ? dollars(value) : compact(value)}</dd>
+          </div>
+        ))}
+        <dt>sampled by</dt>
+        <dd className="mono">
+          {reply.policy} at T={reply.temperature}
+        </dd>
+        <dt>probability of the reply</dt>
+        <dd>{percent(Math.exp(reply.logprobs.reduce((sum, value) => sum + value, 0)), 1)}</dd>
+      </dl>
+      {reply.turns.length > 0 && <Turns reply={reply} />}
+    </article>
+  );
+}
+
+function AdvantageBar({ value }: { value: number | null }) {
+  const shown = Math.max(-3, Math.min(3, value ?? 0));
+  const x = 50 + (shown / 3) * 50;
+  return (
+    <div className="row" style={{ flexWrap: 'nowrap' }}>
+      <svg viewBox="0 0 100 12" preserveAspectRatio="none" style={{ flex: 1, height: 12, minWidth: 60 }} aria-hidden="true">
+        <rect width="100" height="12" fill="var(--bg-2)" rx="1" />
+        <rect x={Math.min(50, x)} width={Math.abs(x - 50)} height="12" fill={shown >= 0 ? 'var(--good)' : 'var(--bad)'} />
+        <line x1="50" x2="50" y1="0" y2="12" stroke="var(--text)" vectorEffect="non-scaling-stroke" />
+      </svg>
+      <span className="nowrap">
+        advantage <b>{value === null ? '–' : signed(value, 3)}</b>
+      </span>
+    </div>
+  );
+}
+
+function Tokens({ reply }: { reply: ReplyView }) {
+  const pieces = reply.pieces ?? [];
+  if (!reply.logprobs.length) return <p className="tokens">{reply.text}</p>;
+  return (
+    <>
+      <p className="tokens" role="group" aria-label={`Tokens: ${reply.text}`}>
+        {reply.ids.map((id, place) => {
+          const logprob = reply.logprobs[place] ?? 0;
+          const text = pieces[place] ?? `#${id} `;
+          return (
+            <span key={place} style={{ borderBottomColor: tokenColor(logprob) }} title={`${JSON.stringify(text)} id ${id}, logprob ${logprob.toFixed(4)}, probability ${percent(Math.exp(logprob), 1)}`}>
+              {text}
+            </span>
+          );
+        })}
+      </p>
+      <details>
+        <summary className="small dim">{reply.ids.length} tokens with log-probabilities</summary>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">token</th>
+              <th scope="col" className="num">
+                id
+              </th>
+              <th scope="col" className="num">
+                logprob
+              </th>
+              <th scope="col" className="num">
+                p
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {reply.ids.map((id, place) => (
+              <tr key={place}>
+                <td className="mono">{pieces[place] === undefined ? '–' : JSON.stringify(pieces[place])}</td>
+                <td className="num mono">{id}</td>
+                <td className="num mono">{fixed(reply.logprobs[place] ?? 0, 4)}</td>
+                <td className="num mono">{percent(Math.exp(reply.logprobs[place] ?? 0), 1)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </details>
+    </>
+  );
+}
+
+/** What the reply was worth in each world: all replies of the group met the same luck. */
+function Worlds({ values, worlds, range }: { values: readonly number[]; worlds: readonly number[]; range: [number, number] }) {
+  const [low, high] = range;
+  const span = high - low || 1;
+  const x = (value: number): number => 4 + ((value - low) / span) * 192;
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  return (
+    <figure>
+      <svg viewBox="0 0 200 34" className="strip" role="img" aria-label={`Value in ${values.length} worlds, from ${fixed(Math.min(...values))} to ${fixed(Math.max(...values))}, mean ${fixed(mean, 3)}`}>
+        {low < 0 && high > 0 && <line x1={x(0)} x2={x(0)} y1="2" y2="32" stroke="var(--line-2)" />}
+        {values.map((value, index) => (
+          <circle key={index} cx={x(value)} cy={9 + (index % 4) * 5.4} r="2.6" fill="var(--info)" opacity="0.75">
+            <title>{`world ${worlds[index] ?? index}: ${fixed(value, 3)}`}</title>
+          </circle>
+        ))}
+        <line x1={x(mean)} x2={x(mean)} y1="2" y2="32" stroke="var(--accent)" strokeWidth="2" />
+      </svg>
+      <figcaption className="small dim">
+        value in {values.length} worlds: {fixed(Math.min(...values), 1)} to {fixed(Math.max(...values), 1)}, mean {fixed(mean, 3)}
+      </figcaption>
+    </figure>
+  );
+}
+
+function Turns({ reply }: { reply: ReplyView }) {
+  return (
+    <details>
+      <summary className="small">{reply.turns.length} turns of the episode</summary>
+      <ol className="feed">
+        {reply.turns.map((turn) => (
+          <li key={turn.index}>
+            <span className="row spread small">
+              <span className="dim">
+                turn {turn.index + 1} {turn.kind !== 'act' && turn.kind}
+              </span>
+              <span className={turn.valid ? '' : 'bad'}>{turn.reward === null ? '–' : signed(turn.reward)}</span>
+            </span>
+            <pre className="block">{turn.text}</pre>
+          </li>
+        ))}
+      </ol>
+    </details>
+  );
+}

@@ -1,0 +1,221 @@
+// The office: a stage in 2D or 3D, and beside it whoever is selected. What the canvas shows also stands in the text.
+import { useEffect, useMemo, useRef, useState } from 'react';
+import { dollars, fixed, percent, words } from '../lib/format';
+import { ROLE } from '../lib/roles';
+import { link } from '../lib/route';
+import { clock, isExport, setRole, setStage, useStore } from '../lib/store';
+import { paid, type World } from '../lib/world';
+import { Labels, type LabelsHandle } from '../office/Labels';
+import type { Stage, StageHost } from '../office/stage';
+import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
+import { describe } from '../ui/Timeline';
+import { Feed } from './Dashboard';
+
+export default function Office() {
+  const world = useStore((state) => state.worlds.live);
+  const seq = useStore((state) => state.seq);
+  const stage = useStore((state) => state.stage);
+  if (!world) return <p className="empty">Waiting for the company…</p>;
+  return (
+    <div className="office">
+      <h1 className="sr">Office</h1>
+      <StageView kind={stage} key={stage} />
+      <aside className="side stack" aria-label="Inspector">
+        <Inspector world={world} seq={seq} />
+        <Feed world={world} seq={seq} limit={20} />
+      </aside>
+    </div>
+  );
+}
+
+function StageView({ kind }: { kind: '2d' | '3d' }) {
+  const box = useRef<HTMLDivElement>(null);
+  const labels = useRef<LabelsHandle>(null);
+  const stage = useRef<Stage | null>(null);
+  const [problem, setProblem] = useState('');
+  const [ready, setReady] = useState(false);
+  const frame = useStore((state) => state.worlds.live?.frames[state.seq]);
+  const seats = useStore((state) => state.worlds.live?.seats);
+
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    let gone = false;
+    const reduced = matchMedia('(prefers-reduced-motion: reduce)');
+    const host: StageHost = {
+      world: () => useStore.getState().worlds.live,
+      seq: () => useStore.getState().seq,
+      time: () => clock.t,
+      selected: () => useStore.getState().role,
+      select: setRole,
+      place: (role, at) => labels.current?.place(role, at),
+      calm: () => reduced.matches,
+    };
+    const create = async (): Promise<Stage | null> =>
+      kind === '2d' || import.meta.env.VITE_REPLAY
+        ? (await import('../office/Stage2D')).createStage2D(element, host, () => gone)
+        : (await import('../office/Stage3D')).createStage3D(element, host, () => gone);
+    create().then(
+      (made) => {
+        if (gone) made?.destroy();
+        else {
+          stage.current = made;
+          setReady(true);
+        }
+      },
+      (error: unknown) => {
+        if (!gone) setProblem(error instanceof Error ? error.message : String(error));
+      },
+    );
+    return () => {
+      gone = true;
+      stage.current?.destroy();
+      stage.current = null;
+    };
+  }, [kind]);
+
+  return (
+    <section className="stage" aria-label={`The office in ${kind.toUpperCase()}`} data-ready={ready}>
+      <div className="hud">
+        {frame && (
+          <>
+          <span>
+            <b>Day {frame.day + 1}</b> <span className="extra">· {frame.phase}</span>
+          </span>
+          <span>
+            <small>value</small>
+            <b>{dollars(frame.kpis.value)}</b>
+          </span>
+          <span>
+            <small>MRR</small>
+            <b>{dollars(frame.kpis.mrr)}</b>
+          </span>
+          <span className="extra">
+            <small>cash</small>
+            <b>{dollars(frame.kpis.cash)}</b>
+          </span>
+          <span className="extra">
+            <small>stability</small>
+            <b>{percent(frame.kpis.stability)}</b>
+          </span>
+          <span className="extra">
+            <small>customers</small>
+            <b>{frame.kpis.customers}</b>
+          </span>
+          {seats && (
+            <span className="extra">
+              <small>{seats.scenario}</small>seed {seats.seed}
+            </span>
+          )}
+          </>
+        )}
+        <div className="stagetools" role="group" aria-label="View">
+          <button type="button" aria-pressed={kind === '2d'} onClick={() => setStage('2d')}>
+            2D
+          </button>
+          <button type="button" aria-pressed={kind === '3d'} onClick={() => setStage('3d')} hidden={isExport}>
+            3D
+          </button>
+          <button type="button" onClick={() => stage.current?.zoom(1.25)} aria-label="Zoom in">
+            +
+          </button>
+          <button type="button" onClick={() => stage.current?.zoom(0.8)} aria-label="Zoom out">
+            −
+          </button>
+          <button type="button" onClick={() => stage.current?.reset()} aria-label="Show the whole office">
+            ⤢
+          </button>
+        </div>
+      </div>
+      <div className="scene">
+      <div className="canvas" ref={box} role="img" aria-label={`Picture of the office. ${describe(frame)}`} />
+      {problem && (
+        <p className="empty bad" role="alert">
+          This browser could not draw the office ({problem}). The <a href={link(['dashboard'])}>dashboard</a> shows everything it shows.
+        </p>
+      )}
+      <Labels ref={labels} />
+      </div>
+    </section>
+  );
+}
+
+function Inspector({ world, seq }: { world: World; seq: number }) {
+  const role = useStore((state) => state.role);
+  const parts = useStore((state) => state.config?.parts) ?? [];
+  const duties = useStore((state) => state.config?.duties) ?? {};
+  const mine = useMemo(() => {
+    for (let index = seq; index > 0; index--) if (world.frames[index]?.actor === role) return world.frames[index];
+    return undefined;
+  }, [world.frames, seq, role]);
+  const total = useMemo(() => {
+    let sum = 0;
+    for (let index = 1; index <= seq; index++) sum += world.frames[index]?.rewards[role] ?? 0;
+    return sum;
+  }, [world.frames, seq, role]);
+  const floor = world.floors[seq];
+  const now = world.frames[seq];
+  return (
+    <Panel title={<RoleBadge role={role} person />} tools={<span className="small dim mono">{role === 'customer' ? 'world' : world.seats.seats[role]}</span>}>
+      <div className="stack">
+        <p className="small dim">{duties[role]}</p>
+        <dl className="facts">
+          <dt>Reward so far</dt>
+          <dd>
+            <b>
+              <Pay value={total} digits={1} />
+            </b>
+          </dd>
+          <dt>Now</dt>
+          <dd>
+            {now?.waiting === role ? 'is asked' : now?.actor === role ? 'has just acted' : `${ROLE[now?.waiting ?? '']?.title ?? 'nobody'} is asked`}
+            {floor?.blockers[role] !== undefined && <span className="bad"> · blocked</span>}
+            {floor?.directive === role && <span className="good"> · CEO directive</span>}
+          </dd>
+        </dl>
+        {mine ? (
+          <>
+            <h3>
+              Last turn ({mine.turn + 1}): {mine.valid ? `${words(mine.action)} ${mine.target}` : 'unusable reply'}
+            </h3>
+            {mine.reasoning && <p className="said">{mine.reasoning}</p>}
+            {mine.talk && (
+              <p className="said">
+                to {mine.talk.to}: “{mine.talk.text}”
+              </p>
+            )}
+            {mine.why && <p className="small bad">{mine.why}</p>}
+            {role !== 'customer' && <pre className="block">{mine.text}</pre>}
+            <Waterfall parts={mine.parts[role] ?? []} names={parts} />
+            <Others frame={mine} role={role} />
+          </>
+        ) : (
+          <p className="dim small">Has not acted yet.</p>
+        )}
+        {!isExport && (
+          <p className="row small">
+            <a href={link(['play'])}>prompt and actions</a>
+            <a href={link(['dashboard'])}>memory and figures</a>
+          </p>
+        )}
+        <p className="sr">{`Company value ${dollars(world.frames[seq]?.kpis.value ?? 0)}, NPS ${fixed(world.frames[seq]?.kpis.nps ?? 0, 0)}`}</p>
+      </div>
+    </Panel>
+  );
+}
+
+/** What the turn paid to the others. */
+function Others({ frame, role }: { frame: World['frames'][number]; role: string }) {
+  const others = Object.entries(frame.rewards).filter(([other, value]) => other !== role && Math.abs(value) >= 0.005);
+  if (!others.length || paid(frame) === undefined) return null;
+  return (
+    <p className="row small">
+      <span className="dim">also paid</span>
+      {others.map(([other, value]) => (
+        <span key={other} className="row" style={{ gap: 4 }}>
+          <RoleBadge role={other} /> <Pay value={value} />
+        </span>
+      ))}
+    </p>
+  );
+}

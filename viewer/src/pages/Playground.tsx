@@ -1,0 +1,464 @@
+// Take a seat: what a role sees exactly, what it may do, what it paid, and what the alternatives would have led to.
+import { useEffect, useMemo, useState, type CSSProperties } from 'react';
+import { get, post, type Branches, type Legal, type PlayerInfo, type PromptView, type ScenarioInfo, type SeatName, type Seats, type Suggestions } from '../api/client';
+import { dollars, fixed, signed, words } from '../lib/format';
+import { useFetched } from '../lib/fetching';
+import { ROLES } from '../lib/roles';
+import { act, seek, useStore } from '../lib/store';
+import { paid, type World } from '../lib/world';
+import { Panel, Pay, RoleBadge, Scroll, Waterfall } from '../ui/small';
+
+const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id as SeatName);
+const TIERS = ['#f0686f', '#f2b84b', '#9bcf5c', '#58c4a7', '#5aa2f0', '#7f88f0', '#b48cf0', '#ee6fa3', '#9aa3ba'];
+
+export default function Playground() {
+  const world = useStore((state) => state.worlds.live);
+  const seq = useStore((state) => state.seq);
+  const chosen = useStore((state) => state.role);
+  const [profile, setProfile] = useState<'compact' | 'full'>('full');
+  const [budget, setBudget] = useState('');
+  const [view, setView] = useState<PromptView | null>(null);
+  const [problem, setProblem] = useState('');
+  const frame = world?.frames[seq];
+  const mine = world?.seats.human ?? '';
+  const asked = frame?.waiting ?? '';
+  const role = (SEATED.includes(chosen as SeatName) ? chosen : 'sales') as SeatName;
+  const epoch = world?.seats.epoch ?? 0;
+  const limit = /^\d+$/.test(budget) && Number(budget) > 0 ? Number(budget) : null;
+
+  const over = frame !== undefined && asked === '';
+  useEffect(() => {
+    if (over) return;
+    const control = new AbortController();
+    const timer = window.setTimeout(() => {
+      get<PromptView>('prompt', { role, seq, profile, budget: limit }, control.signal).then(
+        (value) => {
+          setView(value);
+          setProblem('');
+        },
+        (error: unknown) => {
+          if (!control.signal.aborted) setProblem(error instanceof Error ? error.message : String(error));
+        },
+      );
+    }, 120);
+    return () => {
+      window.clearTimeout(timer);
+      control.abort();
+    };
+  }, [role, seq, epoch, profile, limit, over]);
+
+  // Whose turn it is, is shown: a person who plays is taken to their own seat.
+  useEffect(() => {
+    if (mine && asked === mine) useStore.setState({ role: mine });
+  }, [mine, asked]);
+
+  if (!world || !frame) return <p className="empty">Waiting for the company…</p>;
+  const shown = view && view.role === role && !over ? view : null;
+  return (
+    <div className="grid play">
+      <h1 className="sr">Playground</h1>
+      <div className="stack">
+        <Table world={world} />
+        <Founding world={world} />
+      </div>
+      <Panel
+        title={
+          <span className="row">
+            What <RoleBadge role={role} /> sees
+          </span>
+        }
+        tools={
+          <span className="row">
+            <select value={profile} onChange={(event) => setProfile(event.target.value as 'compact' | 'full')} aria-label="Prompt profile">
+              <option value="full">full prompt</option>
+              <option value="compact">compact prompt</option>
+            </select>
+            <label className="row small">
+              budget
+              <input value={budget} onChange={(event) => setBudget(event.target.value)} inputMode="numeric" placeholder="none" style={{ width: 72 }} aria-label="Budget in tokens" />
+            </label>
+          </span>
+        }
+      >
+        <div className="rolebar" role="group" aria-label="Whose view" style={{ marginBottom: 10 }}>
+          {SEATED.map((one) => (
+            <button type="button" key={one} aria-pressed={one === role} onClick={() => useStore.setState({ role: one })}>
+              {ROLES.find((info) => info.id === one)?.title}
+              {one === asked ? ' ●' : ''}
+            </button>
+          ))}
+        </div>
+        {over && <p className="empty">The episode ended here: nobody is asked any more.</p>}
+        {problem && !over && <p className="bad">{problem}</p>}
+        {shown && <Sections view={shown} />}
+      </Panel>
+      <div className="stack">
+        <Move world={world} seq={seq} view={shown} role={role} />
+        <Outcome world={world} seq={seq} />
+        <Alternatives seq={seq} view={shown} asked={asked} />
+      </div>
+    </div>
+  );
+}
+
+function Table({ world }: { world: World }) {
+  const { value: players } = useFetched<PlayerInfo[]>('models');
+  const canChange = useStore((state) => state.canChange);
+  const [busy, setBusy] = useState('');
+  const { seats } = world;
+  const change = async (role: SeatName, name: string): Promise<void> => {
+    setBusy(role);
+    if (name === 'you') await act(post<'reconfigure', Seats>('reconfigure', { human: role }));
+    else await act(post<'reconfigure', Seats>('reconfigure', { seats: { [role]: name }, ...(seats.human === role ? { human: '' as const } : {}) }));
+    setBusy('');
+  };
+  return (
+    <Panel title="Who sits where" tools={<span className="small dim">from the next reply on</span>}>
+      <div className="seatgrid">
+        {SEATED.map((role) => (
+          <div key={role} style={{ display: 'contents' }}>
+            <label htmlFor={`seat-${role}`}>
+              <RoleBadge role={role} />
+            </label>
+            <select id={`seat-${role}`} value={seats.human === role ? 'you' : seats.seats[role]} disabled={!canChange || busy !== ''} onChange={(event) => void change(role, event.target.value)}>
+              <option value="you">you</option>
+              {players && !players.some((player) => player.name === seats.seats[role]) && <option value={seats.seats[role]}>{seats.seats[role]}</option>}
+              {(['scripted', 'model'] as const).map((kind) => {
+                const found = players?.filter((player) => player.kind === kind) ?? [];
+                return found.length ? (
+                  <optgroup key={kind} label={kind === 'model' ? 'language models' : 'scripted'}>
+                    {found.map((player) => (
+                      <option key={player.name} value={player.name} title={player.note}>
+                        {player.name}
+                      </option>
+                    ))}
+                  </optgroup>
+                ) : null;
+              })}
+            </select>
+          </div>
+        ))}
+      </div>
+      {busy && <p className="small dim">Loading… a model takes a while the first time.</p>}
+      {!canChange && <p className="small dim">Read-only: open the address that `onthejob view` printed to play.</p>}
+    </Panel>
+  );
+}
+
+function Founding({ world }: { world: World }) {
+  const { value: scenarios } = useFetched<ScenarioInfo[]>('scenarios');
+  const canChange = useStore((state) => state.canChange);
+  const [scenario, setScenario] = useState(world.seats.scenario);
+  const [seed, setSeed] = useState(String(world.seats.seed));
+  const [days, setDays] = useState(String(world.seats.days));
+  const chosen = scenarios?.find((one) => one.name === scenario);
+  const found = async (): Promise<void> => {
+    const { human } = world.seats;
+    await act(post<'reset', Seats>('reset', { scenario, seed: Number(seed), days: Number(days), human: human as SeatName | '', playing: Boolean(human), pace_s: world.seats.pace_s }));
+  };
+  const usable = /^\d+$/.test(seed) && /^\d+$/.test(days) && Number(days) >= 1 && Number(days) <= 90;
+  return (
+    <Panel title="New company">
+      <div className="stack">
+        <label className="field">
+          scenario
+          <select value={scenario} onChange={(event) => setScenario(event.target.value)}>
+            {(scenarios ?? []).map((one) => (
+              <option key={one.name} value={one.name}>
+                {one.name}
+              </option>
+            ))}
+          </select>
+        </label>
+        {chosen && (
+          <p className="small dim">
+            {chosen.title}; pressure {chosen.pressure}, {dollars(chosen.cash)}, {chosen.events} scheduled events
+          </p>
+        )}
+        <div className="row" style={{ flexWrap: 'nowrap' }}>
+          <label className="field grow">
+            seed
+            <input value={seed} onChange={(event) => setSeed(event.target.value)} inputMode="numeric" />
+          </label>
+          <label className="field grow">
+            days
+            <input value={days} onChange={(event) => setDays(event.target.value)} inputMode="numeric" />
+          </label>
+        </div>
+        <button type="button" onClick={() => void found()} disabled={!canChange || !usable}>
+          Found it
+        </button>
+      </div>
+    </Panel>
+  );
+}
+
+function Sections({ view }: { view: PromptView }) {
+  return (
+    <div className="stack" style={{ gap: 8 }}>
+      <p className="row small dim">
+        {view.tokens !== null ? `${view.tokens} tokens kept` : 'no tokenizer on this machine: sizes unknown'}
+        {view.budget !== null && ` of a budget of ${view.budget}`}
+        {view.system_tokens !== null && ` · system message ${view.system_tokens}`}
+      </p>
+      <details>
+        <summary className="small">System message</summary>
+        <pre className="block">{view.system}</pre>
+      </details>
+      {view.sections.map((section) => (
+        <div key={section.key} className={`section ${section.kept ? '' : 'gone'}`} style={{ '--tier': TIERS[section.priority] } as CSSProperties}>
+          <div className="row small">
+            <b>P{section.priority}</b> {section.key}
+            {section.pinned && <span className="tag">pinned</span>}
+            {!section.kept && <span className="tag bad">pruned</span>}
+            {section.cut && <span className="tag accent">shortened</span>}
+            <span className="grow" />
+            <span className="dim">{section.tokens === null ? '' : `${section.tokens} tokens`}</span>
+          </div>
+          <pre>{section.text}</pre>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+/** The legal actions as a form: an action, one of its targets, and a message to a colleague. */
+function Move({ world, seq, view, role }: { world: World; seq: number; view: PromptView | null; role: SeatName }) {
+  const canChange = useStore((state) => state.canChange);
+  const [action, setAction] = useState('');
+  const [text, setText] = useState('');
+  const [to, setTo] = useState('');
+  const [message, setMessage] = useState('');
+  const [raw, setRaw] = useState('');
+  const [busy, setBusy] = useState(false);
+  const groups = useMemo(() => {
+    const found = new Map<string, Legal[]>();
+    for (const legal of view?.legal ?? []) found.set(legal.action, [...(found.get(legal.action) ?? []), legal]);
+    return found;
+  }, [view]);
+  const kind = groups.has(action) ? action : ([...groups.keys()][0] ?? '');
+  const targets = groups.get(kind) ?? [];
+  const pick = targets.find((legal) => legal.text === text) ?? targets[0];
+  const newest = seq === world.frames.length - 1;
+  const seated = world.seats.human === role;
+  const mine = seated && Boolean(view?.asked) && newest;
+  const reply = useMemo(() => {
+    if (!pick) return '';
+    if (!to || !message) return pick.text;
+    return JSON.stringify({ ...(JSON.parse(pick.text) as object), message: `${to}: ${message}` });
+  }, [pick, to, message]);
+  const send = async (what: string): Promise<void> => {
+    setBusy(true);
+    const status = await act(post<'step', Seats>('step', { text: what }));
+    setBusy(false);
+    if (!status) return;
+    setMessage('');
+    setRaw('');
+    seek(status.length - 1);
+    useStore.setState({ follow: true });
+  };
+  const sit = (): void => void act(post<'reconfigure', Seats>('reconfigure', { human: role, playing: true }));
+  const parameters = (legal: Legal): string => {
+    const fields = JSON.parse(legal.text) as { parameters?: Record<string, unknown> };
+    return fields.parameters ? ` (${Object.values(fields.parameters).join(', ')})` : '';
+  };
+  return (
+    <Panel
+      title="Your move"
+      tools={
+        <button type="button" disabled={!canChange || world.frames.length < 2} onClick={() => void act(post<'undo', Seats>('undo', {}))}>
+          ↶ take back
+        </button>
+      }
+    >
+      <div className="stack">
+        {!seated && (
+          <button type="button" className="primary" onClick={sit} disabled={!canChange || Boolean(world.seats.done)}>
+            Take this seat
+          </button>
+        )}
+        {!seated && world.seats.done && <p className="small dim">This episode is over. Found a new company to play.</p>}
+        {seated && !mine && <p className="small dim">{world.seats.done ? 'The episode is over.' : newest ? 'The others are playing; press space if they wait.' : 'This is the past: go to the newest turn to play.'}</p>}
+        <div className="row" style={{ alignItems: 'end' }}>
+          <label className="field grow">
+            action
+            <select value={kind} onChange={(event) => setAction(event.target.value)}>
+              {[...groups.keys()].map((one) => (
+                <option key={one} value={one}>
+                  {words(one)}
+                </option>
+              ))}
+            </select>
+          </label>
+          <label className="field grow">
+            target
+            <select value={pick?.text ?? ''} onChange={(event) => setText(event.target.value)} disabled={targets.length < 2}>
+              {targets.map((legal) => (
+                <option key={legal.text} value={legal.text}>
+                  {(legal.target || 'none') + parameters(legal)}
+                </option>
+              ))}
+            </select>
+          </label>
+        </div>
+        <div className="row" style={{ alignItems: 'end', flexWrap: 'nowrap' }}>
+          <label className="field">
+            message to
+            <select value={to} onChange={(event) => setTo(event.target.value)}>
+              <option value="">nobody</option>
+              {[...SEATED.filter((one) => one !== role), 'all'].map((one) => (
+                <option key={one} value={one}>
+                  {one}
+                </option>
+              ))}
+            </select>
+          </label>
+          <label className="field grow">
+            text
+            <input value={message} maxLength={240} onChange={(event) => setMessage(event.target.value)} disabled={!to} placeholder="need sync" />
+          </label>
+        </div>
+        <pre className="block" aria-label="The reply that will be sent">
+          {reply || '–'}
+        </pre>
+        <button type="button" className="primary" disabled={!mine || busy || !reply} onClick={() => void send(reply)} data-testid="submit">
+          Submit
+        </button>
+        <details>
+          <summary className="small dim">write the reply by hand</summary>
+          <div className="stack" style={{ marginTop: 6 }}>
+            <textarea rows={3} value={raw} onChange={(event) => setRaw(event.target.value)} className="mono" aria-label="Reply as a model would write it" maxLength={8000} />
+            <button type="button" disabled={!mine || busy || !raw.trim()} onClick={() => void send(raw)}>
+              Submit as written
+            </button>
+          </div>
+        </details>
+      </div>
+    </Panel>
+  );
+}
+
+/** What the person's last turn paid. */
+function Outcome({ world, seq }: { world: World; seq: number }) {
+  const parts = useStore((state) => state.config?.parts) ?? [];
+  const role = useStore((state) => state.role);
+  let place = seq;
+  while (place > 0 && world.frames[place]?.actor !== role) place--;
+  const frame = place > 0 ? world.frames[place] : undefined;
+  return (
+    <Panel title="What the last turn paid" tools={frame && <span className="small dim">turn {frame.turn + 1}</span>}>
+      {!frame && <p className="dim small">This role has not acted yet.</p>}
+      {frame && (
+        <div className="stack" data-testid="outcome">
+          <p className="row spread">
+            <span className="row">
+              <RoleBadge role={frame.actor} /> {frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable reply</span>}
+            </span>
+            <Pay value={paid(frame)} />
+          </p>
+          {frame.why && <p className="small bad">{frame.why}</p>}
+          {!frame.changed && frame.valid && <p className="small dim">It changed nothing.</p>}
+          <Waterfall parts={frame.parts[frame.actor] ?? []} names={parts} />
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+/** K replies from here, each stepped in forks of the company under the same luck. */
+function Alternatives({ seq, view, asked }: { seq: number; view: PromptView | null; asked: string }) {
+  const { value: players } = useFetched<PlayerInfo[]>('models');
+  const canChange = useStore((state) => state.canChange);
+  const [source, setSource] = useState('legal');
+  const [count, setCount] = useState(8);
+  const [worlds, setWorlds] = useState(4);
+  const [result, setResult] = useState<Branches | null>(null);
+  const [busy, setBusy] = useState(false);
+  const run = async (): Promise<void> => {
+    setBusy(true);
+    let replies: string[] = (view?.legal ?? []).map((legal) => legal.text).slice(0, count);
+    if (source !== 'legal') {
+      const found = await act(post<'suggest', Suggestions>('suggest', { seq, player: source, count }));
+      replies = found?.replies ?? [];
+    }
+    if (replies.length) setResult(await act(post<'branches', Branches>('branches', { seq, replies, worlds })));
+    setBusy(false);
+  };
+  const ranked = useMemo(() => {
+    if (!result) return [];
+    return result.replies
+      .map((reply, index) => ({ reply, index, times: result.replies.filter((other) => other.same_as === reply.same_as).length }))
+      .filter(({ reply, index }) => reply.same_as === index)
+      .sort((a, b) => b.reply.mean - a.reply.mean);
+  }, [result]);
+  const means = ranked.map(({ reply }) => reply.mean);
+  const low = Math.min(...means);
+  const span = Math.max(...means) - low || 1;
+  return (
+    <Panel title="What would have happened">
+      <div className="stack">
+        <div className="row" style={{ alignItems: 'end' }}>
+          <label className="field grow">
+            replies from
+            <select value={source} onChange={(event) => setSource(event.target.value)}>
+              <option value="legal">the legal actions</option>
+              {(players ?? []).map((player) => (
+                <option key={player.name} value={player.name}>
+                  {player.name}
+                </option>
+              ))}
+            </select>
+          </label>
+          <label className="field">
+            how many
+            <input type="number" min={2} max={16} value={count} onChange={(event) => setCount(Math.max(2, Math.min(16, Number(event.target.value) || 2)))} style={{ width: 70 }} />
+          </label>
+          <label className="field">
+            worlds
+            <input type="number" min={1} max={32} value={worlds} onChange={(event) => setWorlds(Math.max(1, Math.min(32, Number(event.target.value) || 1)))} style={{ width: 70 }} />
+          </label>
+          <button type="button" onClick={() => void run()} disabled={!canChange || busy || !asked || (source === 'legal' && !view?.asked)}>
+            {busy ? 'Playing…' : 'Branch'}
+          </button>
+        </div>
+        {source === 'legal' && view && !view.asked && asked && <p className="small dim">It is {asked}&apos;s turn: choose that role above.</p>}
+        {result && (
+          <>
+            <p className="small dim">
+              {result.role} at seq {result.seq}: {result.replies.length} replies, {result.worlds.length} worlds, {result.turns} turns on with the heuristic in all seats. Bars: company value gained, best to worst.
+            </p>
+            <Scroll label="Branches" max={380}>
+              <ol className="bars">
+                {ranked.map(({ reply, index, times }) => (
+                  <li key={index}>
+                    <div className="row spread small" style={{ flexWrap: 'nowrap' }}>
+                      <span className="mono ellipsis" title={reply.text}>
+                        {title(reply.text)} {times > 1 && <span className="tag">×{times}</span>} {!reply.valid && <span className="tag bad">unusable</span>}
+                      </span>
+                      <span className="nowrap">
+                        {dollars(reply.mean)} <b className={(reply.advantage ?? 0) >= 0 ? 'good' : 'bad'}>{reply.advantage === null ? '' : signed(reply.advantage)}</b>
+                      </span>
+                    </div>
+                    <svg viewBox="0 0 100 7" preserveAspectRatio="none" style={{ width: '100%', height: 7, display: 'block' }} role="img" aria-label={`Outcomes: ${reply.outcomes.map((value) => fixed(value, 0)).join(', ')} dollars`}>
+                      <rect width="100" height="7" fill="var(--bg-2)" />
+                      <rect width={4 + (96 * (reply.mean - low)) / span} height="7" fill={reply.valid ? 'var(--info)' : 'var(--bad)'} />
+                    </svg>
+                  </li>
+                ))}
+              </ol>
+            </Scroll>
+          </>
+        )}
+      </div>
+    </Panel>
+  );
+}
+
+function title(text: string): string {
+  try {
+    const fields = JSON.parse(text) as { action_type?: string; target?: string; parameters?: Record<string, unknown> };
+    return [fields.action_type, fields.target, ...Object.values(fields.parameters ?? {})].filter(Boolean).join(' ');
+  } catch {
+    return text;
+  }
+}

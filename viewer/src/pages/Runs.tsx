@@ -1,0 +1,188 @@
+// All recorded runs, and some of them side by side: how they were configured differently, and what came of it.
+import { useMemo, useState } from 'react';
+import { type RunInfo, type RunView, type Series } from '../api/client';
+import { useFetched } from '../lib/fetching';
+import { bytes, whole } from '../lib/format';
+import { go, link } from '../lib/route';
+import { ROLES } from '../lib/roles';
+import { Plot, type Line } from '../ui/Plot';
+import { Panel, Scroll } from '../ui/small';
+
+const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3'];
+const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
+const COMPARED = ['reward', 'valid_rate', 'entropy', 'kl', 'frac_reward_zero_std', 'grad_norm'];
+
+export default function Runs({ query }: { query: URLSearchParams }) {
+  const { value: runs, error, loading } = useFetched<RunInfo[]>('runs');
+  const chosen = useMemo(() => (query.get('compare') ?? '').split(',').filter(Boolean).slice(0, COLORS.length), [query]);
+  const toggle = (name: string): void => {
+    const next = chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name].slice(-COLORS.length);
+    go(['runs'], { compare: next.join(',') });
+  };
+  return (
+    <div className="stack">
+      <Panel title="Runs" tools={<span className="small dim">tick up to four to compare them</span>}>
+        {error && <p className="bad">{error}</p>}
+        {loading && !runs && <p className="empty">Loading…</p>}
+        {runs && !runs.length && (
+          <p className="empty">
+            No run is recorded here yet. <code className="mono">onthejob train --name first</code> makes one; then start the viewer with{' '}
+            <code className="mono">onthejob view runs/first</code>.
+          </p>
+        )}
+        {runs && runs.length > 0 && (
+          <Scroll label="Runs">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">
+                    <span className="sr">compare</span>
+                  </th>
+                  <th scope="col">name</th>
+                  <th scope="col">created (UTC)</th>
+                  {['iteration', 'groups', 'turns', 'episodes', 'adapters', 'record'].map((name) => (
+                    <th scope="col" className="num" key={name}>
+                      {name}
+                    </th>
+                  ))}
+                </tr>
+              </thead>
+              <tbody>
+                {runs.map((run) => (
+                  <tr key={run.name}>
+                    <td>
+                      <input type="checkbox" checked={chosen.includes(run.name)} onChange={() => toggle(run.name)} aria-label={`Compare ${run.name}`} disabled={Boolean(run.error)} />
+                    </td>
+                    <td>
+                      {run.error ? (
+                        <span title={run.error}>
+                          {run.name} <span className="tag bad">cannot be read</span> <span className="small bad">{run.error}</span>
+                        </span>
+                      ) : (
+                        <a href={link(['runs', run.name])}>{run.name}</a>
+                      )}
+                    </td>
+                    <td className="nowrap dim">{(run.created_at ?? '–').slice(0, 16).replace('T', ' ')}</td>
+                    <td className="num">{run.last_iteration ?? '–'}</td>
+                    <td className="num">{whole(run.groups)}</td>
+                    <td className="num">{whole(run.turns)}</td>
+                    <td className="num">{whole(run.episodes)}</td>
+                    <td className="num">{whole(run.adapters)}</td>
+                    <td className="num dim">{bytes(run.size_bytes)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </Scroll>
+        )}
+      </Panel>
+      {chosen.length > 0 && <Comparison names={chosen} />}
+    </div>
+  );
+}
+
+/** `a.b.c` -> value of every leaf. */
+export function flat(value: unknown, prefix = ''): Map<string, string> {
+  const found = new Map<string, string>();
+  if (value !== null && typeof value === 'object' && !Array.isArray(value))
+    for (const [key, item] of Object.entries(value)) for (const [path, text] of flat(item, prefix ? `${prefix}.${key}` : key)) found.set(path, text);
+  else found.set(prefix, JSON.stringify(value));
+  return found;
+}
+
+function Comparison({ names }: { names: readonly string[] }) {
+  const [role, setRole] = useState('sales');
+  const [weight, setWeight] = useState(0.6);
+  // Hooks cannot be called in a loop of changing length: four places, some empty.
+  const views = [0, 1, 2, 3].map((place) => useFetched<RunView>(names[place] ? `runs/${encodeURIComponent(names[place])}` : null).value);
+  const series = [0, 1, 2, 3].map(
+    (place) => useFetched<Series[]>(names[place] ? `runs/${encodeURIComponent(names[place])}/metrics` : null, { scope: `train/${role}`, metric: COMPARED }).value,
+  );
+  const charts = useMemo(
+    () =>
+      COMPARED.map((metric) => ({
+        metric,
+        lines: names.flatMap((name, place): Line[] => {
+          const found = series[place]?.find((one) => one.name === metric);
+          return found ? [{ name, color: COLORS[place]!, dash: DASHES[place]!, x: found.iterations, y: found.values }] : [];
+        }),
+      })).filter((chart) => chart.lines.length),
+    // eslint-disable-next-line
+    [names, ...series],
+  );
+  const configs = names.map((_, place) => (views[place] ? flat(views[place].config) : new Map<string, string>()));
+  const keys = [...new Set(configs.flatMap((config) => [...config.keys()]))].sort();
+  const different = keys.filter((key) => new Set(configs.map((config) => config.get(key))).size > 1);
+  return (
+    <>
+      <Panel
+        title="Compared"
+        tools={
+          <span className="row">
+            <label className="row small">
+              role
+              <select value={role} onChange={(event) => setRole(event.target.value)}>
+                {ROLES.filter((one) => one.id !== 'customer').map((one) => (
+                  <option key={one.id} value={one.id}>
+                    {one.title}
+                  </option>
+                ))}
+              </select>
+            </label>
+            <label className="row small">
+              smoothing
+              <input type="range" min={0} max={0.95} step={0.05} value={weight} onChange={(event) => setWeight(Number(event.target.value))} />
+            </label>
+          </span>
+        }
+      >
+        <p className="legend">
+          {names.map((name, place) => (
+            <span key={name}>
+              <i style={{ background: COLORS[place] }} />
+              {name}
+            </span>
+          ))}
+        </p>
+      </Panel>
+      <div className="curves">
+        {charts.map((chart) => (
+          <Plot key={chart.metric} title={`${role} · ${chart.metric}`} lines={chart.lines} weight={weight} log={false} />
+        ))}
+      </div>
+      {names.length > 1 && (
+        <Panel title={`Configured differently · ${different.length}`}>
+          <Scroll label="Differences of configuration">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">option</th>
+                  {names.map((name) => (
+                    <th scope="col" key={name}>
+                      {name}
+                    </th>
+                  ))}
+                </tr>
+              </thead>
+              <tbody>
+                {different.map((key) => (
+                  <tr key={key}>
+                    <th scope="row" className="mono">
+                      {key}
+                    </th>
+                    {configs.map((config, place) => (
+                      <td className="mono" key={names[place]}>
+                        {config.get(key) ?? <span className="faint">not set</span>}
+                      </td>
+                    ))}
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+            {!different.length && <p className="empty">Nothing.</p>}
+          </Scroll>
+        </Panel>
+      )}
+    </>
+  );
+}

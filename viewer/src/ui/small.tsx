@@ -1,0 +1,141 @@
+// Small parts that every page uses. Everything that is drawn also exists as text.
+import { useId, useMemo, type CSSProperties, type ReactNode } from 'react';
+import { ROLE, titleOf } from '../lib/roles';
+import { signed } from '../lib/format';
+
+export const PART_COLORS = ['#5aa2f0', '#58c4a7', '#f2b84b', '#b48cf0', '#f0686f', '#9aa3ba'] as const;
+
+export function roleStyle(role: string): CSSProperties {
+  return { '--role': ROLE[role]?.color ?? '#8a86a3' } as CSSProperties;
+}
+
+export function RoleBadge({ role, person = false }: { role: string; person?: boolean }) {
+  const info = ROLE[role];
+  return (
+    <span className="badge" style={roleStyle(role)}>
+      <span className="glyph" aria-hidden="true">
+        {info?.glyph ?? '?'}
+      </span>
+      {person && info ? `${info.person} · ${info.title}` : titleOf(role)}
+    </span>
+  );
+}
+
+export function Pay({ value, digits = 2 }: { value: number; digits?: number }) {
+  const shown = Math.abs(value) < 0.5 * 10 ** -digits ? 0 : value;
+  return <span className={`pay ${shown > 0 ? 'good' : shown < 0 ? 'bad' : 'dim'}`}>{shown === 0 ? '0' : signed(shown, digits)}</span>;
+}
+
+/** A line over all turns, with where the timeline stands. `values` may be long: it is thinned to what can be seen. */
+export function Sparkline({
+  values,
+  at,
+  color = 'var(--info)',
+  label,
+  zero = false,
+}: {
+  values: ArrayLike<number>;
+  at?: number;
+  color?: string;
+  label: string;
+  zero?: boolean;
+}) {
+  const id = useId();
+  const WIDTH = 120;
+  const HEIGHT = 30;
+  const { path, area, low, high, base } = useMemo(() => {
+    const count = values.length;
+    let low = zero ? 0 : Infinity;
+    let high = zero ? 0 : -Infinity;
+    for (let i = 0; i < count; i++) {
+      low = Math.min(low, values[i]!);
+      high = Math.max(high, values[i]!);
+    }
+    const span = high - low || 1;
+    const y = (value: number): number => HEIGHT - 3 - ((value - low) / span) * (HEIGHT - 6);
+    const stride = Math.max(1, Math.floor(count / 160));
+    const points: string[] = [];
+    for (let i = 0; i < count; i += stride) points.push(`${((i / Math.max(1, count - 1)) * WIDTH).toFixed(1)},${y(values[i]!).toFixed(1)}`);
+    const path = points.length ? `M${points.join('L')}` : '';
+    const base = y(Math.max(low, Math.min(high, 0)));
+    return { path, area: path ? `${path}L${WIDTH},${HEIGHT}L0,${HEIGHT}Z` : '', low, high, base, y };
+  }, [values, zero]);
+  const x = at === undefined ? null : (at / Math.max(1, values.length - 1)) * WIDTH;
+  const shown = Number.isFinite(low) ? `${label}: from ${low.toFixed(2)} to ${high.toFixed(2)}` : label;
+  return (
+    <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-labelledby={id}>
+      <title id={id}>{shown}</title>
+      {zero ? (
+        <line x1="0" x2={WIDTH} y1={base} y2={base} stroke="var(--line-2)" strokeWidth="1" vectorEffect="non-scaling-stroke" />
+      ) : (
+        <path d={area} fill={color} opacity="0.12" />
+      )}
+      <path d={path} fill="none" stroke={color} strokeWidth="1.6" vectorEffect="non-scaling-stroke" strokeLinejoin="round" />
+      {x !== null && <line x1={x} x2={x} y1="0" y2={HEIGHT} stroke="var(--text)" strokeWidth="1" opacity="0.55" vectorEffect="non-scaling-stroke" />}
+    </svg>
+  );
+}
+
+/** How a sum comes about: one bar per part, each beginning where the one before ended. */
+export function Waterfall({ parts, names }: { parts: readonly number[]; names: readonly string[] }) {
+  let at = 0;
+  const steps = names.map((name, index) => {
+    const from = at;
+    at += parts[index] ?? 0;
+    return { name, from, to: at, value: parts[index] ?? 0 };
+  });
+  const low = Math.min(0, ...steps.map((step) => step.to));
+  const high = Math.max(0, ...steps.map((step) => step.to));
+  const span = high - low || 1;
+  const x = (value: number): number => ((value - low) / span) * 100;
+  const bar = (from: number, to: number, color: string) => (
+    <svg viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true">
+      <line x1={x(0)} x2={x(0)} y1="0" y2="14" stroke="var(--line-2)" strokeWidth="1" vectorEffect="non-scaling-stroke" />
+      <rect x={Math.min(x(from), x(to))} width={Math.max(Math.abs(x(to) - x(from)), 0.4)} y="2" height="10" fill={color} rx="1" />
+    </svg>
+  );
+  return (
+    <div className="waterfall" role="table" aria-label="Reward parts">
+      {steps.map((step, index) => (
+        <div key={step.name} role="row" style={{ display: 'contents' }}>
+          <span role="rowheader" className="dim">
+            {step.name}
+          </span>
+          <span role="presentation">{bar(step.from, step.to, PART_COLORS[index] ?? '#888')}</span>
+          <span role="cell" className="num">
+            <Pay value={step.value} />
+          </span>
+        </div>
+      ))}
+      <div role="row" style={{ display: 'contents' }}>
+        <b role="rowheader">reward</b>
+        <span role="presentation">{bar(0, at, at < 0 ? 'var(--bad)' : 'var(--good)')}</span>
+        <b role="cell" className="num">
+          <Pay value={at} />
+        </b>
+      </div>
+    </div>
+  );
+}
+
+export function Panel({ title, tools, children, id }: { title: ReactNode; tools?: ReactNode; children: ReactNode; id?: string }) {
+  const made = useId();
+  return (
+    <section className="panel" aria-labelledby={made} id={id}>
+      <header>
+        <h2 id={made}>{title}</h2>
+        {tools}
+      </header>
+      {children}
+    </section>
+  );
+}
+
+/** A region that scrolls must be reachable by keyboard. */
+export function Scroll({ label, children, max }: { label: string; children: ReactNode; max?: number }) {
+  return (
+    <div className="scroll" role="region" aria-label={label} tabIndex={0} style={max ? { maxHeight: max } : undefined}>
+      {children}
+    </div>
+  );
+}

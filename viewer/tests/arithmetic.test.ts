@@ -1,0 +1,59 @@
+import { describe, expect, it } from 'vitest';
+import { agrees, arithmetic } from '../src/lib/advantage';
+import { align, smooth, thin } from '../src/lib/curves';
+
+const rule = { scale: 'std', eps: 0.02, invalid_gap: 0.5, invalid_ceiling: -1.5 };
+const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop });
+
+describe('advantages', () => {
+  it('are (return - mean) / (sample deviation + eps) over the legal replies', () => {
+    // Legal: 0.5, 1.5, 1.0; mean 1, sample deviation 0.5.
+    const found = arithmetic([reply(0.5), reply(1.5), reply(9, false), reply(1)], rule);
+    expect(found.mean).toBeCloseTo(1, 12);
+    expect(found.deviation).toBeCloseTo(0.5, 12);
+    expect(found.values[0]).toBeCloseTo(-0.5 / 0.52, 12);
+    expect(found.values[3]).toBeCloseTo(0, 12);
+    expect(found.values[2]).toBe(-1.5);
+  });
+  it('are only centred without a scale', () => {
+    expect(arithmetic([reply(1), reply(3)], { ...rule, scale: 'none' }).values).toEqual([-1, 1]);
+  });
+  it('teach only the format when legal replies are equal', () => {
+    const found = arithmetic([reply(2), reply(2), reply(0, false)], rule);
+    expect([found.kind, found.values]).toEqual(['format', [0, 0, -1.5]]);
+  });
+  it('teach nothing when all are equal, or none is legal', () => {
+    expect(arithmetic([reply(0.1 + 0.2), reply(0.3)], rule).kind).toBe('dead');
+    expect(arithmetic([reply(1, false), reply(2, false)], rule).values).toEqual([null, null]);
+  });
+  it('count whole episodes as legal and leave our failures out', () => {
+    const found = arithmetic([reply(1, false, 'done'), reply(3, true, 'done'), reply(0, true, 'error')], rule);
+    expect(found.mean).toBe(2);
+    expect(found.values[2]).toBe(0);
+  });
+  it('agree up to rounding', () => {
+    expect(agrees(1, 1 + 1e-9)).toBe(true);
+    expect(agrees(1, 1.001)).toBe(false);
+    expect(agrees(null, 0)).toBe(false);
+  });
+});
+
+describe('curves', () => {
+  it('smooths without the bias of the start, and keeps gaps', () => {
+    const found = smooth([4, null, 4, 8], 0.5);
+    expect(found[0]).toBe(4);
+    expect(found[1]).toBeNull();
+    expect(found[2]).toBe(4);
+    // Weights 1/8, 1/4, 1/2 of 7/8.
+    expect(found[3]).toBeCloseTo((4 * 0.125 + 4 * 0.25 + 8 * 0.5) / 0.875, 12);
+  });
+  it('thins 100,000 points and loses no spike', () => {
+    const y = Array.from({ length: 100_000 }, (_, index) => (index === 54_321 ? 1e6 : Math.sin(index)));
+    const found = thin(y.map((_, index) => index), y, 1500);
+    expect(found.x.length).toBeLessThanOrEqual(1500);
+    expect(Math.max(...found.high.map((value) => value ?? 0))).toBe(1e6);
+  });
+  it('aligns series on the union of their iterations', () => {
+    expect(align([{ x: [1, 3], y: [10, 30] }, { x: [2, 3], y: [5, null] }])).toEqual({ x: [1, 2, 3], ys: [[10, null, 30], [null, 5, null]] });
+  });
+});
