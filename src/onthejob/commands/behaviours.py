@@ -79,8 +79,9 @@ class Behaviours:
 
     def _episodes(self, tasks: Sequence[Task], terminal: Terminal) -> list[tuple[str, list[list[Deed]]]]:
         """Team -> the deeds of its episodes."""
+        from onthejob.commands.office import Office
         from onthejob.envs.office.behaviours import deeds
-        from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
+        from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
         from onthejob.rollout.play import play
         from onthejob.rollout.replay import Replay
         from onthejob.types import Sampling
@@ -89,7 +90,8 @@ class Behaviours:
             profile="full" if self.memory == "on" else "compact", days=self.days, crisis_bonus=self.crisis_bonus
         )
         sampling = Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
-        made, stack = teams(self.teams, self.model, terminal.progress) if self.teams else ([], None)
+        shipped = Office().players(())
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped) if self.teams else ([], None)
         found: list[tuple[str, list[list[Deed]]]] = []
         for team in made:
             episodes = []

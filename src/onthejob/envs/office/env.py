@@ -23,9 +23,8 @@ from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.policies.stand_in import StandIn, habits
 from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
-        self._on_turn = on_turn
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
-from onthejob.envs.office.sections import Count
+from onthejob.envs.office.sections import Count, Section
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
 from onthejob.envs.office.state import HELD_OUT, State
 from onthejob.envs.office.tasks import refuse_training
