@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 
 from onthejob.envs.office.gates.finding import Finding, Statistics, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
@@ -50,9 +51,11 @@ class Luck:
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         findings = []
         for kind in (Kind.EXPERT, Kind.HEURISTIC, Kind.IDLE):
-            luck = [result.luck for result in measured.of(Result) if result.kind == kind and result.order == ROLE_NAMES]
-            if luck:
-                interval = statistics.mean(luck)
-                what = f"mean over {len(luck)} episodes, {kind} teams"
+            played = [result for result in measured.of(Result) if result.kind == kind and result.order == ROLE_NAMES]
+            if played:
+                # Episodes of one seed share their luck: a seed is one draw.
+                seeds = dict.fromkeys(result.seed for result in played)
+                interval = statistics.mean([fmean(r.luck for r in played if r.seed == seed) for seed in seeds])
+                what = f"mean over {len(seeds)} seeds, {len(played)} episodes, {kind} teams"
                 findings.append(found(self.name, what, interval.mean, "$", interval=interval))
         return findings

@@ -266,7 +266,14 @@ TUNINGS: MappingProxyType[str, Tuning] = MappingProxyType(
             hires=8,
         ),
         "competitor": Tuning(
-            sound=35, critical_below=101, tier="six_month", tier_unserved="six_month", unserved=0.8, mail=1.6, hires=20
+            sound=35,
+            critical_below=101,
+            tier="six_month",
+            tier_unserved="six_month",
+            unserved=0.8,
+            docs_calm=45,
+            mail=1.6,
+            hires=20,
         ),
         "series_a": Tuning(
             sound=60,
@@ -300,7 +307,9 @@ TUNINGS: MappingProxyType[str, Tuning] = MappingProxyType(
             critical_below=101,
             debt=50,
             docs_below=20,
+            campaign_leads=4,
             conversion=50,
+            rival=15,
             tier="six_month",
             tier_unserved="six_month",
             unserved=0.2,
