@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ from onthejob.api.players import Players
 from onthejob.api.schema import Reset
 from onthejob.api.watching import Worlds
 from onthejob.api.world import World
+from onthejob.compat.workplace import office
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.reward import PARTS
+from onthejob.errors import RecordError
+from onthejob.players import team
+from onthejob.rollout.by_hand import Game
+from onthejob.rollout.replay import Replay
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -26,6 +32,22 @@ def played(**given: Any) -> World:
     while not world.status().done:
         world.step(None)
     return world
+
+
+def test_a_recorded_game_is_told_again_and_refused_under_other_rules(tmp_path: Path):
+    game = Game(OfficeEnvironment(), office().task_of(1_002, {"days": 1}), "sales", team("heuristic"))
+    game.reply("nonsense")
+    game.replay(OfficeEnvironment()).write(tmp_path / "game.json")
+    replay = Replay.read(tmp_path / "game.json")
+    frames = Worlds(Players(), Reset(), replay).get("live").frames(0)
+    assert [frame.text for frame in frames.frames if frame.actor not in ("", "customer")] == [
+        said.text for said in replay.replies
+    ]
+    assert (frames.seats.seed, frames.seats.days) == (1_002, 1)
+    assert next(frame for frame in frames.frames if frame.actor == "sales").valid is False
+    wrong = replace(replay, replies=replay.replies[1:])
+    with pytest.raises(RecordError, match="other rules"):
+        Worlds(Players(), Reset(), wrong)
 
 
 def test_every_turn_is_one_frame_and_pays_what_the_workplace_paid():
@@ -219,7 +241,8 @@ def test_the_types_of_the_pages_are_those_of_the_api():
     """`python viewer/openapi.py && npm --prefix viewer run types` makes them anew."""
     from onthejob.api.app import openapi
 
-    now, kept = openapi(), json.loads((ROOT / "viewer" / "openapi.json").read_text(encoding="utf-8"))
+    now: Any = openapi()
+    kept = json.loads((ROOT / "viewer" / "openapi.json").read_text(encoding="utf-8"))
     ours = {name: set(schema.get("properties", ())) for name, schema in now["components"]["schemas"].items()}
     theirs = {name: set(schema.get("properties", ())) for name, schema in kept["components"]["schemas"].items()}
     # FastAPI's own schema of a validation error differs between its versions.

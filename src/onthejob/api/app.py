@@ -19,6 +19,7 @@ from onthejob.api.schema import Problem, Reset
 from onthejob.api.security import Guard
 from onthejob.api.tokens import Tokens
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, RecordError
+from onthejob.rollout.replay import Replay
 
 PAGES = Path(__file__).parent.parent / "_viewer"
 """Where the build puts the pages; see `viewer/`."""
@@ -38,6 +39,7 @@ def create_app(
     load: LoadTeam | None = None,
     extra_players: Sequence[str] = (),
     default: Reset | None = None,
+    replay: Replay | None = None,
     pages: Path = PAGES,
 ) -> FastAPI:
     """The application.
@@ -50,10 +52,11 @@ def create_app(
         load: how models are loaded; None: only scripted players can be seated.
         extra_players: names beside base and runs that `load` understands.
         default: the company to found first.
+        replay: a recorded game to show instead.
         pages: folder of the built pages.
     """
     players = Players(runs=runs, load=load, extra=extra_players)
-    worlds = watching.Worlds(players, default or Reset.model_validate({}))
+    worlds = watching.Worlds(players, default or Reset.model_validate({}), replay)
     store = recorded.Runs(runs if runs is not None else Path("runs"))
     tokens = Tokens()
 

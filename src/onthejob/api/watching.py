@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -51,6 +51,7 @@ from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.sections import Section, prune
 from onthejob.errors import ConfigError, ContractError, RecordError
 from onthejob.rollout.branch import group_worlds
+from onthejob.rollout.replay import Replay
 
 DEFAULT_PLAYER = "heuristic"
 POLL_S = 0.05
@@ -69,11 +70,19 @@ Seq = Annotated[int, Query(ge=0, le=10_000)]
 class Worlds:
     """The companies of this server."""
 
-    def __init__(self, players: Players, default: Reset) -> None:
+    def __init__(self, players: Players, default: Reset, replay: Replay | None = None) -> None:
+        """default: the company to found first. replay: a recorded game to show instead, up to where it ended."""
         self._players = players
         self._lock = threading.Lock()
         self._worlds: dict[str, World] = {}
-        self.reset(default)
+        if replay is None:
+            self.reset(default)
+        else:
+            seats = {role: players.seat(DEFAULT_PLAYER, role) for role in SEATS} | self.seats(default.seats)
+            task = dataclasses.replace(replay.task, payload={"scenario": "baseline", "days": 30} | dict(replay.task.payload))
+            world = World("live", task, seats, pace_s=default.pace_s)
+            world.recall(replay.replies)
+            self._worlds["live"] = world
 
     def get(self, name: str) -> World:
         """The world of this name.
@@ -294,7 +303,7 @@ def single_file(page: Path, config: Config, part: Frames) -> str:
 def _legal(action: Action) -> Legal:
     from onthejob.envs.office.actions import render
 
-    return Legal(text=render(replace(action, reasoning="")), action=action.action_type, target=action.target)
+    return Legal(text=render(dataclasses.replace(action, reasoning="")), action=action.action_type, target=action.target)
 
 
 def branched(env: OfficeEnvironment, asked: BranchAsk) -> Branches:

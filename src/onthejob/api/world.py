@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onthejob.api.frames import CUSTOMER, Reply, Teller
@@ -19,9 +19,10 @@ from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import State
-from onthejob.errors import ContractError, OnTheJobError
+from onthejob.errors import ContractError, OnTheJobError, RecordError
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.keys import keyed_seed
+from onthejob.rollout.replay import Said
 from onthejob.types import Context, Observation, Policy, Sampling, Task
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ SNAPSHOT_EVERY = 60
 """Replies between snapshots: reaching any point plays at most so many again."""
 GREEDY = Sampling(temperature=0.0)
 HUMAN = "human"
+RECORDED = "recorded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,20 @@ class World:
         for _ in range(limit):
             if not self._ask():
                 return
+
+    def recall(self, replies: Sequence[Said]) -> None:
+        """Play a recorded game, as far as it goes.
+
+        Raises:
+            RecordError: another actor is asked than the one that replied, so the game was played under other rules.
+        """
+        with self._change:
+            for number, said in enumerate(replies):
+                observation = self._env.observe()
+                if observation is None or observation.actor != said.actor:
+                    asked = "the episode is over" if observation is None else f"{observation.actor} is asked"
+                    raise RecordError(f"reply {number} is of {said.actor}, but {asked}: the game was played under other rules.")
+                self._say(said.actor, RECORDED, said.text)
 
     def undo(self) -> bool:
         """Take back the person's last reply and what came of it (without a person, the last reply); False when there is none."""

@@ -30,7 +30,7 @@ class View:
     """Watch the office live, replay it, take a seat, and look into recorded runs, in the browser."""
 
     run_: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(name="run")] = None
-    """A run's folder to open first; without it, the office. All runs beside it (or in --root) are listed."""
+    """A run's folder to open first, or a game that `onthejob play` wrote; without it, the office. Runs beside it are listed."""
     root: Path = RUNS
     """Folder of recorded runs, when no run is named."""
     policy: str = "heuristic"
@@ -58,12 +58,16 @@ class View:
 
         from onthejob.api.app import LOOPBACK, PAGES, create_app
         from onthejob.api.schema import Reset
+        from onthejob.rollout.replay import Replay
 
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"port must be in 0..65535, got {self.port}.")
-        root, name = (self.root, "") if self.run_ is None else (self.run_.absolute().parent, self.run_.name)
-        if self.run_ is not None and not (self.run_ / "run.sqlite").is_file():
-            raise ConfigError(f"{self.run_} holds no run. `onthejob runs ls` lists the runs of a folder.")
+        replay = Replay.read(self.run_) if self.run_ is not None and self.run_.is_file() else None
+        root, name = (self.root, "")
+        if self.run_ is not None and replay is None:
+            if not (self.run_ / "run.sqlite").is_file():
+                raise ConfigError(f"{self.run_} holds no run. `onthejob runs ls` lists the runs of a folder.")
+            root, name = self.run_.absolute().parent, self.run_.name
         load = Loader(self.model, terminal)
         extra = [] if self.policy in players() or self.policy == BASE or (root / self.policy).is_dir() else [self.policy]
         try:
@@ -81,6 +85,7 @@ class View:
             load=load,
             extra_players=extra,
             default=first,
+            replay=replay,
         )
         if not (PAGES / "index.html").is_file():
             terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")

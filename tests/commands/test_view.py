@@ -1,0 +1,70 @@
+"""`onthejob view`: serves from the command line, and says what is wrong before it does."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from onthejob.cli import main
+from onthejob.record import Run
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "holds no run"),
+        (["--port", "70000"], "port must be in 0..65535"),
+        (["--scenario", "moon"], "scenario must be one of"),
+        (["--days", "0"], "days"),
+        (["--policy", "nobody"], "nobody is called"),
+        (["--host", "192.0.2.1"], "cannot listen"),
+    ],
+)
+def test_bad_options_end_at_once(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["view", "--no-open", "--port", "0", *words]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "token=" not in captured.out
+
+
+def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["view", "--no-open", "--port", str(port)]) == 2
+    assert str(port) in capsys.readouterr().err
+
+
+@pytest.mark.server
+def test_it_serves_a_run_until_it_is_interrupted(tmp_path: Path):
+    with Run.create(tmp_path, config={}, name="first") as run, run.iteration(0) as it:
+        it.metrics("train/dev", {"loss": 0.5})
+    words = [sys.executable, "-m", "onthejob.cli", "view", str(tmp_path / "first"), "--no-open", "--port", "0", "--days", "1"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/#token=([\w-]{20,})", process.stdout.readline().strip())
+        assert address, process.communicate(timeout=60)
+        with urllib.request.urlopen(f"{address[1]}/api/config", timeout=60) as answer:
+            config = json.load(answer)
+        assert config["open_run"] == "first"
+        assert config["worlds"][0]["days"] == 1
+        step = urllib.request.Request(f"{address[1]}/api/step", data=b"{}", headers={"content-type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(step, timeout=60)
+        step.add_header("x-onthejob-token", address[2])
+        with urllib.request.urlopen(step, timeout=60) as answer:
+            assert json.load(answer)["length"] > 1
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) in (0, 130, -signal.SIGINT)
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
