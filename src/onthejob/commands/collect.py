@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
-from onthejob.types import Split, Task
+from onthejob.types import Policy, Split, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,8 @@ class Collect:
     """
 
     policy: str = "expert"
-    """A scripted player (see `play`)."""
+    """A scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`): its replies are
+    written in canonical form."""
     random_share: float = 0.3
     """Share of turns that are a random legal action, in [0, 1]."""
     alternatives: int = 0
@@ -42,6 +44,8 @@ class Collect:
     """Skip this many training seeds."""
     days: int = 30
     """Length of an episode in days."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """The hosted model, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -49,6 +53,7 @@ class Collect:
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
         from onthejob.envs.office.tasks import office_tasks
+        from onthejob.models.catalogue import is_hosted
         from onthejob.players import scripted
 
         if not 0.0 <= self.random_share <= 1.0:
@@ -56,7 +61,8 @@ class Collect:
         if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
             got = f"{self.alternatives} and {self.random_share}"
             raise ConfigError(f"alternatives must be >= 0 and need a random share between 0 and 1, got {got}.")
-        scripted(self.policy)
+        seats = HostedSeats(self.hosted)
+        player = seats.policy(self.policy) if is_hosted(self.policy) else scripted(self.policy)
         tasks = office_tasks(
             Split.TRAIN, scenarios=scenarios_named(self.scenarios), seeds=self.seeds, days=self.days, first=self.first
         )
@@ -66,37 +72,46 @@ class Collect:
         files = {role: path.open("w", encoding="utf-8") for role, path in partial.items()}
         try:
             for number, task in enumerate(tasks, start=1):
-                for row in demonstrations(task, self.policy, self.random_share, self.alternatives):
+                for row in demonstrations(task, player, self.random_share, self.alternatives):
                     counts[row["role"]][row["marked"]] += 1
                     files[row["role"]].write(json.dumps(row, ensure_ascii=False) + "\n")
                 terminal.progress(f"{number}/{len(tasks)} {task.id}")
         finally:
             for file in files.values():
                 file.close()
+            accounts = seats.accounts
+            seats.close()
         for role, path in partial.items():
             path.replace(self.out / f"{role}.jsonl")
         rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
-        terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
+        tables = [table(("role", "expert", "random", "negative", "file"), rows)]
+        if accounts:
+            tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
+        terminal.result({"out": self.out, "counts": counts, "hosted": accounts}, *tables)
         return 0
 
 
-def demonstrations(task: Task, policy: str, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:
+def demonstrations(task: Task, policy: str | Policy, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:
     """Every decision of one episode: what the role saw, what was replied, and what that was worth to it.
 
     With `alternatives`, also what the teacher might have replied, each with its share of the teacher's probability as `weight`.
     """
     from onthejob.commands.office import make_office
+    from onthejob.envs.office.env import INVALID_KEY
     from onthejob.players import scripted
     from onthejob.rollout.keys import keyed_seed, keyed_uniform
     from onthejob.types import Context, Sampling
 
-    player, random = scripted(policy), scripted("random")
+    player, random = scripted(policy) if isinstance(policy, str) else policy, scripted("random")
     env = make_office()()
     observation, turn = env.reset(task), 0
     while observation is not None:
         drawn = keyed_uniform(task.seed, "collect", task.id, turn) < random_share
-        context = Context(observation=observation, seed=keyed_seed(task.seed, "reply", task.id, turn))
+        prompt = tuple(observation.messages) if player.reads == "messages" else ()
+        context = Context(observation=observation, messages=prompt, seed=keyed_seed(task.seed, "reply", task.id, turn))
         (completion,) = (random if drawn else player).act([context], Sampling())
+        if prompt and not drawn and (key := env.canonical(completion.text)) != INVALID_KEY:
+            completion = replace(completion, text=key)
         messages = [message._asdict() for message in observation.messages]
         role, weights = observation.actor, {}
         if alternatives:

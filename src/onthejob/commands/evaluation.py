@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from onthejob.commands.seats import ModelOptions, teams
-from onthejob.commands.terminal import Output, Terminal
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
+from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split
 
@@ -26,7 +27,8 @@ class Eval:
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
-    """Rows: `base`, a scripted player, a run, a folder of adapters, or `NAME=` one of these."""
+    """Rows: `base`, a scripted player, a run, a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
+    `bedrock:MODEL`), or `NAME=` one of these."""
     states: Path = Path("runs/states-dev.bin")
     """File of held-out states."""
     split: Literal["dev", "test"] = "dev"
@@ -55,6 +57,8 @@ class Eval:
     """Where values, replies and episodes are kept between evaluations."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one is judged."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Hosted models, when one is judged."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -87,7 +91,8 @@ class Eval:
             seed=self.seed,
             workers=self.workers,
         )
-        made, stack = teams(self.teams, self.model, terminal.progress)
+        seats = HostedSeats(self.hosted)
+        made, stack = teams(self.teams, self.model, terminal.progress, seats)
         encoder = stack.chat if stack else None
         env_factory = make_office()
         if not self.states.exists():
@@ -109,7 +114,7 @@ class Eval:
             self.states.parent.mkdir(parents=True, exist_ok=True)
             save_states(self.states, collected)
         states = [state for state in load_states(self.states) if state.actor in roles]
-        with EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
+        with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
             quality = decision_quality(
                 states,
                 made,
@@ -135,7 +140,8 @@ class Compare:
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
-    """Rows: `base`, a scripted player, a run, a folder of adapters, or `NAME=` one of these."""
+    """Rows: `base`, a scripted player, a run, a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
+    `bedrock:MODEL`), or `NAME=` one of these."""
     scenarios: tuple[str, ...] = ("all",)
     """Scenario names or TOML files; `all` for the shipped ones."""
     seeds: int = 4
@@ -158,16 +164,21 @@ class Compare:
     """Of the replies and of the intervals."""
     cache: Path = CACHE
     """Where finished episodes are kept."""
+    retries: int | None = None
+    """Times an unusable reply may be corrected, with growing feedback, 0 to 8; default: 8 when a hosted model plays, else 0.
+    The same for every team."""
     report: Path | None = None
     """Also write a self-contained HTML report here."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Hosted models, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
         from onthejob.commands.office import check_days, make_office, scenarios_named
-        from onthejob.envs.office.env import SEATS, OfficeEnvironment
+        from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
         from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
         from onthejob.evaluate.compare import compare
@@ -188,22 +199,27 @@ class Compare:
             days=self.days,
             first=self.first,
         )
-        made, stack = teams(self.teams, self.model, terminal.progress)
+        config = OfficeConfig(retries=retries_for(self.retries, self.teams))
+        seats = HostedSeats(self.hosted)
+        made, stack = teams(self.teams, self.model, terminal.progress, seats)
         partners = scripted_team("heuristic", scripted("heuristic"), SEATS)
         rows = [*made, *(one_seat(team, partners, role) for team in made if team.learned for role in self.alone)]
-        with EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
+        # Allowing retries is another workplace: its episodes are kept apart.
+        workplace = source_fingerprint(OfficeEnvironment) + (f"+retries{config.retries}" if config.retries else "")
+        with closing(seats), EvaluationCache(self.cache, env=workplace) as cache:
             comparison = compare(
                 rows,
                 tasks,
-                env_factory=make_office(),
+                env_factory=make_office(config),
                 cache=cache,
                 sampling=Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
                 seed=self.seed,
-                max_turns=14 * self.days,
+                max_turns=14 * self.days * (1 + config.retries),
                 encoder=stack.chat if stack else None,
                 batch=self.batch,
                 on_progress=lambda team, done, total: steps(terminal, team)(done, total),
             )
+            accounts = seats.accounts
         shown = (
             "company_value",
             "team_reward",
@@ -219,7 +235,9 @@ class Compare:
         tables = [comparison_table(comparison, metrics=shown)]
         if len(rows) > 1:
             tables += [differences_table(comparison, metric) for metric in ("company_value", "team_reward")]
-        data = comparison.as_dict()
+        if accounts:
+            tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
+        data = {**comparison.as_dict(), "hosted": accounts}
         if self.report is not None:
             lead = f"{len(tasks)} episodes of {self.days} days per team, {self.split} seeds, temperature {self.temperature:g}."
             write_report(self.report, Report(title="onthejob compare", lead=lead, comparison=comparison))

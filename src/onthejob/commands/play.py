@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling
 
 if TYPE_CHECKING:
+    from onthejob.models.hosted import Account
     from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.types import Completion, Policy, Step
 
@@ -30,7 +32,8 @@ class Play:
     workplace: tyro.conf.Positional[Literal["office"]] = "office"
     """Which workplace."""
     team: str = "heuristic"
-    """Who sits in all seats: a scripted player (heuristic, expert, random, ...), `base`, a run, or a folder of adapters."""
+    """Who sits in all seats: a scripted player (heuristic, expert, random, ...), `base`, a run, a folder of adapters, or a hosted
+    model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
     """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
     role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
@@ -49,10 +52,14 @@ class Play:
     """Of the model's replies; 0 decodes greedily."""
     max_new_tokens: int = 32
     """Limit of a reply."""
+    retries: int | None = None
+    """Times an unusable reply may be corrected, with growing feedback, 0 to 8; default: 8 when a hosted model plays, else 0."""
     transcript: Path | None = None
     """Also write every turn as one JSON line into this file."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Hosted models, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -80,7 +87,10 @@ class Play:
             raise ConfigError("a game by hand is shown in the terminal and written as --replay. Drop --json and --transcript.")
         if self.role is not None and self.policy is not None and not by_hand:
             others[self.role] = self.policy
-        made, stack = teams([self.team, *others.values()], self.model, terminal.progress)
+        specs = [self.team, *others.values()]
+        config = OfficeConfig(retries=retries_for(self.retries, specs))
+        seats = HostedSeats(self.hosted)
+        made, stack = teams(specs, self.model, terminal.progress, seats)
         policies: dict[str, Policy] = dict(made[0].policies)
         for role, team in zip(others, made[1:], strict=True):
             policies[role] = team.policies[role]
@@ -101,20 +111,24 @@ class Play:
             if not terminal.json:
                 terminal.out.print(line(episode, completion, step), markup=False, soft_wrap=True)
 
-        (episode,) = play(
-            [make_office()()],
-            [task],
-            policies,
-            Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
-            seed=self.seed,
-            encoder=stack.chat if stack else None,
-            max_turns=14 * self.days,
-            on_turn=on_turn,
-        )
+        try:
+            (episode,) = play(
+                [make_office(config)()],
+                [task],
+                policies,
+                Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
+                seed=self.seed,
+                encoder=stack.chat if stack else None,
+                max_turns=14 * self.days * (1 + config.retries),
+                on_turn=on_turn,
+            )
+            accounts = seats.accounts
+        finally:
+            seats.close()
         if self.transcript is not None:
             text = "".join(json.dumps(jsonable(asdict(turn))) + "\n" for turn in episode.transcript)
             self.transcript.write_text(text, encoding="utf-8")
-        return report(terminal, episode)
+        return report(terminal, episode, accounts)
 
 
 def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:
@@ -126,7 +140,7 @@ def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:
     return f"{episode.turn:4d} {actor:<10} {reward:+7.2f}  {did}{'  | ' + notes if notes else ''}"
 
 
-def report(terminal: Terminal, episode: Episode) -> int:
+def report(terminal: Terminal, episode: Episode, accounts: Mapping[str, Account]) -> int:
     """Print the end of an episode; 1 when our side failed."""
     counts = {actor: {"turns": c.turns, "valid": c.valid, "retries": c.retries} for actor, c in episode.actors.items()}
     data = {
@@ -136,11 +150,14 @@ def report(terminal: Terminal, episode: Episode) -> int:
         "turns": episode.turns,
         "metrics": episode.metrics,
         "actors": counts,
+        "hosted": accounts,
     }
+    tables = [table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models")] if accounts else []
     terminal.result(
         data,
         "",
         f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else ""),
         table(("metric", "value"), list(episode.metrics.items())),
+        *tables,
     )
     return 1 if episode.error else 0
