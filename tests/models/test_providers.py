@@ -382,7 +382,7 @@ def test_our_messages_request_is_the_sdks(provider: Provider, monkeypatch):
     for part in ("path", "body"):
         assert provider.requests[0][part] == provider.requests[1][part]
     versions = [{k.lower(): v for k, v in request["headers"].items()} for request in provider.requests]
-    assert [(v["anthropic-version"], v["authorization"]) for v in versions] == [("2023-06-01", f"Bearer {SECRET}")] * 2
+    assert [(v["anthropic-version"], v["authorization"]) for v in versions] == [("2026-10-21", f"Bearer {SECRET}")] * 2
 
 
 def test_converse_agrees_with_botocores_own_model(monkeypatch):

@@ -130,7 +130,8 @@ class OpenAIClient:
 class AnthropicClient:
     """`POST {base}/v1/messages`: Anthropic's Messages API, which vLLM serves too."""
 
-    VERSION = "2023-06-01"
+    VERSION = "2026-10-21"
+    """Of the API, as the SDK 2.11 sends it, with whose types the reading below agrees."""
 
     def __init__(
         self, transport: Transport, *, model: str, name: str, key: str | None, base_url: str = "https://api.anthropic.com"
