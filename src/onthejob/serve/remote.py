@@ -60,6 +60,13 @@ class RemoteLearner(Learner):
         self._http = httpx.Client(base_url=url, timeout=timeout, headers=headers, trust_env=False)
         self._base_digest, self._attempts, self._wait_s = base_digest, attempts, wait_s
         try:
+            self._greet(url, base_digest)
+        except BaseException:
+            self._http.close()
+            raise
+
+    def _greet(self, url: str, base_digest: str) -> None:
+        try:
             health = self._http.get("/health").raise_for_status().json()
         except (httpx.HTTPError, ValueError) as error:
             raise ServeError(f"the training worker at {url} does not answer ({type(error).__name__}).") from error
@@ -97,7 +104,7 @@ class RemoteLearner(Learner):
             request["reference"] = _digest(packed)
         body = TrainRequest.model_validate(request).model_dump_json().encode()
         answer = self._asked(body, known)
-        self.import_state(role, load(self._state(answer["state"])))
+        self.import_state(role, load(self._fetch(answer["state"])))
         return UpdateMetrics(**answer["metrics"])
 
     def _asked(self, body: bytes, known: Mapping[str, bytes]) -> dict[str, Any]:
@@ -147,7 +154,7 @@ class RemoteLearner(Learner):
             raise ServeError(f"the training worker asks for the state {digest[:12]}, which is not ours.")
         self._http.put(f"/states/{digest}", content=known[digest]).raise_for_status()
 
-    def _state(self, digest: str) -> bytes:
+    def _fetch(self, digest: str) -> bytes:
         try:
             content = self._http.get(f"/states/{digest}").raise_for_status().content
         except httpx.HTTPError as error:
