@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,12 +13,14 @@ import tyro
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.envs.office.env import SEATS, OfficeConfig
-from onthejob.errors import ConfigError
-from onthejob.types import Sampling
+from onthejob.errors import ConfigError, OnTheJobError
+from onthejob.types import Message, Sampling
 
 if TYPE_CHECKING:
+    from onthejob.models.chat import ChatEncoder
     from onthejob.models.hosted import Account
     from onthejob.rollout.episode import Episode, LiveEpisode
+    from onthejob.rollout.seats import Orders, Seats
     from onthejob.types import Completion, Policy, Step
 
 HUMAN = "human"
@@ -54,6 +56,8 @@ class Play:
     """Limit of a reply."""
     retries: int | None = None
     """Times an unusable reply may be corrected, with growing feedback, 0 to 8; default: 8 when a hosted model plays, else 0."""
+    orders: Path | None = None
+    """Watch this file, which `onthejob policy swap` writes: seats change hands while the episode runs."""
     transcript: Path | None = None
     """Also write every turn as one JSON line into this file."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -67,6 +71,7 @@ class Play:
         from onthejob.commands.office import check_days, make_office, scenarios_named
         from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play
+        from onthejob.rollout.seats import Orders, Seats
         from onthejob.types import Task
 
         check_days(self.days)
@@ -107,18 +112,23 @@ class Play:
 
             return play_by_hand(terminal, task, self.role, policies, self.replay)
 
+        table_seats, encoder = Seats(policies), LateEncoder(stack.chat if stack else None)
+        orders = Orders(self.orders) if self.orders is not None else None
+
         def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
             if not terminal.json:
                 terminal.out.print(line(episode, completion, step), markup=False, soft_wrap=True)
+            if orders is not None:
+                self._obey(orders, table_seats, encoder, seats, terminal)
 
         try:
             (episode,) = play(
                 [make_office(config)()],
                 [task],
-                policies,
+                table_seats,
                 Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
                 seed=self.seed,
-                encoder=stack.chat if stack else None,
+                encoder=encoder,
                 max_turns=14 * self.days * (1 + config.retries),
                 on_turn=on_turn,
             )
@@ -129,6 +139,41 @@ class Play:
             text = "".join(json.dumps(jsonable(asdict(turn))) + "\n" for turn in episode.transcript)
             self.transcript.write_text(text, encoding="utf-8")
         return report(terminal, episode, accounts)
+
+
+    def _obey(
+        self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal
+    ) -> None:
+        """Do what somebody ordered; an order that cannot be done is said and changes nothing."""
+        try:
+            for role, who in orders.new().items():
+                (team,), stack = teams([who], self.model, terminal.progress, hosted)
+                if stack is not None:
+                    encoder.chat = stack.chat
+                before = table_seats.swap(role, team.policies[role])
+                terminal.progress(f"{role}: {team.policies[role].version} instead of {before.version}")
+        except OnTheJobError as error:
+            terminal.warn(str(error))
+
+
+class LateEncoder:
+    """The encoder of a model that may be loaded only while the episode runs."""
+
+    def __init__(self, chat: ChatEncoder | None) -> None:
+        self.chat = chat
+
+    def _loaded(self) -> ChatEncoder:
+        if self.chat is None:
+            raise ConfigError("no model is loaded, so nobody can read tokens. Seat `base` or an adapter.")
+        return self.chat
+
+    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """As `ChatEncoder.encode`."""
+        return self._loaded().encode(messages)
+
+    def extend(self, context_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
+        """As `ChatEncoder.extend`."""
+        return self._loaded().extend(context_ids, completion_ids, messages)
 
 
 def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:

@@ -147,15 +147,19 @@ def start(env: Environment, task: Task, *, encoder: Encoder | None) -> LiveEpiso
 
 
 def policy_for(episode: LiveEpisode, policies: Mapping[str, Policy]) -> Policy:
-    """Who answers the pending request.
+    """Who answers the pending request. A conversation that goes on keeps who began it, unless the other can read it too.
 
     Raises:
         ConfigError: nobody does.
     """
-    actor = episode.pending().actor
+    pending = episode.pending()
+    actor = pending.actor
     if actor not in policies:
         raise ConfigError(f"no policy for actor {actor!r}; policies are given for {sorted(policies)}. Add one for {actor!r}.")
-    return policies[actor]
+    policy, before = policies[actor], episode.answered_by.get(actor)
+    if before is not None and not pending.fresh and policy.reads not in ("view", before.reads):
+        return before
+    return policy
 
 
 def answer(requests: Sequence[tuple[LiveEpisode, Policy, int]], sampling: Sampling) -> dict[int, tuple[Context, Completion]]:
