@@ -15,7 +15,9 @@ from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.players import scripted
 
 if TYPE_CHECKING:
+    from onthejob.models.catalogue import Entry
     from onthejob.models.hosted import Account, Accounts, HostedPolicy
+    from onthejob.models.providers import ChatClient
     from onthejob.models.transport import Transport
     from onthejob.stack import Stack
 
@@ -66,17 +68,10 @@ class HostedSeats:
             ConfigError: a wrong name or option, or no key.
         """
         from onthejob.envs.office.schema import reply_schema
-        from onthejob.models.catalogue import make_client
-        from onthejob.models.hosted import Accounts, HostedPolicy, Price
-        from onthejob.models.transport import Limits, Transport
+        from onthejob.models.hosted import HostedPolicy, Price
 
-        options = self._options
-        if self._shared is None:
-            limits = Limits(deadline_s=options.deadline_s, attempts=options.attempts, parallel=options.parallel)
-            self._shared = Transport(limits), Accounts(max_usd=options.max_usd, max_tokens=options.max_tokens)
-        transport, accounts = self._shared
-        client, entry = make_client(spec, transport)
-        held = entry.schema_ and not options.free_text
+        client, entry, transport, accounts = self.client(spec)
+        held = entry.schema_ and not self._options.free_text
         return HostedPolicy(
             client,
             transport,
@@ -86,6 +81,18 @@ class HostedSeats:
             temperature=entry.temperature,
             min_tokens=entry.max_tokens,
         )
+
+    def client(self, spec: str) -> tuple[ChatClient, Entry, Transport, Accounts]:
+        """What speaks to the model, what the catalogue says of it, and what all hosted models share."""
+        from onthejob.models.catalogue import make_client
+        from onthejob.models.hosted import Accounts
+        from onthejob.models.transport import Limits, Transport
+
+        options = self._options
+        if self._shared is None:
+            limits = Limits(deadline_s=options.deadline_s, attempts=options.attempts, parallel=options.parallel)
+            self._shared = Transport(limits), Accounts(max_usd=options.max_usd, max_tokens=options.max_tokens)
+        return (*make_client(spec, self._shared[0]), *self._shared)
 
     def team(self, name: str, spec: str) -> Team:
         """The model in every seat. What it replied is cached under its name: delete the cache to ask again."""

@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from onthejob.commands.office import check_days, make_office, scenario_of, scenarios_named
 from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
+from onthejob.models.catalogue import is_hosted
 from onthejob.players import team
+from onthejob.rollout.judge import JudgeConfig
+from onthejob.serve.server import ServerConfig
 from onthejob.train import IterationReport, TrainConfig
 from onthejob.types import Adapter, Split
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner
+    from onthejob.models.sampler import Sampler
+    from onthejob.rollout.judge import Judge
+    from onthejob.serve.remote import RemoteLearner
+    from onthejob.serve.vllm import VllmSampler
     from onthejob.stack import Stack
 
-PLACE = ("config", "print_config", "resume", "extend", "from_groups", "reference", "runs", "name", "output")
+PLACE = ("config", "print_config", "resume", "extend", "from_groups", "reference", "runs", "name", "trainer", "output")
 """Options that say where, and not what: they are no part of a run's configuration."""
 
 
@@ -45,7 +53,7 @@ class Train:
     days: int = 30
     """Length of an episode in days."""
     partner: str = "heuristic"
-    """The scripted player of roles that are not trained, and of all others in segments among partners."""
+    """Who plays the roles that are not trained, and all others in segments among partners: a scripted player or a hosted model."""
     init: str = ""
     """Start from these adapters (a run, a folder, e.g. of `sft`) instead of from the bare model."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
@@ -56,6 +64,19 @@ class Train:
     """Shape of the adapters."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
+    sampler: Literal["in-process", "vllm"] = "in-process"
+    """Who samples the trained roles' replies: this process (the default on a CPU), or a vLLM server that is started for the run. With
+    vLLM, --learner.loss.correction defaults to token_truncate: its numbers are not bit for bit the trainer's."""
+    server: ServerConfig = field(default_factory=ServerConfig)
+    """vLLM, with --sampler vllm."""
+    trainer: str = ""
+    """URL of a training worker (`onthejob serve trainer`) that makes the updates; its token is $ONTHEJOB_TRAINER_TOKEN."""
+    judge: str = ""
+    """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
+    judging: JudgeConfig = field(default_factory=JudgeConfig)
+    """How much the judge counts."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Bounds of hosted models: the judge, and --partner when it is one."""
     config: Path | None = None
     """Take defaults from this TOML file; options on the command line override it."""
     print_config: bool = False
@@ -92,7 +113,7 @@ class Train:
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
-            only = Train(resume=self.resume, extend=self.extend, output=self.output)
+            only = Train(resume=self.resume, extend=self.extend, trainer=self.trainer, output=self.output)
             changed = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
             if changed:
                 raise ConfigError(
@@ -106,7 +127,10 @@ class Train:
             )
         check_days(self.days)
         scenarios_named(self.scenarios)
-        team(self.partner)
+        if not is_hosted(self.partner):
+            team(self.partner)
+        if self.judging.weight and not self.judge:
+            raise ConfigError(f"--judging.weight {self.judging.weight} has no effect without --judge. Name a model, or leave it out.")
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
@@ -136,26 +160,37 @@ class Train:
             if self.extend and self.extend < again.train.iterations:
                 raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {self.extend}.")
             loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
-            options = dataclasses.replace(again, train=loop)
+            options = dataclasses.replace(again, train=loop, trainer=self.trainer)
         else:
             options = self
         init = find_adapters(adapters_folder(options.init)) if options.init and self.resume is None else None
         tasks = office_tasks(Split.TRAIN, seeds=options.seeds, scenarios=scenarios_named(options.scenarios), days=options.days)
+        options = options._corrected(terminal)
         stack, learner = options._assemble(terminal, init)
-        opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=self._settings(), name=self.name)
-        with opened as run:
+        opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=options._settings(), name=self.name)
+        with opened as run, ExitStack() as helpers:
             terminal.progress(f"run {run.path}")
+            hosted = HostedSeats(options.hosted)
+            helpers.callback(hosted.close)
+            if options.trainer:
+                learner = remote_learner(learner, options.trainer, stack.digest)
+                helpers.callback(learner.close)
+            judge = judge_of(options.judge, options.judging, hosted, run.path / "judge.sqlite") if options.judge else None
+            if judge is not None:
+                helpers.callback(judge.close)
+            partner = hosted.policy(options.partner) if is_hosted(options.partner) else None
             result = train(
                 options.train,
                 make_env=make_office(),
                 pool=TaskPool(tasks, seed=options.train.seed, family=scenario_of),
                 learner=learner,
-                sampler=stack.sampler(),
+                sampler=options._sampler(stack, learner, run.path, terminal, helpers),
                 encoder=stack.chat,
                 run=run,
-                partners=team(options.partner),
+                partners=team(options.partner) if partner is None else dict.fromkeys(SEATS, partner),
                 trained_roles=options.roles,
                 base_digest=stack.digest,
+                judge=judge,
                 on_progress=lambda report: terminal.progress(line(report)),
                 resume=self.resume is not None,
             )
@@ -166,6 +201,40 @@ class Train:
             data, f"{path}: {result.stop} after {result.iterations} iterations", table(("role", "adapter", "path"), rows)
         )
         return result.exit_code
+
+    def _corrected(self, terminal: Terminal) -> Train:
+        """With vLLM, the difference between its numbers and the trainer's is corrected unless something else was asked for."""
+        loss = self.learner.loss
+        if self.sampler == "in-process" or loss.correction != "none" or loss.old == "sampler":
+            return self
+        terminal.progress("vLLM samples: --learner.loss.correction token_truncate (TIS)")
+        corrected = dataclasses.replace(loss, correction="token_truncate")
+        return dataclasses.replace(self, learner=dataclasses.replace(self.learner, loss=corrected))
+
+    def _sampler(
+        self, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
+    ) -> Sampler | VllmSampler:
+        """Who samples; a server that is started ends with `helpers`."""
+        if self.sampler == "in-process":
+            return stack.sampler()
+        from onthejob.commands.servers import PROBE_TEXT, start_server
+        from onthejob.models.fetch import fetch
+        from onthejob.serve.local import trainer_scores
+        from onthejob.serve.vllm import VllmSampler
+
+        base = fetch(self.model.name, progress=terminal.progress)
+        server, publisher = start_server(
+            base, self.server, roles=len(self.roles), rank=self.lora.rank, files=folder / "server", terminal=terminal
+        )
+        helpers.callback(server.stop)
+        ids = tuple(stack.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
+        return VllmSampler(
+            server.client,
+            stack.chat,
+            publisher,
+            expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids),
+            recover=server.recover,
+        )
 
     def _replay(self, terminal: Terminal) -> int:
         from onthejob.record import Run
@@ -201,6 +270,36 @@ def line(report: IterationReport) -> str:
     )
     pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"
     return f"{report.iteration}/{report.iterations}  {roles}  [{pace}]"
+
+
+def remote_learner(learner: Learner, url: str, base_digest: str) -> RemoteLearner:
+    """The learner whose updates a worker makes.
+
+    Raises:
+        ConfigError: no token, or a worker that does not fit.
+        ServeError: the worker does not answer.
+    """
+    from onthejob.serve.remote import RemoteLearner, token_from
+
+    return RemoteLearner(learner, url, base_digest=base_digest, token=token_from())
+
+
+def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats, cache: Path) -> Judge:
+    """The judge that `spec` names."""
+    from onthejob.models.hosted import Price
+    from onthejob.rollout.judge import Judge
+
+    client, entry, transport, accounts = hosted.client(spec)
+    return Judge(
+        client,
+        transport,
+        config=dataclasses.replace(config, max_tokens=max(config.max_tokens, entry.max_tokens)),
+        accounts=accounts,
+        price=Price(prompt=entry.input_usd, completion=entry.output_usd),
+        cache=cache,
+        schema=entry.schema_,
+        temperature=entry.temperature,
+    )
 
 
 def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from peft import PeftModel
@@ -330,10 +330,20 @@ class Sampler:
         )
 
 
-class InProcessPolicy:
-    """One adapter of an in-process sampler (or the base) as a policy."""
+class Generates(Protocol):
+    """What samples: `Sampler`, or a server's sampler that takes its place."""
 
-    def __init__(self, sampler: Sampler, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """As `Sampler.generate`."""
+        ...
+
+
+class InProcessPolicy:
+    """One adapter of a sampler (or the base) as a policy."""
+
+    def __init__(self, sampler: Generates, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
         """adapter: a published adapter's name, or None for the base; name: the version recorded then."""
         self._sampler = sampler
         self._chat = chat
