@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ def test_feedback_grows_until_the_eighth_try(call, chat: Chat):
     lengths = [len(body["messages"]) for body in chat.seen[:9]]
     assert lengths == [2, 4, 6, 8, 10, 12, 14, 16, 18]
     feedback = [body["messages"][-1]["content"] for body in chat.seen[1:9]]
-    assert all(later.startswith(earlier) for earlier, later in zip(feedback, feedback[1:], strict=False))
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(feedback))
     assert told["actors"]["sales"]["retries"] == 8 * told["hosted"]["sales"]["turns"] // 9
     chat.seen.clear()
     call("play", "office", "--seat", f"sales={chat.name}", "--days", "1", "--retries", "0")
@@ -139,10 +140,8 @@ def test_hosted_models_are_compared_and_cached(call, chat: Chat):
 
 def test_demonstrations_of_a_hosted_model_are_canonical(call, chat: Chat, tmp_path: Path):
     chat.reply = lambda body: '```json\n{"target": "", "action_type": "idle", "reasoning": "none"}\n```'
-    call(
-        "collect", "--policy", f"{chat.name}#small", "--random-share", "0", "--scenarios", "baseline", "--seeds", "1", "--days", "1",
-        "--out", "demos",
-    )  # fmt: skip
+    one = ("--scenarios", "baseline", "--seeds", "1", "--days", "1")
+    call("collect", "--policy", f"{chat.name}#small", "--random-share", "0", *one, "--out", "demos")
     rows = [json.loads(line) for path in (tmp_path / "demos").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert {row["reply"] for row in rows} == {IDLE}
     assert rows[0]["messages"][0]["role"] == "system"

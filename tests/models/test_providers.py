@@ -98,7 +98,9 @@ def good(handler: BaseHTTPRequestHandler, text: str | None = REPLY, **changes: A
     blocks = [{"type": "text", "text": text}] if text is not None else []
     usage = {"input_tokens": 100, "output_tokens": 20}
     stop = changes.get("stop", "end_turn")
-    return json.dumps({"id": "1", "type": "message", "model": "m", "content": blocks, "stop_reason": stop, "usage": usage}).encode()
+    return json.dumps(
+        {"id": "1", "type": "message", "model": "m", "content": blocks, "stop_reason": stop, "usage": usage}
+    ).encode()
 
 
 @pytest.fixture
@@ -109,7 +111,9 @@ def provider() -> Iterator[Provider]:
 
 
 @contextmanager
-def client_of(kind: str, url: str, monkeypatch: pytest.MonkeyPatch, limits: Limits = LIMITS) -> Iterator[tuple[ChatClient, Transport]]:
+def client_of(
+    kind: str, url: str, monkeypatch: pytest.MonkeyPatch, limits: Limits = LIMITS
+) -> Iterator[tuple[ChatClient, Transport]]:
     transport = Transport(limits)
     try:
         if kind == "openai":
@@ -185,7 +189,11 @@ def nan(handler: BaseHTTPRequestHandler) -> bytes:
 
 
 def refusal(handler: BaseHTTPRequestHandler) -> bytes:
-    return good(handler, "I cannot.", stop={"/v1/chat/completions": "content_filter", "/v1/messages": "refusal"}.get(handler.path, "content_filtered"))
+    return good(
+        handler,
+        "I cannot.",
+        stop={"/v1/chat/completions": "content_filter", "/v1/messages": "refusal"}.get(handler.path, "content_filtered"),
+    )
 
 
 FAULTS: dict[str, tuple[Callable[[BaseHTTPRequestHandler, Provider], None], set[Outcome], int]] = {
@@ -255,9 +263,12 @@ def test_a_good_answer_and_what_was_asked(kind: str, provider: Provider, monkeyp
     body = provider.requests[0]["body"]
     held = {
         "openai": lambda: body["response_format"]["json_schema"]["schema"] == schema and body["max_tokens"] == 64,
-        "anthropic": lambda: body["output_config"]["format"]["schema"] == plain_schema(schema) and body["system"] == "You are HR.",
-        "bedrock": lambda: json.loads(body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]["schema"])
-        == plain_schema(schema),
+        "anthropic": lambda: (
+            body["output_config"]["format"]["schema"] == plain_schema(schema) and body["system"] == "You are HR."
+        ),
+        "bedrock": lambda: (
+            json.loads(body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]["schema"]) == plain_schema(schema)
+        ),
     }
     assert held[kind]()
 
@@ -270,7 +281,9 @@ def test_keys_are_in_no_log_and_no_account(kind: str, provider: Provider, monkey
         with client_of(kind, provider.url, monkeypatch) as (client, transport):
             accounts = Accounts()
             answers = act_each(HostedPolicy(client, transport, accounts=accounts), [context()], Sampling())
-            assert SECRET not in repr(answers) + repr(accounts.roles) + repr(client) + repr(vars(answers[0]) if status == 500 else "")
+            assert SECRET not in repr(answers) + repr(accounts.roles) + repr(client) + repr(
+                vars(answers[0]) if status == 500 else ""
+            )
     sent = json.dumps([request["headers"] for request in provider.requests])
     assert SECRET in sent or kind == "bedrock"  # AWS signs and never sends it.
     assert SECRET not in caplog.text
@@ -295,9 +308,8 @@ def test_a_wait_that_was_asked_for_is_kept_and_the_second_answer_counts(provider
 
 def test_a_wait_beyond_the_limit_ends_the_turn(provider: Provider, monkeypatch):
     provider.behave = lambda handler, _: send(handler, b"{}", status=429, headers={"retry-after": "3600"})
-    with client_of("openai", provider.url, monkeypatch) as (client, transport):
-        with pytest.raises(ProviderError) as raised:
-            HostedPolicy(client, transport, accounts=Accounts()).act([context()], Sampling())
+    with client_of("openai", provider.url, monkeypatch) as (client, transport), pytest.raises(ProviderError) as raised:
+        HostedPolicy(client, transport, accounts=Accounts()).act([context()], Sampling())
     assert raised.value.outcome == Outcome.RATE_LIMITED
     assert len(provider.requests) == 1
 
@@ -415,7 +427,10 @@ def test_converse_agrees_with_botocores_own_model(monkeypatch):
             stubber.add_response("converse", reply, expected)
             answer = transport.run(client.ask(Question(messages=messages, max_tokens=9, temperature=0.0, schema=schema)))
             assert (answer.text, answer.usage) == (REPLY, (1, 2))
-            for code, outcome in {"ThrottlingException": Outcome.RATE_LIMITED, "AccessDeniedException": Outcome.AUTHENTICATION}.items():
+            for code, outcome in {
+                "ThrottlingException": Outcome.RATE_LIMITED,
+                "AccessDeniedException": Outcome.AUTHENTICATION,
+            }.items():
                 stubber.add_client_error("converse", service_error_code=code, http_status_code=400)
                 with pytest.raises(ProviderError) as raised:
                     transport.run(client.ask(Question(messages=messages, max_tokens=9)))
@@ -443,7 +458,9 @@ def test_names_find_models_and_keys(provider: Provider):
             with pytest.raises(ConfigError, match=said):
                 make_client(spec, transport, catalogue=catalogue, environ={})
         with pytest.raises(ConfigError, match="over https"):
-            make_client("openai:http://example.com/v1#m", transport, catalogue=catalogue, environ={"ONTHEJOB_ENDPOINT_KEY": SECRET})
+            make_client(
+                "openai:http://example.com/v1#m", transport, catalogue=catalogue, environ={"ONTHEJOB_ENDPOINT_KEY": SECRET}
+            )
     finally:
         transport.close()
 

@@ -87,7 +87,9 @@ def group(*replies: str, rewards: tuple[float, ...] | None = None) -> Group:
         Trajectory(
             task_id="t",
             actor="sales",
-            turns=(Turn(prompt_ids=(1, 2), completion=Completion(text=reply, token_ids=(3,), logprobs=(-1.0,)), policy_version="v"),),
+            turns=(
+                Turn(prompt_ids=(1, 2), completion=Completion(text=reply, token_ids=(3,), logprobs=(-1.0,)), policy_version="v"),
+            ),
             rewards=(reward,),
             stop=StopReason.BRANCH,
         )
@@ -105,7 +107,9 @@ def test_scores_are_the_rubrics_on_zero_to_one(bench: Bench):
 
 
 def test_the_addition_is_centred_and_weighted(bench: Bench):
-    judged, metrics = add_opinion([group(DEMO, OTHER, NONSENSE, rewards=(1.0, 2.0, 3.0))], bench.judge(weight=0.2), lambda ids: "s")
+    judged, metrics = add_opinion(
+        [group(DEMO, OTHER, NONSENSE, rewards=(1.0, 2.0, 3.0))], bench.judge(weight=0.2), lambda ids: "s"
+    )
     assert [trajectory.ret for trajectory in judged[0].trajectories] == pytest.approx([1.0 + 0.1, 2.0, 3.0 - 0.1])
     assert [trajectory.metrics["judge"] for trajectory in judged[0].trajectories] == [1.0, 0.5, 0.0]
     assert metrics == {"judged": 3.0, "judge_missing": 0.0, "judge_mean": 0.5}

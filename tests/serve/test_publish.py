@@ -109,9 +109,7 @@ class Forgetful(LocalServer):
         return () if self.forget else super().names()
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [(Wrong, "other numbers"), (Stale, "other numbers"), (Forgetful, "does not list it")]
-)
+@pytest.mark.parametrize(("kind", "said"), [(Wrong, "other numbers"), (Stale, "other numbers"), (Forgetful, "does not list it")])
 def test_a_version_that_fails_its_probe_never_answers(kind, said: str, workshop: Workshop, tmp_path: Path):
     server = kind(workshop.sampler())
     place = Place(workshop, tmp_path / "store", server)

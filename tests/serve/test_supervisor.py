@@ -17,7 +17,7 @@ from onthejob.errors import ServeError
 from onthejob.serve.guard import stat_of
 from onthejob.serve.supervisor import Child, check_port, free_port, memory, port_owner, wait_until
 
-# A server like vLLM's: the API process starts an engine, the engine a worker; every pid is written down; SIGTERM is ignored below.
+# A server like vLLM's: the API process starts an engine, the engine a worker, which ignore SIGTERM; every pid is written down.
 TREE = """
 import os, signal, subprocess, sys, time
 depth, folder = int(sys.argv[1]), sys.argv[2]
@@ -92,7 +92,8 @@ import os, sys, time
 from pathlib import Path
 from onthejob.serve.supervisor import Child
 folder = Path(sys.argv[1])
-child = Child([sys.executable, "-c", sys.argv[2], "2", str(folder), sys.argv[2]], log_file=folder / "log", environ=dict(os.environ))
+command = [sys.executable, "-c", sys.argv[2], "2", str(folder), sys.argv[2]]
+child = Child(command, log_file=folder / "log", environ=dict(os.environ))
 if sys.argv[3] == "exception":
     while not all((folder / f"pid{depth}").exists() for depth in range(3)):
         time.sleep(0.02)

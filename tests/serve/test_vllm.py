@@ -72,7 +72,9 @@ def test_published_adapters_are_sampled_with_what_the_trainer_computes(served: S
     adapter = served.workshop.write("sales", 1)
     served.sampler.publish(adapter)
     assert served.sampler.published == ("sales@0001",)
-    replies = served.sampler.generate([IDS] * 3 + [IDS[:4]], adapter="sales@0001", sampling=Sampling(max_new_tokens=6), seeds=[0] * 4)
+    replies = served.sampler.generate(
+        [IDS] * 3 + [IDS[:4]], adapter="sales@0001", sampling=Sampling(max_new_tokens=6), seeds=[0] * 4
+    )
     local = served.workshop.sampler()
     local.publish(adapter)
     for prompt, reply in zip([IDS] * 3 + [IDS[:4]], replies, strict=True):
@@ -222,9 +224,7 @@ def test_structured_decoding_is_asked_for_only_when_switched_on(served: Served):
     honest = served.state.complete
     served.state.complete = lambda body: (seen.append(body), honest(body))[1]
     schema = {"type": "object"}
-    held = VllmSampler(
-        served.client, served.workshop.chat, served.publisher, options=VllmOptions(structured=True), schema=schema
-    )
+    held = VllmSampler(served.client, served.workshop.chat, served.publisher, options=VllmOptions(structured=True), schema=schema)
     for sampler in (served.sampler, held):
         sampler.generate([IDS], adapter=None, sampling=Sampling(max_new_tokens=1), seeds=[0])
     assert "response_format" not in seen[0]

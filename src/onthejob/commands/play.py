@@ -140,10 +140,7 @@ class Play:
             self.transcript.write_text(text, encoding="utf-8")
         return report(terminal, episode, accounts)
 
-
-    def _obey(
-        self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal
-    ) -> None:
+    def _obey(self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal) -> None:
         """Do what somebody ordered; an order that cannot be done is said and changes nothing."""
         try:
             for role, who in orders.new().items():

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,17 +124,19 @@ class Trainer:
         folder = fetch(self.model.name, progress=terminal.progress)
         stack = load_model(self.model, terminal.progress)
         model = attach(stack.model, self.roles, self.lora, seed=0)
-        server = None
-        publish = None
+        server, publish = None, None
         try:
             if self.serve_model:
                 server, publisher = start_server(
-                    folder, self.server, roles=len(self.roles), rank=self.lora.rank, files=self.files / "server", terminal=terminal
+                    folder,
+                    self.server,
+                    roles=len(self.roles),
+                    rank=self.lora.rank,
+                    files=self.files / "server",
+                    terminal=terminal,
                 )
 
-                def publish(adapter: Adapter, expected: list[float] | None) -> Mapping[str, Any]:
-                    done = publisher.publish(adapter.path, expected=expected)
-                    return {"served": done.adapter.name, "replaced": done.replaced, "seconds": done.first_served_s}
+                publish = partial(publish_to, publisher)
 
             service = TrainingService(model, folder=self.files, base_digest=stack.digest, publish=publish)
             level = "debug" if self.output.debug else "warning" if self.output.quiet else "info"
@@ -183,7 +186,15 @@ def start_server(
     return server, Publisher(server, intake, probe=Probe(ids=ids))
 
 
-PROBE_TEXT = "Acme asks for a demo of the new release on Monday; the deal is worth 12,000 dollars a year and needs single sign-on."
+def publish_to(publisher: Publisher, adapter: Adapter, expected: list[float] | None) -> dict[str, Any]:
+    """Let `adapter` go live; what a client of the worker is told."""
+    done = publisher.publish(adapter.path, expected=expected)
+    return {"served": done.adapter.name, "replaced": done.replaced, "seconds": done.first_served_s}
+
+
+PROBE_TEXT = (
+    "Acme asks for a demo of the new release on Monday; the deal is worth 12,000 dollars a year and needs single sign-on."
+)
 """What every new version is asked to score."""
 
 

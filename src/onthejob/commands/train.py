@@ -53,7 +53,7 @@ class Train:
     days: int = 30
     """Length of an episode in days."""
     partner: str = "heuristic"
-    """Who plays the roles that are not trained, and all others in segments among partners: a scripted player or a hosted model."""
+    """Who plays roles that are not trained, and all others in segments among partners: a scripted player or a hosted model."""
     init: str = ""
     """Start from these adapters (a run, a folder, e.g. of `sft`) instead of from the bare model."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
@@ -65,8 +65,8 @@ class Train:
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
     sampler: Literal["in-process", "vllm"] = "in-process"
-    """Who samples the trained roles' replies: this process (the default on a CPU), or a vLLM server that is started for the run. With
-    vLLM, --learner.loss.correction defaults to token_truncate: its numbers are not bit for bit the trainer's."""
+    """Who samples the trained roles' replies: this process, the default on a CPU, or a vLLM server of this run. With vLLM,
+    --learner.loss.correction defaults to token_truncate: its numbers are not bit for bit the trainer's."""
     server: ServerConfig = field(default_factory=ServerConfig)
     """vLLM, with --sampler vllm."""
     trainer: str = ""
@@ -130,7 +130,9 @@ class Train:
         if not is_hosted(self.partner):
             team(self.partner)
         if self.judging.weight and not self.judge:
-            raise ConfigError(f"--judging.weight {self.judging.weight} has no effect without --judge. Name a model, or leave it out.")
+            raise ConfigError(
+                f"--judging.weight {self.judging.weight} has no effect without --judge. Name a model, or leave it out."
+            )
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""

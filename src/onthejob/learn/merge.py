@@ -80,7 +80,7 @@ def merge_adapter(
         with torch.no_grad():
             got = torch.log_softmax(again.model(input_ids=ids).logits[0].double(), dim=-1)
         own = ids[0, 1:, None]
-        # Tokens that are never sampled have log-probabilities of -20 and less, whose differences mean nothing: weigh by probability.
+        # Tokens that are never sampled have log-probabilities below -20, whose differences mean nothing: weigh by probability.
         mean = float(((want - got).abs() * want.exp()).sum(dim=-1).mean())
         largest = float((want[:-1].gather(1, own) - got[:-1].gather(1, own)).abs().max())
         allowed = TOLERANCES[dtype]

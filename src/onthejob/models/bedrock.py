@@ -106,7 +106,7 @@ class BedrockClient:
             raise failure(Outcome.MALFORMED, f"the answer cannot be read ({type(error).__name__})") from error
 
     def _carry(self, request: Any, **_: object) -> Any:
-        """botocore's signed request through our transport, as botocore's response."""
+        """Botocore's signed request through our transport, as botocore's response."""
         from botocore.awsrequest import AWSResponse
 
         pending = _PENDING.get(None)

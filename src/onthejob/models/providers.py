@@ -123,7 +123,12 @@ class OpenAIClient:
         usage = counts(data.get("usage"), "prompt_tokens", "completion_tokens")
         text = message.get("content")
         return answer(
-            text, refused=refused, cut=choice.get("finish_reason") == "length", usage=usage, model=data.get("model"), name="content"
+            text,
+            refused=refused,
+            cut=choice.get("finish_reason") == "length",
+            usage=usage,
+            model=data.get("model"),
+            name="content",
         )
 
 
@@ -136,7 +141,7 @@ class AnthropicClient:
     def __init__(
         self, transport: Transport, *, model: str, name: str, key: str | None, base_url: str = "https://api.anthropic.com"
     ) -> None:
-        """transport: sends. model: as the provider names it. name: for the record. key: sent as a bearer token. base_url: without /v1."""
+        """Arguments as for `OpenAIClient`, but `base_url` is without /v1."""
         self._transport, self._model, self.name, self._key = transport, model, name, key
         self._url = base_url.rstrip("/") + "/v1/messages"
 

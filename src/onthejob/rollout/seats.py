@@ -1,8 +1,8 @@
 """Who sits where, changeable while an episode runs: a mapping of actors to policies that `play` reads at every turn.
 
-Three ways of sitting in a seat, per role and at any time: `llm` (a hosted model acts), `training` (a local model acts, and what it
-samples is recorded to be trained on) and `inference` (a local model acts, with or without an adapter). A fourth, `scripted`, is for
-the workplace's own players.
+Three ways of sitting in a seat, per role and at any time: `llm` (a hosted model acts), `training` (a local model acts, and what
+it samples is recorded to be trained on) and `inference` (a local model acts, with or without an adapter). A fourth, `scripted`,
+is for the workplace's own players.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def read_orders(path: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as JSON ({error}). Delete it and give the order again.") from error
     if not isinstance(orders, dict) or not all(isinstance(who, str) for who in orders.values()):
-        raise ConfigError(f"{path} must map roles to names, e.g. {{\"sales\": \"expert\"}}. Delete it and give the order again.")
+        raise ConfigError(f'{path} must map roles to names, e.g. {{"sales": "expert"}}. Delete it and give the order again.')
     return orders
 
 

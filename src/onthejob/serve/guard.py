@@ -3,8 +3,9 @@
     us ── guard (own session, subreaper) ── API server ── engine ── workers
 
 `python -m onthejob.serve.guard FD -- COMMAND...` runs COMMAND and ends with its exit code. FD is the reading end of a pipe whose
-writing end only our process holds: it closes when we end, also by SIGKILL. Then, and on SIGTERM or SIGINT, and when COMMAND has ended, every
-descendant is ended: orphans come back to the subreaper, so a worker whose parent was killed is found by kinship and never by name.
+writing end only our process holds: it closes when we end, also by SIGKILL. Then, and on SIGTERM or SIGINT, and when COMMAND has
+ended, every descendant is ended: orphans come back to the subreaper, so a worker whose parent was killed is found by kinship and
+never by name.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def main(argv: list[str]) -> int:
 
 
 def end_all(child: subprocess.Popen[bytes]) -> None:
-    """End and reap every descendant: SIGTERM to the child first (it may end its own cleanly), then SIGKILL to whatever is left."""
+    """End and reap every descendant: SIGTERM to the child, which may end its own cleanly, then SIGKILL to the rest."""
     if child.poll() is None:
         child.terminate()
     deadline = time.monotonic() + GRACE_S

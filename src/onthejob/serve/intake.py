@@ -107,9 +107,7 @@ class Intake:
         target = self.store / adapter.role / f"{adapter.name}-{adapter.digest[:12]}"
         if not target.is_dir():
             write_directory(target, files)
-        return Adapter(
-            role=adapter.role, version=adapter.version, path=target, parent=adapter.parent, digest=adapter.digest
-        )
+        return Adapter(role=adapter.role, version=adapter.version, path=target, parent=adapter.parent, digest=adapter.digest)
 
     def _read(self, source: Path) -> dict[str, bytes]:
         """All files, read without following any link."""

@@ -132,7 +132,9 @@ class Publisher:
         """
         with self._state:
             if role not in self._live:
-                raise ContractError(f"no adapter of {role!r} is live; live are {sorted(self._live) or 'none'}. Publish one first.")
+                raise ContractError(
+                    f"no adapter of {role!r} is live; live are {sorted(self._live) or 'none'}. Publish one first."
+                )
             adapter = self._live[role]
         with self.hold(adapter.name):
             yield adapter
@@ -170,9 +172,7 @@ class Publisher:
             if before is not None and before.name == adapter.name:
                 if before.digest != adapter.digest:
                     raise ServeError(f"{adapter.name} is live with other weights. Versions are immutable: use the next number.")
-                return Published(
-                    adapter=before, replaced=None, probe_mean=None, probe_max=None, first_served_s=0.0, total_s=0.0
-                )
+                return Published(adapter=before, replaced=None, probe_mean=None, probe_max=None, first_served_s=0.0, total_s=0.0)
             mean, largest = self._bring_up(adapter, before, expected)
             self._switch(adapter, expected)
             first = self._clock() - started
@@ -230,7 +230,9 @@ class Publisher:
                 self._server.load(adapter)
             listed = self._server.names()
             if adapter.name not in listed:
-                raise ServeError(f"the server took {adapter.name} and does not list it; listed are {', '.join(listed) or 'none'}.")
+                raise ServeError(
+                    f"the server took {adapter.name} and does not list it; listed are {', '.join(listed) or 'none'}."
+                )
             return self._compare(adapter, before, expected)
         except BaseException:
             self._withdraw(adapter.name)
@@ -257,7 +259,9 @@ class Publisher:
             )
         known = self._expected.get(before.name) if before is not None else None
         if known is not None and distance(served, known)[0] < mean and distance(expected, known)[0] > probe.mean_tolerance:
-            raise ServeError(f"{adapter.name} answers like {before.name if before else ''}: the server still uses the old weights.")
+            raise ServeError(
+                f"{adapter.name} answers like {before.name if before else ''}: the server still uses the old weights."
+            )
         return mean, largest
 
     def _switch(self, adapter: Adapter, expected: Sequence[float] | None) -> None:

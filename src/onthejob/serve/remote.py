@@ -33,7 +33,15 @@ class RemoteLearner(Learner):
     """Updates are made by a worker; everything else is local."""
 
     def __init__(
-        self, local: Learner, url: str, *, base_digest: str, token: str, timeout_s: float = 3600.0, attempts: int = 8, wait_s: float = 5.0
+        self,
+        local: Learner,
+        url: str,
+        *,
+        base_digest: str,
+        token: str,
+        timeout_s: float = 3600.0,
+        attempts: int = 8,
+        wait_s: float = 5.0,
     ) -> None:
         """Connect.
 

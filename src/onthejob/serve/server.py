@@ -231,7 +231,7 @@ class ModelServer:
                 self.client.load(adapter)
 
     def arguments(self, port: int) -> list[str]:
-        """vLLM's options."""
+        """VLLM's options."""
         config, slots = self.config, self.slots
         words = [
             *("--model", str(self.model), "--served-model-name", "base"),
@@ -256,9 +256,7 @@ class ModelServer:
     def environment(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
         """The server's whole environment."""
         source = os.environ if environ is None else environ
-        kept = {
-            name: value for name, value in source.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)
-        }
+        kept = {name: value for name, value in source.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
         ours = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
         if self.config.device == "cpu":
             ours |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": str(self.config.cpu_cache_gib)}

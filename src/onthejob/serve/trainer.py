@@ -221,7 +221,9 @@ class TrainingService:
 
         groups = GROUPS.validate_python(request.groups)
         config = LEARNER_CONFIG.validate_python(request.config)
-        learner = Learner(self.model, [request.role], config=replace(config, layout=config.layout or self._layout), seed=self._seed)
+        learner = Learner(
+            self.model, [request.role], config=replace(config, layout=config.layout or self._layout), seed=self._seed
+        )
         self._layout = learner.layout
         try:
             reference = None

@@ -1,8 +1,8 @@
 """vLLM's HTTP protocol: prompt ids in, sampled ids and log-probabilities out, adapters loaded by name.
 
 Every reply is checked before it becomes data: as many finite log-probabilities as ids, the prompt as we sent it, the adapter we
-asked for. Written against vLLM 0.32 (`/v1/completions` with `return_token_ids`, `/v1/load_lora_adapter`, `/v1/models`). The server
-must be started with `--logprobs-mode processed_logprobs --generation-config vllm` (`serve.server` does), so that the
+asked for. Written against vLLM 0.32 (`/v1/completions` with `return_token_ids`, `/v1/load_lora_adapter`, `/v1/models`). The
+server must be started with `--logprobs-mode processed_logprobs --generation-config vllm` (`serve.server` does), so that the
 log-probabilities are those of the distribution that was sampled from.
 
 Sampling is not reproducible: vLLM's draws depend on what else is in the batch, and a per-request `seed` ends its CPU engine
@@ -112,11 +112,15 @@ class VllmClient:
         for token, entry in zip(ids[1:], scores[1:], strict=True):
             value = entry.get(str(token), {}).get("logprob") if isinstance(entry, dict) else None
             if not isinstance(value, int | float) or not math.isfinite(value):
-                raise ServeError(f"the server gives token {token} the log-probability {value!r}. Its cache or adapter is poisoned.")
+                raise ServeError(
+                    f"the server gives token {token} the log-probability {value!r}. Its cache or adapter is poisoned."
+                )
             found.append(float(value))
         return found
 
-    async def sample(self, ids: Sequence[int], *, name: str | None, count: int, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def sample(
+        self, ids: Sequence[int], *, name: str | None, count: int, fields: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
         """`count` replies to one prompt: vLLM's choices, in order."""
         body = {"model": name or self.base, "prompt": list(ids), "n": count, **fields}
         response = self._expect(await self._call("POST", "/v1/completions", body), f"sample from {name or self.base}")

@@ -96,7 +96,7 @@ class ModelState:
 
 
 def problem(message: str, code: int) -> dict[str, Any]:
-    """vLLM's error body."""
+    """VLLM's error body."""
     return {"error": {"message": message, "type": "error", "param": None, "code": code}}
 
 
