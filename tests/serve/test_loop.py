@@ -151,7 +151,7 @@ def test_a_run_samples_through_a_server_and_its_mismatch_is_recorded(make_rig: C
     sampler = VllmSampler(client, rig.chat, publisher, expected=lambda a: trainer_scores(model, a.role, IDS))
     result = rig.train(sampler=sampler)
     assert {publisher.live[role].name for role in ROLES} == {adapter.name for adapter in result.adapters.values()}
-    metrics = {(metric.iteration, metric.scope, metric.name): metric.value for metric in rig.run.metrics()}
+    metrics = {(metric.iteration, metric.scope, metric.name): metric.value for metric in rig.run.read_metrics()}
     updated = [key for key in metrics if key[2] == "sampling/sampling_logp_difference/mean"]
     assert updated
     # The server computes in float32 as the trainer does, so what is corrected is next to nothing: but it was measured.
@@ -189,7 +189,7 @@ def test_a_judges_opinion_is_recorded_and_without_weight_changes_nothing(make_ri
         rig.helpers.callback(judge.close)
         result = rig.train(judge=judge)
         digests[weight] = {role: adapter.digest for role, adapter in result.adapters.items()}
-        judged = [metric.value for metric in rig.run.metrics() if metric.scope == "judge" and metric.name == "judged"]
+        judged = [metric.value for metric in rig.run.read_metrics() if metric.scope == "judge" and metric.name == "judged"]
         assert len(judged) == SMALL.iterations
         assert all(count > 0 for count in judged)
     assert digests[0.0] == {role: adapter.digest for role, adapter in plain.adapters.items()}
