@@ -31,12 +31,6 @@ SLOTS = Slots(max_loras=3, max_cpu_loras=5, max_rank=8)
 
 
 @pytest.fixture
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child finds this package where the tests found it."""
-    monkeypatch.setenv("TORCH_SHOW_CPP_STACKTRACES", "0")
-
-
-@pytest.fixture
 def server(workshop: Workshop, tmp_path: Path) -> Iterator[ModelServer]:
     made = OurServer(workshop.folder, slots=SLOTS, log_file=tmp_path / "server.log", command=PROTOCOL)
     yield made

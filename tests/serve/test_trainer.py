@@ -178,6 +178,23 @@ def test_what_cannot_be_trained_fails_by_name(service: TrainingService):
         far.close()
 
 
+def test_what_failed_for_want_of_memory_may_be_asked_for_again(service: TrainingService, monkeypatch):
+    honest = service._update
+    failures = [MemoryError("no memory")]
+
+    def update(request):
+        if failures:
+            raise failures.pop()
+        return honest(request)
+
+    monkeypatch.setattr(service, "_update", update)
+    request = request_for(tiny_learner(), service)
+    assert list(service.train(request))[-1]["event"] == "failed"
+    assert list(service.train(request))[-1]["event"] == "done"
+    assert list(service.train(request))[-1]["event"] == "done"
+    assert service.updates == 1
+
+
 def test_a_worker_that_is_gone_is_waited_for_and_then_named(service: TrainingService):
     with serving(service) as url:
         far = remote(url, tiny_learner(), attempts=2)

@@ -15,6 +15,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -144,6 +145,9 @@ class Transport:
         self.limits = limits or Limits()
         self._clock = clock
         self._loop = asyncio.new_event_loop()
+        # Bedrock's client waits in a thread for every request under way; the default pool is as small as the machine.
+        self._threads = ThreadPoolExecutor(self.limits.parallel + 4, thread_name_prefix="provider")
+        self._loop.set_default_executor(self._threads)
         self._thread = threading.Thread(target=self._loop.run_forever, name="provider", daemon=True)
         self._thread.start()
         timeout = httpx.Timeout(self.limits.deadline_s, connect=self.limits.connect_s)
@@ -163,6 +167,7 @@ class Transport:
         self.run(self._client.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
 
     async def turn(self, attempt: Callable[[int], Awaitable[T]]) -> T:

@@ -207,11 +207,16 @@ class TrainingService:
                 result = self._update(request)
             self.jobs.finish(key, result)
             return {"event": "done", "key": key, **result}
-        except (OnTheJobError, ValidationError, ValueError, KeyError, RuntimeError) as error:
+        except Exception as error:
             log.exception("update %s failed", key[:12])
             text = f"{type(error).__name__}: {error}"
-            with contextlib.suppress(OnTheJobError):
-                self.jobs.fail(key, text)
+            if isinstance(error, OnTheJobError | ValidationError):
+                # It is the request's fault, and will be again.
+                with contextlib.suppress(OnTheJobError):
+                    self.jobs.fail(key, text)
+            else:
+                # Out of memory, a full disk: the same request may succeed later.
+                self.jobs.release(key)
             return {"event": "failed", "key": key, "error": text}
 
     def _update(self, request: TrainRequest) -> dict[str, Any]:
