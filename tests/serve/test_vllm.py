@@ -102,6 +102,7 @@ def test_a_new_version_replaces_the_old_one_on_the_server(served: Served):
         served.sampler.generate([IDS], adapter="sales@0001", sampling=Sampling(), seeds=[0])
 
 
+@pytest.mark.slow
 def test_publishing_while_replies_are_sampled_fails_none(served: Served):
     """Every reply is of the version that was asked for, and none meets an unloaded one."""
     served.sampler.publish(served.workshop.write("sales", 1))

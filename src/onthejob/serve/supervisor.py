@@ -192,14 +192,24 @@ def port_owner(port: int) -> int | None:
             if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
                 inodes.add(f"socket:[{fields[9]}]")
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+        if entry.name.isdigit() and not inodes.isdisjoint(_open_files(entry / "fd")):
+            return int(entry.name)
+    return None
+
+
+def _open_files(folder: Path) -> set[str]:
+    """What a process has open, as far as it can be seen; a file that is closed meanwhile hides no other."""
+    found = set()
+    try:
+        links = list(folder.iterdir())
+    except OSError:
+        return found
+    for link in links:
         try:
-            if any(os.readlink(link) in inodes for link in (entry / "fd").iterdir()):  # noqa: PTH115  # not a path
-                return int(entry.name)
+            found.add(os.readlink(link))  # noqa: PTH115  # `socket:[1]` is no path
         except OSError:
             continue
-    return None
+    return found
 
 
 def memory() -> Memory:
