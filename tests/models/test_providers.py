@@ -53,7 +53,7 @@ class Provider:
 
             do_GET = do_POST
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -402,7 +402,10 @@ def test_converse_agrees_with_botocores_own_model(monkeypatch):
     pytest.importorskip("botocore", reason="the bedrock extra is not installed")
     from botocore.stub import Stubber
 
+    from onthejob.models.bedrock import BedrockClient
+
     with client_of("bedrock", "http://127.0.0.1:9", monkeypatch, Limits(deadline_s=20)) as (client, transport):
+        assert isinstance(client, BedrockClient)
         schema = plain_schema(action_schema("hr"))
         expected = {
             "modelId": "m",

@@ -29,7 +29,7 @@ def edit(path: Path, name: str, **changes: object) -> None:
     (path / name).write_text(json.dumps({**content, **changes}))
 
 
-def reweigh(path: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+def reweigh(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
     """Change tensors and sign them again, so that only the content is wrong."""
     tensors = load_file(path / WEIGHTS)
     change(tensors)
@@ -41,7 +41,7 @@ def sign(path: Path) -> None:
     edit(path, META, digest=hashlib.sha256((path / WEIGHTS).read_bytes()).hexdigest())
 
 
-def put(value: float) -> Callable[[dict[str, torch.Tensor]], None]:
+def put(value: float) -> Callable[[dict[str, torch.Tensor]], object]:
     return lambda tensors: tensors[PREFIX + "A.weight"].view(-1)[0].fill_(value)
 
 

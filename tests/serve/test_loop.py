@@ -175,7 +175,7 @@ def test_a_judges_opinion_is_recorded_and_without_weight_changes_nothing(make_ri
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     plain = make_rig("plain").train()

@@ -31,7 +31,7 @@ SLOTS = Slots(max_loras=3, max_cpu_loras=5, max_rank=8)
 
 
 @pytest.fixture
-def server(workshop: Workshop, tmp_path: Path) -> Iterator[ModelServer]:
+def server(workshop: Workshop, tmp_path: Path) -> Iterator[OurServer]:
     made = OurServer(workshop.folder, slots=SLOTS, log_file=tmp_path / "server.log", command=PROTOCOL)
     yield made
     made.stop()
@@ -141,7 +141,7 @@ def test_a_killed_server_is_started_again_and_nothing_of_it_is_left(server: Mode
 
 
 @pytest.mark.server
-def test_without_runtime_loading_every_adapter_is_a_restart(server: ModelServer, workshop: Workshop, tmp_path: Path):
+def test_without_runtime_loading_every_adapter_is_a_restart(server: OurServer, workshop: Workshop, tmp_path: Path):
     server.forbid = True
     server.start()
     assert not server.can_load

@@ -181,7 +181,7 @@ def test_a_reply_that_is_not_what_was_asked_for_is_no_data(kind: str, served: Se
         served.sampler.generate([IDS, IDS], adapter=None, sampling=Sampling(max_new_tokens=3), seeds=[0, 1])
 
 
-def test_a_crash_loses_no_reply_and_samples_none_twice(served: Served):
+def test_a_crash_loses_no_reply_and_samples_none_twice(served: Served, monkeypatch: pytest.MonkeyPatch):
     """Half of the prompts are answered when the server dies; after its recovery only the other half is asked for."""
     honest, asked = served.state.complete, []
 
@@ -194,7 +194,7 @@ def test_a_crash_loses_no_reply_and_samples_none_twice(served: Served):
     recovered: list[bool] = []
     served.state.complete = dying
     served.client.healthy = lambda: bool(recovered)
-    served.server.handle_error = lambda *_: None
+    monkeypatch.setattr(served.server, "handle_error", lambda *_: None)
     sampler = VllmSampler(served.client, served.workshop.chat, served.publisher, recover=lambda: recovered.append(True))
     prompts = [(7, 8), (9, 10), (7, 8), (11, 12)]
     replies = sampler.generate(prompts, adapter=None, sampling=Sampling(max_new_tokens=2), seeds=[0] * 4)
