@@ -46,6 +46,9 @@ COMMANDS: dict[str, Entry] = {
     "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired."),
     "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv."),
     "view": Entry("view", "View", "Watch the office, replay it, take a seat, and look into runs."),
+    "serve model": Entry("servers", "Model", "Serve the base and its adapters with vLLM on loopback."),
+    "serve trainer": Entry("servers", "Trainer", "Make updates for runs on other machines."),
+    "policy swap": Entry("policy", "Swap", "Give a seat of a running episode to somebody else."),
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
@@ -62,6 +65,7 @@ COMMANDS: dict[str, Entry] = {
     "tasks validate": Entry("tasks", "Validate", "Prove claw tasks: linter clean, doing nothing fails, gold passes."),
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
+    "model merge": Entry("model", "Merge", "Write base + adapter as one model; kept only when it computes the same."),
     "sandbox doctor": Entry("sandbox", "Doctor", "Show what isolates an agent's commands here, and attack it."),
     "doctor": Entry("doctor", "Doctor", "Check versions, cores, memory, disk, cache and model."),
 }

@@ -4,6 +4,8 @@
     ├── ConfigError (ValueError)      an option or file that cannot work            exit code 2
     ├── MissingDependency (ImportError)  an extra that is not installed             exit code 2
     ├── ModelError                    a model cannot be fetched, loaded or trusted  exit code 1
+    ├── ProviderError                 a hosted model gave no answer                 exit code 1
+    ├── ServeError                    a model server cannot be started or used      exit code 1
     ├── RecordError                   a run's record cannot be read or written      exit code 1
     ├── ContractError                 an object was used against its contract       exit code 1
     ├── SandboxError                  commands cannot be isolated, or run           exit code 1
@@ -14,6 +16,8 @@ A message states what is wrong, the value met, what is allowed, and the remedy:
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class OnTheJobError(Exception):
@@ -36,6 +40,30 @@ class MissingDependency(OnTheJobError, ImportError):
 
 class ModelError(OnTheJobError):
     """A model or adapter cannot be fetched, loaded or trusted."""
+
+
+class ProviderError(OnTheJobError):
+    """A hosted model gave no answer: the provider's or our failure, never what the model wrote."""
+
+    def __init__(
+        self, message: str, *, outcome: str = "", retry_after_s: float | None = None, answers: Sequence[object] = ()
+    ) -> None:
+        """Describe the failure.
+
+        Args:
+            message: what, which value, what to do.
+            outcome: its name, see `onthejob.models.transport.Outcome`.
+            retry_after_s: the wait that the provider asked for.
+            answers: when several contexts were asked at once, what became of each: a completion or a ProviderError.
+        """
+        super().__init__(message)
+        self.outcome = outcome
+        self.retry_after_s = retry_after_s
+        self.answers = tuple(answers)
+
+
+class ServeError(OnTheJobError):
+    """A model server cannot be started, reached or stopped, or refuses an adapter."""
 
 
 class RecordError(OnTheJobError):

@@ -211,7 +211,7 @@ def test_a_scripted_policy_cannot_be_trained():
         ToyWorkplace, BranchScorer(ToyWorkplace), config=CollectConfig(partner_share=0.0), branch=BRANCH,
         scales={"maker": Scales()}, trained=("maker",), partners=PARTNERS, encoder=ChatEncoder(tokenizer),
     )  # fmt: skip
-    with pytest.raises(ConfigError, match="reads tokens"):
+    with pytest.raises(ConfigError, match="cannot be trained"):
         collector.collect(toy_tasks(4), {"maker": HEURISTIC}, Sampling(), library=SnapshotLibrary(), seed=0, prefix="p")
 
 

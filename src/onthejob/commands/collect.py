@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from onthejob.commands.claw import Claw
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import refuse_foreign
 from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR
 from onthejob.errors import ConfigError
-from onthejob.types import Split, Task
+from onthejob.types import Policy, Split, Task
+
+if TYPE_CHECKING:
+    from onthejob.models.hosted import Account
 
 OWN = {
-    "office": ("policy", "random_share", "alternatives", "scenarios", "seeds", "first", "days"),
+    "office": ("policy", "random_share", "alternatives", "scenarios", "seeds", "first", "days", "hosted"),
     "claw": ("claw", "gold"),
 }
 """Options that only one workplace has."""
@@ -42,7 +46,8 @@ class Collect:
     env: Literal["office", "claw"] = "office"
     """Which workplace."""
     policy: str = "expert"
-    """Office: a scripted player (see `play`)."""
+    """Office: a scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`): its replies
+    are written in canonical form."""
     random_share: float = 0.3
     """Office: share of turns that are a random legal action, in [0, 1]."""
     alternatives: int = 0
@@ -61,6 +66,8 @@ class Collect:
     """Claw: which tasks, under which rules."""
     gold: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     """Claw: how many demonstrations of which kind."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Office: the hosted model, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -93,13 +100,16 @@ class Collect:
         return 0
 
     def _office(self, terminal: Terminal) -> int:
-        counts = self.write(terminal)
+        counts, accounts = self.write(terminal)
         rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
-        terminal.result({"out": self.out, "counts": counts}, table(("role", "expert", "random", "negative", "file"), rows))
+        tables = [table(("role", "expert", "random", "negative", "file"), rows)]
+        if accounts:
+            tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
+        terminal.result({"out": self.out, "counts": counts, "hosted": accounts}, *tables)
         return 0
 
-    def write(self, terminal: Terminal) -> dict[str, dict[str, int]]:
-        """The office's demonstrations without a table: role -> mark -> how many were written.
+    def write(self, terminal: Terminal) -> tuple[dict[str, dict[str, int]], Mapping[str, Account]]:
+        """The office's demonstrations without a table: role -> mark -> how many were written, and what hosted models cost.
 
         Raises:
             ConfigError: options that cannot work.
@@ -107,14 +117,18 @@ class Collect:
         from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
         from onthejob.envs.office.tasks import office_tasks
-        from onthejob.players import training_team
+        from onthejob.models.catalogue import is_hosted
+        from onthejob.players import scripted, training_team
 
         if not 0.0 <= self.random_share <= 1.0:
             raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
         if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
             got = f"{self.alternatives} and {self.random_share}"
             raise ConfigError(f"alternatives must be >= 0 and need a random share between 0 and 1, got {got}.")
-        training_team(self.policy)
+        if not is_hosted(self.policy):
+            training_team(self.policy)
+        seats = HostedSeats(self.hosted)
+        player = seats.policy(self.policy) if is_hosted(self.policy) else scripted(self.policy)
         tasks = office_tasks(
             Split.TRAIN, scenarios=scenarios_named(self.scenarios), seeds=self.seeds, days=self.days, first=self.first
         )
@@ -124,16 +138,18 @@ class Collect:
         files = {role: path.open("w", encoding="utf-8") for role, path in partial.items()}
         try:
             for number, task in enumerate(tasks, start=1):
-                for row in demonstrations(task, self.policy, self.random_share, self.alternatives):
+                for row in demonstrations(task, player, self.random_share, self.alternatives):
                     counts[row["role"]][row["marked"]] += 1
                     files[row["role"]].write(json.dumps(row, ensure_ascii=False) + "\n")
                 terminal.progress(f"{number}/{len(tasks)} {task.id}")
         finally:
             for file in files.values():
                 file.close()
+            accounts = seats.accounts
+            seats.close()
         for role, path in partial.items():
             path.replace(self.out / f"{role}.jsonl")
-        return counts
+        return counts, accounts
 
 
 def _conversation(shown: Demonstration) -> dict[str, Any]:
@@ -148,23 +164,27 @@ def _conversation(shown: Demonstration) -> dict[str, Any]:
     }
 
 
-def demonstrations(task: Task, policy: str, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:
+def demonstrations(task: Task, policy: str | Policy, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:
     """Every decision of one episode: what the role saw, what was replied, and what that was worth to it.
 
     With `alternatives`, also what the teacher might have replied, each with its share of the teacher's probability as `weight`.
     """
     from onthejob.commands.office import make_office
+    from onthejob.envs.office.env import INVALID_KEY
     from onthejob.players import scripted
     from onthejob.rollout.keys import keyed_seed, keyed_uniform
     from onthejob.types import Context, Sampling
 
-    player, random = scripted(policy), scripted("random")
+    player, random = scripted(policy) if isinstance(policy, str) else policy, scripted("random")
     env = make_office()()
     observation, turn = env.reset(task), 0
     while observation is not None:
         drawn = keyed_uniform(task.seed, "collect", task.id, turn) < random_share
-        context = Context(observation=observation, seed=keyed_seed(task.seed, "reply", task.id, turn))
+        prompt = tuple(observation.messages) if player.reads == "messages" else ()
+        context = Context(observation=observation, messages=prompt, seed=keyed_seed(task.seed, "reply", task.id, turn))
         (completion,) = (random if drawn else player).act([context], Sampling())
+        if prompt and not drawn and (key := env.canonical(completion.text)) != INVALID_KEY:
+            completion = replace(completion, text=key)
         messages = [message._asdict() for message in observation.messages]
         role, weights = observation.actor, {}
         if alternatives:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,13 +12,13 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_teams, steps
 from onthejob.commands.office import Office
-from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
 
-OWN = {"office": ("scenarios", "seeds", "first", "days", "alone"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "hosted"), "claw": ("claw",)}
 """Options that only one workplace has."""
 
 
@@ -29,7 +30,8 @@ class Compare:
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
-    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, or `NAME=` one of these."""
+    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, or `NAME=` one of these. Office: also a hosted
+    model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`)."""
     env: Literal["office", "claw"] = "office"
     """Which workplace."""
     scenarios: tuple[str, ...] = ("all",)
@@ -42,6 +44,9 @@ class Compare:
     """Office: length of an episode in days."""
     alone: tuple[str, ...] = ()
     """Office: also show each learned team with only this role among heuristics, e.g. `--alone sales dev`."""
+    retries: int | None = None
+    """Office: times an unusable reply may be corrected, with growing feedback, 0 to 8; default: 8 when a hosted model plays, else
+    0. The same for every team."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     split: Literal["dev", "test"] = "dev"
@@ -66,11 +71,14 @@ class Compare:
     """Also write a self-contained HTML report here."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Office: hosted models, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def place(self) -> Workplace:
         """The workplace of these options."""
-        office = Office(scenarios=self.scenarios, seeds=self.seeds, first=self.first, days=self.days)
+        retries = retries_for(self.retries, self.teams)
+        office = Office(scenarios=self.scenarios, seeds=self.seeds, first=self.first, days=self.days, retries=retries)
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]
 
@@ -88,14 +96,22 @@ class Compare:
         place = self.place()
         self._check(place)
         tasks, partners = self._tasks(place), place.partners(Split(self.split))
-        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=place.players(tasks))
+        # Hosted models answer the office's requests; a shell's conversation is not theirs yet.
+        hosted = HostedSeats(self.hosted) if self.env == "office" else None
+        made, stack = teams(
+            self.teams, self.model, terminal.progress, seats=place.roles, shipped=place.players(tasks), hosted=hosted
+        )
         around = Team(
             name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
         )
         rows = [*made, *(one_seat(team, around, role) for team in made if team.learned for role in self.alone)]
         groupings = place.groupings()
         tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
-        with place.opened() as make_env, EvaluationCache(self.cache, env=place.fingerprint) as cache:
+        with (
+            closing(hosted) if hosted else nullcontext(),
+            place.opened() as make_env,
+            EvaluationCache(self.cache, env=place.fingerprint) as cache,
+        ):
             comparison = compare(
                 rows,
                 tasks,
@@ -110,6 +126,7 @@ class Compare:
                 stratum=next(iter(groupings.values())),
                 on_progress=lambda team, done, total: steps(terminal, team)(done, total),
             )
+            accounts = hosted.accounts if hosted else {}
         if self.beside is not None:
             comparison = joined(comparison, self.beside)
         learned = [team.name for team in rows if team.learned]
@@ -126,6 +143,9 @@ class Compare:
         elif len(comparison.teams) > 1:
             tables += [differences_table(comparison, metric, featured=featured) for metric in place.headline]
         data = document(comparison)
+        if accounts:
+            data |= {"hosted": accounts}
+            tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
         if detailed:
             data |= matched_dict(comparison, groupings, place.headline)
         if self.report is not None:

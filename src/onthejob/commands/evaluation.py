@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split
@@ -27,7 +28,8 @@ class Eval:
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
-    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, or `NAME=` one of these."""
+    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
+    `bedrock:MODEL`), or `NAME=` one of these."""
     states: Path = Path("runs/states-dev.bin")
     """File of held-out states."""
     split: Literal["dev", "test"] = "dev"
@@ -56,6 +58,8 @@ class Eval:
     """Where values, replies and episodes are kept between evaluations."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one is judged."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Hosted models, when one is judged."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -88,8 +92,9 @@ class Eval:
             seed=self.seed,
             workers=self.workers,
         )
+        seats = HostedSeats(self.hosted)
         shipped = Office().players(())
-        made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped)
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=seats)
         encoder = stack.chat if stack else None
         env_factory = make_office()
         if not self.states.exists():
@@ -111,7 +116,7 @@ class Eval:
             self.states.parent.mkdir(parents=True, exist_ok=True)
             save_states(self.states, collected)
         states = [state for state in load_states(self.states) if state.actor in roles]
-        with EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
+        with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
             quality = decision_quality(
                 states,
                 made,

@@ -1,16 +1,19 @@
-"""`onthejob model fetch|show`: the base model on this machine."""
+"""`onthejob model fetch|show|merge`: the base model on this machine, alone or with an adapter in its weights."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
-from onthejob.errors import ModelError
+from onthejob.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from onthejob.types import Adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,62 @@ class Show:
         facts = describe(fetch(self.model, cache=self.cache, progress=terminal.progress))
         terminal.result(facts, table(("", self.model), [(key, value) for key, value in facts.items() if key != "bytes"]))
         return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Write base + adapter as one model, for programs that know no adapters; kept only when it computes the same."""
+
+    adapter: tyro.conf.Positional[str]
+    """`role@version`, e.g. sales@0007, or `role` for its newest version."""
+    out: tyro.conf.Positional[Path]
+    """New folder."""
+    source: Annotated[str, tyro.conf.arg(name="from")] = "."
+    """The run or folder that holds the adapter."""
+    model: str = "smollm2-135m"
+    """The base, as for `model fetch`."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the written weights; bfloat16 rounds small updates away and is refused when too much is lost."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Find, merge, compare, and say how far the two differ."""
+        from onthejob.commands.seats import adapters_folder
+        from onthejob.learn.merge import merge_adapter
+        from onthejob.models.fetch import fetch
+
+        adapter = named_adapter(self.adapter, adapters_folder(self.source))
+        done = merge_adapter(fetch(self.model, progress=terminal.progress), adapter, self.out, dtype=self.dtype)
+        rows = [
+            ("adapter", done.adapter),
+            ("folder", str(done.path)),
+            ("dtype", done.dtype),
+            ("mean difference, nats", done.mean_difference),
+            ("largest difference, nats", done.max_difference),
+        ]
+        terminal.result(done, table(("", "merged"), rows))
+        return 0
+
+
+def named_adapter(name: str, folder: Path) -> Adapter:
+    """`role@version`, or the newest version of `role`, in a run or folder.
+
+    Raises:
+        ConfigError: it is not there.
+    """
+    from onthejob.learn.lora import read_adapter
+    from onthejob.stack import META, find_adapters
+
+    role, _, version = name.partition("@")
+    if not version:
+        newest = find_adapters(folder)
+        if role not in newest:
+            raise ConfigError(f"{folder} has no adapter of {role!r}, only of {', '.join(newest)}.")
+        return newest[role]
+    found = [read_adapter(path.parent) for path in sorted(folder.rglob(META)) if path.parent.name == name]
+    if len(found) != 1:
+        raise ConfigError(f"{folder} holds {len(found)} adapters called {name!r}. Name the run or folder of one with --from.")
+    return found[0]
 
 
 def describe(path: Path) -> dict[str, Any]:

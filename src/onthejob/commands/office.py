@@ -15,6 +15,7 @@ from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
+from onthejob.models.catalogue import is_hosted
 from onthejob.players import scripted, team, training_team
 from onthejob.rollout.pool import Curriculum
 from onthejob.train.config import TrainConfig
@@ -89,6 +90,8 @@ class Office:
     """Pay the extra for churn prevention while satisfaction is low."""
     rising: bool = False
     """Train on a curriculum."""
+    retries: int = 0
+    """Times an unusable reply may be corrected, 0 to 8."""
 
     @classmethod
     def loop(cls) -> TrainConfig:
@@ -96,16 +99,18 @@ class Office:
 
     @property
     def max_turns(self) -> int:
-        return 14 * self.days
+        return 14 * self.days * (1 + self.retries)
 
     @property
     def fingerprint(self) -> str:
-        return source_fingerprint(OfficeEnvironment)
+        # Allowing retries is another workplace: its episodes are kept apart.
+        return source_fingerprint(OfficeEnvironment) + (f"+retries{self.retries}" if self.retries else "")
 
     def check(self) -> None:
         check_days(self.days)
         scenarios_named(self.scenarios)
-        team(self.partner)
+        if not is_hosted(self.partner):
+            team(self.partner)
 
     def tasks(self, split: Split) -> list[Task]:
         scenarios = scenarios_named(self.scenarios)
@@ -124,7 +129,7 @@ class Office:
         return Rising(iterations=iterations) if self.rising else None
 
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
-        return nullcontext(make_office(OfficeConfig(crisis_bonus=self.crisis_bonus)))
+        return nullcontext(make_office(OfficeConfig(crisis_bonus=self.crisis_bonus, retries=self.retries)))
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
         return {name: scripted(name) for name in players()}

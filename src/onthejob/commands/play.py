@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,20 +12,25 @@ import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
-from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import refuse_foreign
-from onthejob.envs.office.env import SEATS
-from onthejob.errors import ConfigError
-from onthejob.types import Sampling
+from onthejob.envs.office.env import SEATS, OfficeConfig
+from onthejob.errors import ConfigError, OnTheJobError
+from onthejob.types import Message, Sampling
 
 if TYPE_CHECKING:
+    from onthejob.evaluate.teams import Team
+    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.hosted import Account
     from onthejob.rollout.episode import Episode, LiveEpisode
+    from onthejob.rollout.seats import Orders, Seats
+    from onthejob.stack import Stack
     from onthejob.types import Completion, Policy, Step
 
 HUMAN = "human"
 """The policy that reads from the terminal."""
-OWN = {"office": ("team", "seat", "role", "replay", "scenario", "days"), "claw": ("task", "claw")}
+OWN = {"office": ("team", "seat", "role", "replay", "scenario", "days", "retries", "orders", "hosted"), "claw": ("task", "claw")}
 """Options that only one workplace has."""
 
 
@@ -35,7 +41,8 @@ class Play:
     workplace: tyro.conf.Positional[Literal["office", "claw"]] = "office"
     """Which workplace."""
     team: str = "heuristic"
-    """Office: who sits in all seats: a scripted player (heuristic, expert, random, ...), `base`, a run, or adapters."""
+    """Office: who sits in all seats: a scripted player (heuristic, expert, ...), `base`, a run, a folder of adapters, or a hosted
+    model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
     """Office: somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
     role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
@@ -59,10 +66,16 @@ class Play:
     """Of the model's replies; 0 decodes greedily."""
     max_new_tokens: int | None = None
     """Limit of a reply; None takes the workplace's usual one (office 32, claw 192)."""
+    retries: int | None = None
+    """Office: times an unusable reply may be corrected, 0 to 8; default: 8 when a hosted model plays, else 0."""
+    orders: Path | None = None
+    """Office: watch this file, which `onthejob policy swap` writes: seats change hands while the episode runs."""
     transcript: Path | None = None
     """Also write every turn as one JSON line into this file."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Hosted models, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -94,6 +107,7 @@ class Play:
         from onthejob.commands.office import check_days, make_office, scenarios_named
         from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play
+        from onthejob.rollout.seats import Orders, Seats
         from onthejob.types import Task
 
         check_days(self.days)
@@ -111,8 +125,10 @@ class Play:
             raise ConfigError("a game by hand is shown in the terminal and written as --replay. Drop --json and --transcript.")
         if self.role is not None and self.policy is not None and not by_hand:
             others[self.role] = self.policy
-        shipped = Office().players(())
-        made, stack = teams([self.team, *others.values()], self.model, terminal.progress, seats=SEATS, shipped=shipped)
+        specs = [self.team, *others.values()]
+        config = OfficeConfig(retries=retries_for(self.retries, specs))
+        seats = HostedSeats(self.hosted)
+        made, stack = self._teams(specs, seats, terminal)
         policies: dict[str, Policy] = dict(made[0].policies)
         for role, team in zip(others, made[1:], strict=True):
             policies[role] = team.policies[role]
@@ -129,23 +145,68 @@ class Play:
 
             return play_by_hand(terminal, task, self.role, policies, self.replay)
 
+        table_seats, encoder = Seats(policies), LateEncoder(stack.chat if stack else None)
+        orders = Orders(self.orders) if self.orders is not None else None
+
         def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
             if not terminal.json:
                 terminal.out.print(line(episode, completion, step), markup=False, soft_wrap=True)
+            if orders is not None:
+                self._obey(orders, table_seats, encoder, seats, terminal)
 
-        (episode,) = play(
-            [make_office()()],
-            [task],
-            policies,
-            sampling,
-            seed=self.seed,
-            encoder=stack.chat if stack else None,
-            max_turns=14 * self.days,
-            on_turn=on_turn,
-        )
+        try:
+            (episode,) = play(
+                [make_office(config)()],
+                [task],
+                table_seats,
+                sampling,
+                seed=self.seed,
+                encoder=encoder,
+                max_turns=14 * self.days * (1 + config.retries),
+                on_turn=on_turn,
+            )
+            accounts = seats.accounts
+        finally:
+            seats.close()
         if self.transcript is not None:
             write_transcript(self.transcript, episode)
-        return report(terminal, episode)
+        return report(terminal, episode, accounts)
+
+    def _teams(self, specs: Sequence[str], hosted: HostedSeats, terminal: Terminal) -> tuple[list[Team], Stack | None]:
+        shipped = Office().players(())
+        return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted)
+
+    def _obey(self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal) -> None:
+        """Do what somebody ordered; an order that cannot be done is said and changes nothing."""
+        try:
+            for role, who in orders.new().items():
+                (team,), stack = self._teams([who], hosted, terminal)
+                if stack is not None:
+                    encoder.chat = stack.chat
+                before = table_seats.swap(role, team.policies[role])
+                terminal.progress(f"{role}: {team.policies[role].version} instead of {before.version}")
+        except OnTheJobError as error:
+            terminal.warn(str(error))
+
+
+class LateEncoder:
+    """The encoder of a model that may be loaded only while the episode runs."""
+
+    def __init__(self, chat: ChatEncoder | None) -> None:
+        self.chat = chat
+
+    def _loaded(self) -> ChatEncoder:
+        if self.chat is None:
+            raise ConfigError("no model is loaded, so nobody can read tokens. Seat `base` or an adapter.")
+        return self.chat
+
+    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """As `ChatEncoder.encode`."""
+        return self._loaded().encode(messages)
+
+    def extend(self, context_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
+        """As `ChatEncoder.extend`."""
+        return self._loaded().extend(context_ids, completion_ids, messages)
 
 
 def write_transcript(path: Path, episode: Episode) -> None:
@@ -162,7 +223,7 @@ def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:
     return f"{episode.turn:4d} {actor:<10} {reward:+7.2f}  {did}{'  | ' + notes if notes else ''}"
 
 
-def report(terminal: Terminal, episode: Episode) -> int:
+def report(terminal: Terminal, episode: Episode, accounts: Mapping[str, Account]) -> int:
     """Print the end of an episode; 1 when our side failed."""
     counts = {actor: {"turns": c.turns, "valid": c.valid, "retries": c.retries} for actor, c in episode.actors.items()}
     data = {
@@ -172,11 +233,14 @@ def report(terminal: Terminal, episode: Episode) -> int:
         "turns": episode.turns,
         "metrics": episode.metrics,
         "actors": counts,
+        "hosted": accounts,
     }
+    tables = [table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models")] if accounts else []
     terminal.result(
         data,
         "",
         f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else ""),
         table(("metric", "value"), list(episode.metrics.items())),
+        *tables,
     )
     return 1 if episode.error else 0

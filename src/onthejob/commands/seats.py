@@ -1,4 +1,4 @@
-"""Who plays, as written on the command line: a scripted player, `base`, a run (`RUN:best`), adapters, or `NAME=` one of these."""
+"""Who plays, as the command line names it: a scripted player, `base`, a run, adapters, hosted models, or `NAME=` one of these."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.types import Adapter, Policy
 
 if TYPE_CHECKING:
+    from onthejob.models.catalogue import Entry
+    from onthejob.models.hosted import Account, Accounts, HostedPolicy
+    from onthejob.models.providers import ChatClient
+    from onthejob.models.transport import Transport
     from onthejob.stack import Stack
 
 BASE = "base"
@@ -28,6 +32,116 @@ class ModelOptions:
     """Of the base's weights in memory; bfloat16 is faster where the CPU multiplies it natively (see `onthejob doctor`)."""
     device: str = "cpu"
     """torch device: `cpu`, or `cuda` with an NVIDIA GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedOptions:
+    """Bounds of hosted models (`openai:...`, `anthropic:...`, `bedrock:...`); their keys come from the environment."""
+
+    deadline_s: float = 60.0
+    """Seconds of one turn, all attempts and waits included."""
+    attempts: int = 2
+    """Requests sent for one turn at most, 1 or 2."""
+    parallel: int = 8
+    """Requests under way at the same time."""
+    free_text: bool = False
+    """Do not hold replies to the role's JSON schema."""
+    max_usd: float | None = None
+    """Nothing more is sent when this much is spent; models without a price in the catalogue count as free."""
+    max_tokens: int | None = None
+    """Nothing more is sent when so many tokens were used."""
+
+
+class HostedSeats:
+    """Hosted models at the table: one transport and one account for all of them, made when the first is seated."""
+
+    def __init__(self, options: HostedOptions) -> None:
+        self._options = options
+        self._shared: tuple[Transport, Accounts] | None = None
+
+    def policy(self, spec: str) -> HostedPolicy:
+        """The hosted model that `spec` names.
+
+        Raises:
+            ConfigError: a wrong name or option, or no key.
+        """
+        from onthejob.envs.office.schema import reply_schema
+        from onthejob.models.hosted import HostedPolicy, Price
+
+        client, entry, transport, accounts = self.client(spec)
+        held = entry.schema_ and not self._options.free_text
+        return HostedPolicy(
+            client,
+            transport,
+            accounts=accounts,
+            price=Price(prompt=entry.input_usd, completion=entry.output_usd),
+            schema=(lambda context: reply_schema(context.observation)) if held else None,
+            temperature=entry.temperature,
+            min_tokens=entry.max_tokens,
+        )
+
+    def client(self, spec: str) -> tuple[ChatClient, Entry, Transport, Accounts]:
+        """What speaks to the model, what the catalogue says of it, and what all hosted models share."""
+        from onthejob.models.catalogue import make_client
+        from onthejob.models.hosted import Accounts
+        from onthejob.models.transport import Limits, Transport
+
+        options = self._options
+        if self._shared is None:
+            limits = Limits(deadline_s=options.deadline_s, attempts=options.attempts, parallel=options.parallel)
+            self._shared = Transport(limits), Accounts(max_usd=options.max_usd, max_tokens=options.max_tokens)
+        return (*make_client(spec, self._shared[0]), *self._shared)
+
+    def team(self, name: str, spec: str, seats: Sequence[str]) -> Team:
+        """The model in every one of `seats`. What it replied is cached under its name: delete the cache to ask again."""
+        policy = self.policy(spec)
+        kind = "text" if self._options.free_text else "schema"
+        return Team(
+            name=name,
+            policies=dict.fromkeys(seats, policy),
+            fingerprints=dict.fromkeys(seats, f"hosted:{policy.version}:{kind}"),
+            learned=frozenset(seats),
+        )
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """Role -> what it took; empty when no hosted model was seated."""
+        return {} if self._shared is None else self._shared[1].roles
+
+    def close(self) -> None:
+        """Close connections."""
+        if self._shared is not None:
+            self._shared[0].close()
+            self._shared = None
+
+
+ACCOUNT_COLUMNS = ("role", "turns", "requests", "prompt tokens", "completion tokens", "USD", "unknown", "outcomes")
+
+
+def account_rows(accounts: Mapping[str, Account]) -> list[tuple[object, ...]]:
+    """One row per role for `ACCOUNT_COLUMNS`; `unknown` counts requests whose tokens or price nobody told us."""
+    return [
+        (
+            role,
+            account.turns,
+            account.requests,
+            account.prompt_tokens,
+            account.completion_tokens,
+            account.usd,
+            account.unanswered + account.unpriced,
+            ", ".join(f"{name} {count}" for name, count in account.outcomes.most_common()),
+        )
+        for role, account in accounts.items()
+    ]
+
+
+def retries_for(retries: int | None, specs: Sequence[str]) -> int:
+    """How often an unusable reply may be corrected: as asked for, else 8 when a hosted model plays and 0 otherwise."""
+    from onthejob.models.catalogue import is_hosted
+
+    if retries is not None:
+        return retries
+    return 8 if any(is_hosted(spec.rpartition("=")[2]) for spec in specs) else 0
 
 
 def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Stack:
@@ -83,6 +197,7 @@ def teams(
     *,
     seats: Sequence[str],
     shipped: Mapping[str, Policy],
+    hosted: HostedSeats | None = None,
 ) -> tuple[list[Team], Stack | None]:
     """One team per spec, and the model that was loaded for them, if any needed one.
 
@@ -92,20 +207,31 @@ def teams(
         progress: told what is being done.
         seats: actors that every team plays.
         shipped: the workplace's scripted players.
+        hosted: makes hosted models; None where none can sit.
 
     Raises:
         ConfigError: a spec names nothing that can play.
     """
-    named = [(name or Path(source).name, source) for name, _, source in (spec.rpartition("=") for spec in specs)]
+    from onthejob.models.catalogue import is_hosted
+
+    named = [(name or default_name(source), source) for name, _, source in (spec.rpartition("=") for spec in specs)]
+    local = [source for _, source in named if source not in shipped and not is_hosted(source)]
     # Every name is checked before a model is loaded: a typing mistake should not cost a minute.
-    for _, source in named:
-        if source not in shipped and source != BASE:
+    for source in local:
+        if source != BASE:
             _check_source(source, shipped)
-    needs_model = any(source not in shipped for _, source in named)
-    stack = load_model(options, progress) if needs_model else None
+    away = {}
+    for name, source in named:
+        if is_hosted(source):
+            if hosted is None:
+                raise ConfigError(f"{source!r} is a hosted model, which cannot sit here. Name a local one.")
+            away[name, source] = hosted.team(name, source, seats)
+    stack = load_model(options, progress) if local else None
     made: list[Team] = []
     for name, source in named:
-        if stack is None or source in shipped:
+        if (name, source) in away:
+            made.append(away[name, source])
+        elif stack is None or source in shipped:
             made.append(scripted_team(name, shipped[source], seats))
         else:
             made.append(stack.team(name, {} if source == BASE else named_adapters(source), seats))
@@ -117,3 +243,10 @@ def _check_source(source: str, shipped: Mapping[str, Policy]) -> None:
         place_and_iteration(source)
     except ConfigError as error:
         raise ConfigError(f"{error} Here the scripted players are {', '.join(sorted(shipped))}.") from error
+
+
+def default_name(source: str) -> str:
+    """What a team is called when nobody said: its folder's name, or a hosted model's own."""
+    from onthejob.models.catalogue import is_hosted
+
+    return source if is_hosted(source) else Path(source).name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,24 +16,32 @@ from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import ModelOptions, adapters_folder, load_model, named_adapters
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, adapters_folder, load_model, named_adapters
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
 from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
+from onthejob.models.catalogue import is_hosted
+from onthejob.rollout.judge import JudgeConfig
 from onthejob.rollout.pool import TaskPool
+from onthejob.serve.server import ServerConfig
 from onthejob.train import Evaluate, IterationReport, TrainConfig, TrainResult
-from onthejob.types import Adapter, Environment, Sampling, Split, StopReason
+from onthejob.types import Adapter, Environment, Policy, Sampling, Split, StopReason
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner
     from onthejob.models.sampler import Sampler
     from onthejob.record import Run
+    from onthejob.rollout.judge import Judge
+    from onthejob.serve.remote import RemoteLearner
+    from onthejob.serve.vllm import VllmSampler
     from onthejob.stack import Stack
 
-PLACE = ("config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "output")
+PLACE = (
+    "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer", "output",
+)  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
 OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum"), "claw": ("claw",)}
 """Options that only one workplace has."""
@@ -57,7 +66,8 @@ class Train:
     days: int = 30
     """Office: length of an episode in days."""
     partner: str = "heuristic"
-    """Office: the scripted player of roles that are not trained, and of all others in segments among partners."""
+    """Office: who plays roles that are not trained, and all others in segments among partners: a scripted player or a hosted
+    model."""
     crisis_bonus: bool = True
     """Office: pay the extra for churn prevention; without it one can ask whether retention is learned nevertheless."""
     curriculum: bool = False
@@ -81,6 +91,19 @@ class Train:
     """Shape of the adapters."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
+    sampler: Literal["in-process", "vllm"] = "in-process"
+    """Who samples the trained roles' replies: this process, the default on a CPU, or a vLLM server of this run. With vLLM,
+    --learner.loss.correction defaults to token_truncate: its numbers are not bit for bit the trainer's."""
+    server: ServerConfig = field(default_factory=ServerConfig)
+    """vLLM, with --sampler vllm."""
+    trainer: str = ""
+    """URL of a training worker (`onthejob serve trainer`) that makes the updates; its token is $ONTHEJOB_TRAINER_TOKEN."""
+    judge: str = ""
+    """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
+    judging: JudgeConfig = field(default_factory=JudgeConfig)
+    """How much the judge counts."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Bounds of hosted models: the judge, and --partner when it is one."""
     config: Path | None = None
     """Take defaults from this TOML file; options on the command line override it."""
     print_config: bool = False
@@ -137,7 +160,7 @@ class Train:
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
-            only = Train(resume=self.resume, extend=self.extend, output=self.output)
+            only = Train(resume=self.resume, extend=self.extend, trainer=self.trainer, output=self.output)
             given = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
             if given:
                 raise ConfigError(
@@ -156,7 +179,12 @@ class Train:
             raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
         refuse_foreign(self, self.env, OWN)
         place.check()
-        place.partners(Split.TRAIN)
+        if not is_hosted(self.partner):
+            place.partners(Split.TRAIN)
+        if self.judging.weight and not self.judge:
+            raise ConfigError(
+                f"--judging.weight {self.judging.weight} has no effect without --judge. Name a model, or leave it out."
+            )
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
@@ -181,11 +209,12 @@ class Train:
         init = named_adapters(options.init) if options.init and self.resume is None else None
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
+        options = options._corrected(terminal)
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
         pool = options._pool()
         with options.place().opened() as make_env:
             stack, learner = options._assemble(terminal, init)
-            opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=self._settings(), name=self.name)
+            opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=options._settings(), name=self.name)
             with opened as run:
                 terminal.progress(f"run {run.path}")
                 result = options._loop(terminal, make_env, pool, stack, learner, run, resume=self.resume is not None)
@@ -241,24 +270,47 @@ class Train:
         """Train in a workplace that is open."""
         from onthejob.train import train
 
-        place, sampler = self.place(), stack.sampler()
-        return train(
-            self.train,
-            make_env=make_env,
-            pool=pool,
-            learner=learner,
-            sampler=sampler,
-            encoder=stack.chat,
-            run=run,
-            partners=place.partners(Split.TRAIN),
-            trained_roles=self.roles,
-            base_digest=stack.digest,
-            evaluate=self._validator(place, make_env, sampler) if self.train.eval_every else None,
-            on_progress=lambda report: terminal.progress(line(report)),
-            resume=resume,
-        )
+        with ExitStack() as helpers:
+            hosted = HostedSeats(self.hosted)
+            helpers.callback(hosted.close)
+            if self.trainer:
+                learner = remote_learner(learner, self.trainer, stack.digest)
+                helpers.callback(learner.close)
+            judge = judge_of(self.judge, self.judging, hosted, run.path / "judge.sqlite") if self.judge else None
+            if judge is not None:
+                helpers.callback(judge.close)
+            place, sampler = self.place(), self._sampler(stack, learner, run.path, terminal, helpers)
+            partners = self._partners(place, hosted)
+            return train(
+                self.train,
+                make_env=make_env,
+                pool=pool,
+                learner=learner,
+                sampler=sampler,
+                encoder=stack.chat,
+                run=run,
+                partners=partners,
+                trained_roles=self.roles,
+                base_digest=stack.digest,
+                evaluate=self._validator(place, make_env, sampler, partners) if self.train.eval_every else None,
+                judge=judge,
+                on_progress=lambda report: terminal.progress(line(report)),
+                resume=resume,
+            )
 
-    def _validator(self, place: Workplace, make_env: Callable[[], Environment], sampler: Sampler) -> Evaluate:
+    def _partners(self, place: Workplace, hosted: HostedSeats) -> Mapping[str, Policy]:
+        """Who plays what is not trained."""
+        if is_hosted(self.partner):
+            return dict.fromkeys(place.roles, hosted.policy(self.partner))
+        return place.partners(Split.TRAIN)
+
+    def _validator(
+        self,
+        place: Workplace,
+        make_env: Callable[[], Environment],
+        sampler: Sampler | VllmSampler,
+        partners: Mapping[str, Policy],
+    ) -> Evaluate:
         from onthejob.evaluate.validation import validator
         from onthejob.rollout.keys import keyed_sample, keyed_seed
 
@@ -267,7 +319,7 @@ class Train:
             make_env,
             keyed_sample(tasks, min(self.eval_tasks, len(tasks)), self.train.seed, "validation"),
             sampler=sampler,
-            partners=place.partners(Split.TRAIN),
+            partners=partners,
             sampling=Sampling(temperature=self.eval_temperature, max_new_tokens=self.train.sampling.max_new_tokens),
             seed=keyed_seed(self.train.seed, "validation replies"),
             max_turns=place.max_turns,
@@ -308,6 +360,40 @@ class Train:
             f"{alive} of {len(found)} groups can teach something; stops: {shares or 'none'}",
         )
         return 0
+
+    def _corrected(self, terminal: Terminal) -> Train:
+        """With vLLM, the difference between its numbers and the trainer's is corrected unless something else was asked for."""
+        loss = self.learner.loss
+        if self.sampler == "in-process" or loss.correction != "none" or loss.old == "sampler":
+            return self
+        terminal.progress("vLLM samples: --learner.loss.correction token_truncate (TIS)")
+        corrected = dataclasses.replace(loss, correction="token_truncate")
+        return dataclasses.replace(self, learner=dataclasses.replace(self.learner, loss=corrected))
+
+    def _sampler(
+        self, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
+    ) -> Sampler | VllmSampler:
+        """Who samples; a server that is started ends with `helpers`."""
+        if self.sampler == "in-process":
+            return stack.sampler()
+        from onthejob.commands.servers import PROBE_TEXT, start_server
+        from onthejob.models.fetch import fetch
+        from onthejob.serve.local import trainer_scores
+        from onthejob.serve.vllm import VllmSampler
+
+        base = fetch(self.model.name, progress=terminal.progress)
+        server, publisher = start_server(
+            base, self.server, roles=len(self.roles), rank=self.lora.rank, files=folder / "server", terminal=terminal
+        )
+        helpers.callback(server.stop)
+        ids = tuple(stack.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
+        return VllmSampler(
+            server.client,
+            stack.chat,
+            publisher,
+            expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids),
+            recover=server.recover,
+        )
 
     def _replay(self, terminal: Terminal) -> int:
         from onthejob.record import Run
@@ -356,6 +442,36 @@ def line(report: IterationReport) -> str:
 
 def _counts(stops: Mapping[StopReason, int]) -> str:
     return ", ".join(f"{count} {stop}" for stop, count in stops.items())
+
+
+def remote_learner(learner: Learner, url: str, base_digest: str) -> RemoteLearner:
+    """The learner whose updates a worker makes.
+
+    Raises:
+        ConfigError: no token, or a worker that does not fit.
+        ServeError: the worker does not answer.
+    """
+    from onthejob.serve.remote import RemoteLearner, token_from
+
+    return RemoteLearner(learner, url, base_digest=base_digest, token=token_from())
+
+
+def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats, cache: Path) -> Judge:
+    """The judge that `spec` names."""
+    from onthejob.models.hosted import Price
+    from onthejob.rollout.judge import Judge
+
+    client, entry, transport, accounts = hosted.client(spec)
+    return Judge(
+        client,
+        transport,
+        config=dataclasses.replace(config, max_tokens=max(config.max_tokens, entry.max_tokens)),
+        accounts=accounts,
+        price=Price(prompt=entry.input_usd, completion=entry.output_usd),
+        cache=cache,
+        schema=entry.schema_,
+        temperature=entry.temperature,
+    )
 
 
 def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:

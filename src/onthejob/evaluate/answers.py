@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from onthejob.errors import ConfigError, ContractError
+from onthejob.errors import ConfigError, ContractError, ProviderError
 from onthejob.evaluate.cache import EvaluationCache, ReplyKey, decoding_name
 from onthejob.evaluate.scores import Cell, QualityConfig
 from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.keys import keyed_seed
-from onthejob.types import Context, Forkable, Observation, Policy, Sampling
+from onthejob.types import Completion, Context, Forkable, Observation, Policy, Sampling
 
 
 class Drawn(NamedTuple):
@@ -91,7 +91,13 @@ def policy_replies(
                 _context(env, states[index], policy, encoder, keyed_seed(config.seed, "reply", key.state, key.sample))
                 for key, index in part
             ]
-            completions = policy.act(contexts, config.decodings[number])
+            try:
+                completions = policy.act(contexts, config.decodings[number])
+            except ProviderError as error:
+                # What was answered is paid for: kept, so that the next evaluation asks only for the rest.
+                kept = zip(part, error.answers, strict=False)
+                cache.add_replies({key: answer.text for (key, _), answer in kept if isinstance(answer, Completion)})
+                raise
             fresh = {key: completion.text for (key, _), completion in zip(part, completions, strict=True)}
             cache.add_replies(fresh)
             sampled += len(fresh)

@@ -17,13 +17,14 @@ from onthejob.types import Adapter, Environment, Policy, Sampling, Split, Task
 
 if TYPE_CHECKING:
     from onthejob.models.sampler import Sampler
+    from onthejob.serve.vllm import VllmSampler
 
 
 def validator(
     make_env: Callable[[], Environment],
     tasks: Sequence[Task],
     *,
-    sampler: Sampler,
+    sampler: Sampler | VllmSampler,
     partners: Mapping[str, Policy],
     sampling: Sampling,
     seed: int,

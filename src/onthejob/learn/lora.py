@@ -259,7 +259,7 @@ def save_adapter(
     adapter = Adapter(role=role, version=version, path=directory / f"{role}@{version:04d}", parent=parent)
     kind = {"bfloat16": torch.bfloat16, "float32": torch.float32}[dtype]
     tensors = {name: tensor.to(kind).contiguous() for name, tensor in state(model, role).items()}
-    _check_finite(tensors, adapter.path)
+    check_finite(tensors, adapter.path)
     weights = save(tensors, metadata={"format": "pt"})
     digest = hashlib.sha256(weights).hexdigest()
     meta = {"role": role, "version": version, "parent": parent, "base_digest": base_digest, "dtype": dtype, "digest": digest}
@@ -268,7 +268,7 @@ def save_adapter(
             return read_adapter(adapter.path)
         raise ModelError(f"adapter {adapter.name} exists with other weights at {adapter.path}; use the next version number.")
     files = {WEIGHTS: weights, CONFIG: _json(_peft_config(model, role)), META: _json(meta)}
-    _write_directory(adapter.path, files)
+    write_directory(adapter.path, files)
     return Adapter(role=role, version=version, path=adapter.path, parent=parent, digest=digest)
 
 
@@ -331,7 +331,8 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
+def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write a directory durably; readers see all of it or nothing. OSError leaves nothing behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.parent / f".{path.name}.{os.getpid()}.tmp"
     shutil.rmtree(draft, ignore_errors=True)
@@ -374,12 +375,13 @@ def _read(path: Path) -> tuple[Adapter, dict[str, Tensor], dict[str, Any]]:
         raise ModelError(f"{path} is not a readable adapter directory ({WEIGHTS}, {CONFIG}, {META}): {error}") from error
     if digest != expected:
         raise ModelError(f"{path / WEIGHTS} has sha256 {digest[:12]}, recorded was {expected[:12]}: the file was changed.")
-    _check_pairs(tensors, rank, path)
-    _check_finite(tensors, path)
+    check_pairs(tensors, rank, path)
+    check_finite(tensors, path)
     return adapter, tensors, meta
 
 
-def _check_pairs(tensors: Mapping[str, Tensor], rank: int, path: Path) -> None:
+def check_pairs(tensors: Mapping[str, Tensor], rank: int, path: Path) -> None:
+    """ModelError unless `tensors` are complete LoRA pairs of `rank`; `path` is named in the error."""
     modules: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
         match = _KEY.fullmatch(name)
@@ -393,7 +395,8 @@ def _check_pairs(tensors: Mapping[str, Tensor], rank: int, path: Path) -> None:
         raise ModelError(f"{path}: every adapted layer has lora_A and lora_B; incomplete: {single[:1] or 'all'}.")
 
 
-def _check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """ModelError when a number is not finite; `path` is named in the error."""
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: {name!r} holds a number that is not finite. Go back to the previous version.")

@@ -20,7 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from peft import PeftModel
@@ -191,6 +191,23 @@ class Sampler:
         self.stats.decoded += sum(len(reply.tokens) for reply in replies)
         return [self._completion(reply) for reply in replies]
 
+    @torch.inference_mode()
+    def score(self, ids: Sequence[int], *, adapter: str | None) -> list[float]:
+        """Log-probabilities of ids[1:], each given what comes before it, at temperature 1; a probe, slow for long texts.
+
+        Raises:
+            ContractError: fewer than two ids, or an adapter that is not published.
+        """
+        if len(ids) < 2:
+            raise ContractError(f"score needs at least two ids, got {len(ids)}.")
+        lora = None if adapter is None else self._lora(adapter)
+        scores = []
+        for end in range(1, len(ids)):
+            batch = self._engine.batch([end], rows=0, new_tokens=0, lora=lora)
+            logits = batch.prefill(0, tuple(ids[:end]), start=0)
+            scores.append(float(torch.log_softmax(logits.double(), dim=-1)[ids[end]]))
+        return scores
+
     def _lora(self, name: str) -> Any:
         if name not in self._published:
             raise ContractError(f"adapter {name!r} is not published. Published are: {', '.join(self._published) or 'none'}.")
@@ -313,10 +330,20 @@ class Sampler:
         )
 
 
-class InProcessPolicy:
-    """One adapter of an in-process sampler (or the base) as a policy."""
+class Generates(Protocol):
+    """What samples: `Sampler`, or a server's sampler that takes its place."""
 
-    def __init__(self, sampler: Sampler, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """As `Sampler.generate`."""
+        ...
+
+
+class InProcessPolicy:
+    """One adapter of a sampler (or the base) as a policy."""
+
+    def __init__(self, sampler: Generates, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
         """adapter: a published adapter's name, or None for the base; name: the version recorded then."""
         self._sampler = sampler
         self._chat = chat

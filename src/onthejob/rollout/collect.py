@@ -248,8 +248,8 @@ class Collector:
         observation, policy = live.pending(), policy_for(live, segment.policies)
         # Retries and reflections are not decisions of the workplace: they are answered, and not branched.
         wants_group = observation.actor in segment.learners and observation.kind is Kind.ACT and observation.fresh
-        if wants_group and policy.reads != "tokens":
-            raise ConfigError(f"a trained actor needs a policy that reads tokens, {observation.actor!r} has {policy.version}.")
+        if wants_group:
+            require_trainable(observation.actor, policy)
         count = self._branch.group_size if wants_group else 1
         first = live.context(policy, keyed_seed(segment.seed, "reply", live.turn, 0))
         contexts = [first] + [
@@ -372,6 +372,9 @@ def collect_episodes(
 
     All episodes are played at the same time; `workers` threads step their environments (see `play`).
     """
+    for actor in trained:
+        if actor in policies:
+            require_trainable(actor, policies[actor])
     repeated = [task for task in tasks for _ in range(group_size)]
     envs = [make_env() for _ in repeated]
     try:
@@ -382,3 +385,16 @@ def collect_episodes(
     failed = sum(episode.stop is StopReason.ERROR for episode in episodes)
     groups = episode_groups(episodes, prefix=prefix, actors=trained)
     return Collection(groups=tuple(groups), episodes=tuple(episodes), dropped=failed, starts={"fresh": len(episodes)})
+
+
+def require_trainable(role: str, policy: Policy) -> None:
+    """Refuse to train a seat whose policy returns text without the token ids and log-probabilities that were sampled.
+
+    Raises:
+        ConfigError: it reads no tokens.
+    """
+    if policy.reads != "tokens":
+        raise ConfigError(
+            f"{role!r} cannot be trained while {policy.version} sits there: it returns text without token ids and "
+            "log-probabilities, and training uses no others. Seat a local model (base, a run, an adapter), or train another role."
+        )

@@ -112,6 +112,8 @@ class LiveEpisode:
         self.error: str | None = None
         self.seconds = 0.0
         """Added to by whoever samples a reply; stepping is added here."""
+        self.answered_by: dict[str, Policy] = {}
+        """Actor -> who gave its last reply."""
         self._encoder = encoder
         self._tokens: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}  # actor -> (context ids, completion ids)
         self._messages: dict[str, list[Message]] = {}
@@ -187,6 +189,7 @@ class LiveEpisode:
                 self._rewards[rewarded][-1] += reward
             else:
                 self._early[rewarded] = self._early.get(rewarded, 0.0) + reward
+        self.answered_by[actor] = policy
         self._transcript.append(
             TurnRecord(
                 index=self.turn,

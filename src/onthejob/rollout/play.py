@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from onthejob.errors import ConfigError, ContractError, MissingDependency
+from onthejob.errors import ConfigError, ContractError, MissingDependency, ProviderError
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_seed
 from onthejob.types import Completion, Context, Environment, Group, Policy, Sampling, Step, StopReason, Task
@@ -89,10 +89,12 @@ def _play(
         seen[task.id] += 1
     while any(episode.active for episode in live):
         asked = [index for index, episode in enumerate(live) if episode.active]
-        answers = answer([(live[i], policy_for(live[i], policies), keyed_seed(seeds[i], live[i].turn)) for i in asked], sampling)
-        turns = [(live[asked[index]], *answered) for index, answered in answers.items()]
-        steps = over(lambda turn: advance(*turn, policy_for(turn[0], policies), sampling), turns)
-        for (episode, _, completion), step in zip(turns, steps, strict=True):
+        # Looked up once a turn: a seat may be given to somebody else while a reply is awaited.
+        asking = [(live[i], policy_for(live[i], policies), keyed_seed(seeds[i], live[i].turn)) for i in asked]
+        answers = answer(asking, sampling)
+        turns = [(live[asked[index]], *answered, asking[index][1]) for index, answered in answers.items()]
+        steps = over(lambda turn: advance(*turn, sampling), turns)
+        for (episode, _, completion, _), step in zip(turns, steps, strict=True):
             if step is not None and on_turn is not None:
                 on_turn(episode, completion, step)
             if episode.active and episode.turn >= max_turns:
@@ -145,15 +147,19 @@ def start(env: Environment, task: Task, *, encoder: Encoder | None) -> LiveEpiso
 
 
 def policy_for(episode: LiveEpisode, policies: Mapping[str, Policy]) -> Policy:
-    """Who answers the pending request.
+    """Who answers the pending request. A conversation that goes on keeps who began it, unless the other can read it too.
 
     Raises:
         ConfigError: nobody does.
     """
-    actor = episode.pending().actor
+    pending = episode.pending()
+    actor = pending.actor
     if actor not in policies:
         raise ConfigError(f"no policy for actor {actor!r}; policies are given for {sorted(policies)}. Add one for {actor!r}.")
-    return policies[actor]
+    policy, before = policies[actor], episode.answered_by.get(actor)
+    if before is not None and not pending.fresh and policy.reads not in ("view", before.reads):
+        return before
+    return policy
 
 
 def answer(requests: Sequence[tuple[LiveEpisode, Policy, int]], sampling: Sampling) -> dict[int, tuple[Context, Completion]]:
@@ -183,9 +189,15 @@ def answer(requests: Sequence[tuple[LiveEpisode, Policy, int]], sampling: Sampli
 
 
 def act_each(policy: Policy, contexts: Sequence[Context], sampling: Sampling) -> list[Completion | Exception]:
-    """`policy.act` on all contexts at once; when that raises, one by one, so that one bad context costs one episode."""
+    """`policy.act` on all contexts at once; when that raises, one by one, so that one bad context costs one episode.
+
+    A hosted model's failure says what became of each context, and nothing is asked (and paid for) again.
+    """
     try:
         return list(_act(policy, contexts, sampling))
+    except ProviderError as error:
+        each_one = [answer for answer in error.answers if isinstance(answer, Completion | ProviderError)]
+        return list(each_one) if len(each_one) == len(contexts) else [error] * len(contexts)
     except Exception as error:
         if len(contexts) == 1:
             return [error]

@@ -20,6 +20,7 @@ from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.rollout.branch import BranchScorer
 from onthejob.rollout.collect import Collection, Collector, collect_episodes
 from onthejob.rollout.episode import Encoder
+from onthejob.rollout.judge import add_opinion
 from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from onthejob.models.sampler import Sampler
     from onthejob.record.iteration import Iteration
     from onthejob.record.store import Run
+    from onthejob.rollout.judge import Judge
+    from onthejob.serve.vllm import VllmSampler
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +49,7 @@ def train(
     make_env: Callable[[], Environment],
     pool: TaskPool,
     learner: Learner,
-    sampler: Sampler,
+    sampler: Sampler | VllmSampler,
     encoder: Encoder,
     run: Run,
     partners: Mapping[str, Policy],
@@ -54,6 +57,7 @@ def train(
     base_digest: str = "",
     legal: Legal = legal_of_view,
     evaluate: Evaluate | None = None,
+    judge: Judge | None = None,
     on_progress: Callable[[IterationReport], None] | None = None,
     resume: bool = False,
 ) -> TrainResult:
@@ -67,7 +71,7 @@ def train(
         make_env: creates an environment; importable by name when `config.workers` > 0.
         pool: training tasks.
         learner: holds the PEFT model with one adapter per trained role; its adapters are changed.
-        sampler: on the same base; every new version is published to it.
+        sampler: on the same base, in this process or on a server; every new version is published to it.
         encoder: messages -> token ids, of the same tokenizer.
         run: open for writing; empty, or with `resume` the run to go on with.
         partners: actor -> scripted policy; needed for every actor that is not trained, and for segments among partners.
@@ -75,6 +79,7 @@ def train(
         base_digest: of the base's weights, written into every adapter.
         legal: legal replies of a state, for measuring the scales.
         evaluate: called at the start and every `config.eval_every` iterations.
+        judge: adds its opinion to one-turn trajectories, with the weight it was made with; at weight 0 it is only recorded.
         on_progress: called after every committed iteration.
         resume: continue `run` after its last committed iteration.
 
@@ -84,7 +89,8 @@ def train(
     Raises:
         ConfigError: options or arguments that cannot work.
         RecordError: `run` is not empty without `resume`, or cannot be continued.
-        TrainingError: every episode of an iteration failed, or no group could be scored.
+        TrainingError: every episode of an iteration failed, no group could be scored, or the judge is silent or cannot be
+            believed.
     """
     if not trained_roles or len(set(trained_roles)) != len(trained_roles):
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
@@ -103,6 +109,7 @@ def train(
         base_digest=base_digest,
         legal=legal,
         evaluate=evaluate,
+        judge=judge,
     )
     if config.grouping == "episodes":
         state, last = _enter(parts, None, resume=resume)
@@ -165,6 +172,10 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     config, started = parts.config, time.perf_counter()
     collection = _collect(parts, state, collector, iteration)
     collect_s = time.perf_counter() - started
+    opinion: dict[str, float] = {}
+    if parts.judge is not None:
+        groups, opinion = add_opinion(collection.groups, parts.judge, parts.sampler.chat.decode)
+        collection = replace(collection, groups=groups)
     advantages = {group.key: advantages_of(group, parts.learner.config.advantage) for group in collection.groups}
     parts.pool.observe([(group, advantages[group.key] is not None) for group in collection.groups])
     state.library.add(collection.visited)
@@ -202,6 +213,8 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         for family, statistics in parts.pool.statistics().items():
             record.metrics(f"pool/{family}", pool_metrics(statistics))
         record.metrics("time", clock)
+        if opinion:
+            record.metrics("judge", opinion)
         if evaluation:
             record.metrics("eval", evaluation)
         _record_updates(record, updates)

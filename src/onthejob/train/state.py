@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from onthejob.learn.lora import Snapshot
     from onthejob.models.sampler import Sampler
     from onthejob.record.store import Run
+    from onthejob.rollout.judge import Judge
+    from onthejob.serve.vllm import VllmSampler
 
 Evaluate = Callable[[int, Mapping[str, Adapter]], Mapping[str, float]]
 """(iteration, current adapters) -> named results on the dev split; `TrainConfig.best_metric` chooses the best iteration."""
@@ -34,7 +36,7 @@ class Parts:
     make_env: Callable[[], Environment]
     pool: TaskPool
     learner: Learner
-    sampler: Sampler
+    sampler: Sampler | VllmSampler
     encoder: Encoder
     run: Run
     partners: Mapping[str, Policy]
@@ -42,6 +44,7 @@ class Parts:
     base_digest: str
     legal: Legal
     evaluate: Evaluate | None
+    judge: Judge | None = None
 
 
 @dataclass(slots=True, kw_only=True)

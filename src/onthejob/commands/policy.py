@@ -1,0 +1,43 @@
+"""`onthejob policy swap`: who sits in a seat, changed while `onthejob play --orders FILE` runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from onthejob.commands.seats import BASE, adapters_folder
+from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.policies import players
+from onthejob.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """Give a seat of a running episode to somebody else, from that role's next turn on."""
+
+    role: tyro.conf.Positional[str]
+    """Which seat."""
+    who: tyro.conf.Positional[str]
+    """Who takes it: a scripted player, `base`, a run, a folder of adapters, or a hosted model."""
+    orders: Path = Path("orders.json")
+    """The file that the running command was given as --orders."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Write the order; the running command reads it before its next turn."""
+        from onthejob.models.catalogue import find, is_hosted, load_catalogue
+        from onthejob.rollout.seats import give_order
+
+        if self.role not in SEATS:
+            raise ConfigError(f"role must be one of {', '.join(SEATS)}, got {self.role!r}.")
+        if is_hosted(self.who):
+            find(self.who, load_catalogue())
+        elif self.who != BASE and self.who not in players():
+            adapters_folder(self.who)
+        orders = give_order(self.orders, self.role, self.who)
+        terminal.result({"orders": orders}, table(("role", "who"), list(orders.items())))
+        return 0

@@ -1,0 +1,214 @@
+"""`onthejob serve model` (vLLM with every role's adapter) and `onthejob serve trainer` (updates for runs on other machines)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
+from onthejob.commands.serve import is_loopback
+from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.envs.office.env import SEATS
+from onthejob.errors import ConfigError, MissingDependency
+from onthejob.learn.lora import LoraSpec
+from onthejob.serve.server import ServerConfig
+
+if TYPE_CHECKING:
+    from onthejob.serve.publish import Publisher
+    from onthejob.serve.server import ModelServer
+    from onthejob.types import Adapter
+
+SERVER_FILES = Path("runs/server")
+WORKER_FILES = Path("runs/worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Serve the base model and adapters with vLLM on this machine's loopback, until interrupted; every adapter is checked first.
+
+    vLLM loads adapters for whoever reaches its port: never forward it. See docs/serving.md for its installation.
+    """
+
+    adapters: tyro.conf.Positional[str] = ""
+    """A run or a folder of adapters; the newest of every role is served as `role@version`. Nothing serves the base alone."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The base model."""
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8001))
+    """vLLM."""
+    rank: int = 8
+    """Largest rank of an adapter that will be loaded."""
+    files: Path = SERVER_FILES
+    """Folder of the server's log and of the checked copies."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Start, publish, wait for Ctrl-C, and leave nothing behind."""
+        from onthejob.models.fetch import fetch
+        from onthejob.stack import find_adapters
+
+        adapters = find_adapters(adapters_folder(self.adapters)) if self.adapters else {}
+        folder = fetch(self.model.name, progress=terminal.progress)
+        server, publisher = start_server(
+            folder, self.server, roles=max(len(adapters), 1), rank=self.rank, files=self.files, terminal=terminal
+        )
+        try:
+            rows = published(publisher, adapters)
+            url = f"{server.client.url}/v1"
+            terminal.result({"url": url, "adapters": rows}, f"{url}: base", table(("adapter", "seconds"), rows))
+            terminal.progress(f"log: {server.log_file}. Ctrl-C ends it.")
+            wait_for_end(server)
+        finally:
+            server.stop()
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """Make updates for runs on other machines (`onthejob train --trainer URL`), until interrupted.
+
+    The token is $ONTHEJOB_TRAINER_TOKEN, at least 16 characters, the same on both sides. On another address than loopback TLS is
+    needed: a certificate here, or a proxy or tunnel that ends it on this machine.
+    """
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 8100
+    """Port to listen on."""
+    roles: tuple[str, ...] = SEATS
+    """Roles whose updates are made; the same --lora as the run's."""
+    lora: LoraSpec = field(default_factory=LoraSpec)
+    """Shape of the adapters."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The base model; must be the run's."""
+    tls_cert: Path | None = None
+    """Certificate chain (PEM)."""
+    tls_key: Path | None = None
+    """Its key (PEM)."""
+    serve_model: bool = False
+    """Also start vLLM beside it, into which POST /hotload publishes."""
+    server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8001))
+    """vLLM, with --serve-model."""
+    files: Path = WORKER_FILES
+    """Folder of states, jobs, adapters and logs."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Serve; ends with Ctrl-C."""
+        from onthejob.serve.remote import token_from
+
+        token = token_from()
+        if not 1 <= self.port <= 65_535:
+            raise ConfigError(f"port must be in 1..65535, got {self.port}.")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key go together.")
+        if not is_loopback(self.host) and self.tls_cert is None:
+            raise ConfigError(f"{self.host} can be reached from other machines: give --tls-cert and --tls-key, or use 127.0.0.1.")
+        if unknown := [role for role in self.roles if role not in SEATS]:
+            raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
+        try:
+            import uvicorn
+
+            from onthejob.serve.trainer import TrainingService, make_app
+        except ImportError as error:
+            raise MissingDependency(f"the training worker needs {error.name}. pip install 'onthejob[serve]'.") from error
+        from onthejob.learn.lora import attach
+        from onthejob.models.fetch import fetch
+
+        folder = fetch(self.model.name, progress=terminal.progress)
+        stack = load_model(self.model, terminal.progress)
+        model = attach(stack.model, self.roles, self.lora, seed=0)
+        server, publish = None, None
+        try:
+            if self.serve_model:
+                server, publisher = start_server(
+                    folder,
+                    self.server,
+                    roles=len(self.roles),
+                    rank=self.lora.rank,
+                    files=self.files / "server",
+                    terminal=terminal,
+                )
+
+                publish = partial(publish_to, publisher)
+
+            service = TrainingService(model, folder=self.files, base_digest=stack.digest, publish=publish)
+            level = "debug" if self.output.debug else "warning" if self.output.quiet else "info"
+            terminal.progress(f"training worker on {self.host}:{self.port}, roles {', '.join(self.roles)}")
+            uvicorn.run(
+                make_app(service, token=token),
+                host=self.host,
+                port=self.port,
+                log_level=level,
+                ssl_certfile=None if self.tls_cert is None else str(self.tls_cert),
+                ssl_keyfile=None if self.tls_key is None else str(self.tls_key),
+            )
+        finally:
+            if server is not None:
+                server.stop()
+        return 0
+
+
+def start_server(
+    folder: Path, config: ServerConfig, *, roles: int, rank: int, files: Path, terminal: Terminal
+) -> tuple[ModelServer, Publisher]:
+    """A running vLLM for `roles` adapters, and its publisher.
+
+    Raises:
+        ConfigError: vLLM is not installed.
+        ServeError: it does not start.
+    """
+    from transformers import AutoTokenizer
+
+    from onthejob.models.base import weights_digest
+    from onthejob.serve.intake import BaseShape, Intake, IntakeLimits
+    from onthejob.serve.publish import Probe, Publisher, Slots
+    from onthejob.serve.server import ModelServer
+
+    slots = Slots.for_roles(roles, rank=rank)
+    server = ModelServer(folder, slots=slots, config=config, log_file=files / "server.log")
+    terminal.progress("starting vLLM, which can take minutes")
+    try:
+        seconds = server.start()
+    except BaseException:
+        server.stop()
+        raise
+    terminal.progress(f"vLLM serves {folder.name} at {server.client.url} after {seconds:.0f} s")
+    base = BaseShape.of_folder(folder, digest=weights_digest(folder))
+    intake = Intake(files / "adapters", base, IntakeLimits(max_rank=slots.max_rank))
+    ids = tuple(AutoTokenizer.from_pretrained(folder, local_files_only=True).encode(PROBE_TEXT, add_special_tokens=False))
+    return server, Publisher(server, intake, probe=Probe(ids=ids))
+
+
+def publish_to(publisher: Publisher, adapter: Adapter, expected: list[float] | None) -> dict[str, Any]:
+    """Let `adapter` go live; what a client of the worker is told."""
+    done = publisher.publish(adapter.path, expected=expected)
+    return {"served": done.adapter.name, "replaced": done.replaced, "seconds": done.first_served_s}
+
+
+PROBE_TEXT = (
+    "Acme asks for a demo of the new release on Monday; the deal is worth 12,000 dollars a year and needs single sign-on."
+)
+"""What every new version is asked to score."""
+
+
+def published(publisher: Publisher, adapters: Mapping[str, Adapter]) -> list[tuple[str, float]]:
+    """Publish every adapter; name and seconds of each."""
+    return [(done.adapter.name, done.first_served_s) for done in (publisher.publish(a.path) for a in adapters.values())]
+
+
+def wait_for_end(server: ModelServer) -> None:
+    """Wait for Ctrl-C or SIGTERM; a server that dies is started again, with its adapters."""
+    over = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: over.set())
+    try:
+        while not over.wait(2.0):
+            server.recover()
+    finally:
+        signal.signal(signal.SIGTERM, before)

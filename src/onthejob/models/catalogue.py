@@ -1,0 +1,195 @@
+"""Which hosted models there are, what they are called, what they cost, and in which environment variable their key is.
+
+`openai:NAME`, `anthropic:NAME` and `bedrock:NAME` name an entry of the catalogue or the provider's own id; `openai:URL` is any
+server that speaks the protocol, `openai:URL#MODEL` one model of it. Keys are read from the environment when a client is made,
+go into a header, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from onthejob.errors import ConfigError
+from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient
+from onthejob.models.transport import Request, Transport
+
+PROVIDERS = ("openai", "anthropic", "bedrock")
+CATALOGUE_ENV = "ONTHEJOB_CATALOGUE"
+ENDPOINT_KEY_ENV = "ONTHEJOB_ENDPOINT_KEY"
+"""Key of a server that is named by its URL. No other key is ever sent to such a server."""
+ANTHROPIC_KEY_ENV = "ANTHROPIC_API_KEY"
+
+
+class Endpoint(BaseModel):
+    """An OpenAI-compatible server."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    url: str
+    key_env: str | None = None
+    tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class Entry(BaseModel):
+    """A hosted model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    provider: Literal["openai", "anthropic", "bedrock"]
+    id: str = Field(min_length=1)
+    endpoint: str | None = None
+    region: str | None = None
+    temperature: bool = True
+    schema_: bool = Field(default=True, alias="schema")
+    max_tokens: int = Field(default=256, ge=1)
+    input_usd: float | None = Field(default=None, ge=0)
+    output_usd: float | None = Field(default=None, ge=0)
+
+
+class Catalogue(BaseModel):
+    """All of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    endpoints: dict[str, Endpoint] = Field(default_factory=dict)
+    models: dict[str, Entry] = Field(default_factory=dict)
+
+
+def load_catalogue(environ: Mapping[str, str] | None = None) -> Catalogue:
+    """The shipped catalogue with the user's entries over it.
+
+    Raises:
+        ConfigError: the user's file cannot be read or has a wrong entry.
+    """
+    shipped = _read((resources.files("onthejob.models") / "catalogue.toml").read_text(encoding="utf-8"), "the shipped catalogue")
+    own = (os.environ if environ is None else environ).get(CATALOGUE_ENV)
+    if not own:
+        return shipped
+    try:
+        text = Path(own).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{CATALOGUE_ENV}={own} cannot be read: {error}.") from error
+    added = _read(text, own)
+    merged = Catalogue(endpoints={**shipped.endpoints, **added.endpoints}, models={**shipped.models, **added.models})
+    for name, entry in merged.models.items():
+        if entry.provider == "openai" and entry.endpoint not in merged.endpoints:
+            known = ", ".join(merged.endpoints)
+            raise ConfigError(f"{own}: models.{name} needs an endpoint of {known}, got {entry.endpoint!r}.")
+    return merged
+
+
+def is_hosted(spec: str) -> bool:
+    """True for `openai:...`, `anthropic:...` and `bedrock:...`."""
+    return spec.partition(":")[0] in PROVIDERS and ":" in spec
+
+
+def find(spec: str, catalogue: Catalogue) -> tuple[Entry, Endpoint | None]:
+    """What `spec` names; a model that is not in the catalogue has no price.
+
+    Raises:
+        ConfigError: nothing is named, or the address cannot be used.
+    """
+    provider, _, name = spec.partition(":")
+    if provider not in PROVIDERS or not name:
+        raise ConfigError(f"{spec!r} names no hosted model. Write openai:URL, openai:MODEL, anthropic:MODEL or bedrock:MODEL.")
+    entry = catalogue.models.get(name)
+    if entry is not None and entry.provider == provider:
+        return entry, catalogue.endpoints.get(entry.endpoint or "")
+    if provider == "openai" and "://" in name:
+        url, _, model = name.partition("#")
+        return Entry(provider="openai", id=model or "-"), Endpoint(url=_address(url), key_env=ENDPOINT_KEY_ENV)
+    if provider == "openai":
+        return Entry(provider="openai", id=name, temperature=False), catalogue.endpoints["openai"]
+    return Entry(provider=provider, id=name, temperature=False), None  # type: ignore[arg-type]  # one of PROVIDERS
+
+
+def make_client(
+    spec: str, transport: Transport, *, catalogue: Catalogue | None = None, environ: Mapping[str, str] | None = None
+) -> tuple[ChatClient, Entry]:
+    """The client that `spec` names.
+
+    A server named by its URL alone is asked which model it serves.
+
+    Raises:
+        ConfigError: a wrong name, a missing key, or several models behind the URL.
+        MissingDependency: the provider's extra is not installed.
+        ProviderError: the server does not say what it serves.
+    """
+    environ = os.environ if environ is None else environ
+    entry, endpoint = find(spec, load_catalogue(environ) if catalogue is None else catalogue)
+    if entry.provider == "anthropic":
+        key = _key(environ, ANTHROPIC_KEY_ENV, spec)
+        return AnthropicClient(transport, model=entry.id, name=spec, key=key), entry
+    if entry.provider == "bedrock":
+        from onthejob.models.bedrock import BedrockClient
+
+        return BedrockClient(transport, model=entry.id, name=spec, region=entry.region), entry
+    assert endpoint is not None  # `find` gives every openai entry one.
+    by_url = endpoint.key_env == ENDPOINT_KEY_ENV
+    key = environ.get(ENDPOINT_KEY_ENV) if by_url else _key(environ, endpoint.key_env or "", spec)
+    if key and not _is_private(endpoint.url):
+        raise ConfigError(f"a key is only sent over https or to this machine, not to {endpoint.url}. Use https.")
+    model = entry.id if entry.id != "-" else _served(transport, endpoint.url, key)
+    client = OpenAIClient(
+        transport,
+        base_url=endpoint.url,
+        model=model,
+        name=spec if entry.id != "-" else f"{spec}#{model}",
+        key=key,
+        extra=endpoint.extra,
+        tokens_field=endpoint.tokens_field,
+    )
+    return client, entry
+
+
+def _served(transport: Transport, url: str, key: str | None) -> str:
+    """The one model that a server lists first as its base."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    request = Request(url=url.rstrip("/") + "/models", body=b"", headers=headers, method="GET")
+    listed = transport.run(transport.turn(lambda _: transport.exchange(request))).get("data")
+    models = [item["id"] for item in listed if isinstance(item, dict) and isinstance(item.get("id"), str)] if listed else []
+    if len(models) != 1:
+        shown = ", ".join(models[:8]) or "none"
+        raise ConfigError(f"{url} serves {len(models)} models ({shown}). Name one: openai:{url}#MODEL.")
+    return models[0]
+
+
+def _key(environ: Mapping[str, str], name: str, spec: str) -> str:
+    key = environ.get(name, "").strip()
+    if not key:
+        raise ConfigError(f"{spec} needs a key. Set the environment variable {name}.")
+    return key
+
+
+def _address(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ConfigError(f"{url!r} is not a URL: {error}. Write e.g. openai:http://127.0.0.1:8000/v1.") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(f"a provider's URL must be http or https with a host, got {url!r}.")
+    if parsed.userinfo or parsed.query:
+        raise ConfigError(f"a provider's URL is recorded, so it may hold no user, password or query. Set {ENDPOINT_KEY_ENV}.")
+    return url
+
+
+def _is_private(url: str) -> bool:
+    parsed = httpx.URL(url)
+    return parsed.scheme == "https" or parsed.host in ("127.0.0.1", "localhost", "::1")
+
+
+def _read(text: str, where: str) -> Catalogue:
+    try:
+        return Catalogue.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not TOML: {error}.") from error
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(f"{where}: {place}: {problem['msg']}, got {problem.get('input')!r}.") from error

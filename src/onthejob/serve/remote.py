@@ -1,0 +1,192 @@
+"""A learner whose updates are made by a training worker on another machine: it takes the place of `Learner` in the loop.
+
+The state of every role stays here as well: a worker may be replaced at any moment, a run resumes from its own checkpoints, and
+adapters are saved and published where they always are. Only what the worker does not hold yet is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+from safetensors.torch import load, save
+from torch import Tensor
+
+from onthejob.errors import ConfigError, ServeError, TrainingError
+from onthejob.learn.learner import Learner, UpdateMetrics
+from onthejob.learn.lora import Snapshot
+from onthejob.types import Group
+
+log = logging.getLogger(__name__)
+
+TOKEN_ENV = "ONTHEJOB_TRAINER_TOKEN"
+"""Environment variable with the worker's token, at least 16 characters, on both sides."""
+
+
+class RemoteLearner(Learner):
+    """Updates are made by a worker; everything else is local."""
+
+    def __init__(
+        self,
+        local: Learner,
+        url: str,
+        *,
+        base_digest: str,
+        token: str,
+        timeout_s: float = 3600.0,
+        attempts: int = 8,
+        wait_s: float = 5.0,
+    ) -> None:
+        """Connect.
+
+        Args:
+            local: holds the adapters here.
+            url: of the worker, without a path.
+            base_digest: of the base's weights; the worker must have the same.
+            token: of the worker.
+            timeout_s: seconds without a line from the worker after which it counts as gone.
+            attempts: times an update is asked for again when the worker is busy or gone; it is made once all the same.
+            wait_s: seconds between them.
+
+        Raises:
+            ConfigError: the URL cannot be used, or the worker has another base.
+            ServeError: the worker does not answer.
+        """
+        # Not Learner.__init__: the model, its roles and its layout are those of `local`.
+        self.__dict__.update(local.__dict__)
+        address = httpx.URL(url)
+        if address.scheme != "https" and address.host not in ("127.0.0.1", "localhost", "::1"):
+            raise ConfigError(f"the token is only sent over https or to this machine, not to {url}. Use https, or a tunnel.")
+        timeout = httpx.Timeout(timeout_s, connect=10.0)
+        headers = {"authorization": f"Bearer {token}"}
+        self._http = httpx.Client(base_url=url, timeout=timeout, headers=headers, trust_env=False)
+        self._base_digest, self._attempts, self._wait_s = base_digest, attempts, wait_s
+        try:
+            self._greet(url, base_digest)
+        except BaseException:
+            self._http.close()
+            raise
+
+    def _greet(self, url: str, base_digest: str) -> None:
+        try:
+            health = self._http.get("/health").raise_for_status().json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise ServeError(f"the training worker at {url} does not answer ({type(error).__name__}).") from error
+        if health.get("base") != base_digest:
+            raise ConfigError(f"the worker at {url} has the base {str(health.get('base'))[:12]}, here it is {base_digest[:12]}.")
+        missing = sorted(set(self.roles) - set(health.get("roles", ())))
+        if missing:
+            raise ConfigError(f"the worker at {url} has no adapter for {', '.join(missing)}. Start it with --roles.")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def update(self, role: str, groups: Sequence[Group], *, reference: Snapshot | None = None) -> UpdateMetrics:
+        """As `Learner.update`; the worker's new state becomes ours.
+
+        Raises:
+            ServeError: the worker is gone, also after all attempts.
+            TrainingError: the worker could not make the update.
+        """
+        from onthejob.serve.trainer import GROUPS, LEARNER_CONFIG, TrainRequest
+
+        state = _packed(self.export_state(role))
+        known = {_digest(state): state}
+        request: dict[str, Any] = {
+            "role": role,
+            "base": self._base_digest,
+            "state": _digest(state),
+            "config": LEARNER_CONFIG.dump_python(self.config, mode="json"),
+            "groups": GROUPS.dump_python(list(groups), mode="json"),
+        }
+        if reference is not None:
+            packed = _packed({f"lora/{name}": tensor for name, tensor in reference.tensors.items()})
+            known[_digest(packed)] = packed
+            request["reference"] = _digest(packed)
+        body = TrainRequest.model_validate(request).model_dump_json().encode()
+        answer = self._asked(body, known)
+        self.import_state(role, load(self._fetch(answer["state"])))
+        return UpdateMetrics(**answer["metrics"])
+
+    def _asked(self, body: bytes, known: Mapping[str, bytes]) -> dict[str, Any]:
+        problem = "busy"
+        for number in range(self._attempts):
+            if number:
+                time.sleep(self._wait_s)
+            try:
+                event = self._once(body, known)
+            except httpx.HTTPError as error:
+                problem = f"{type(error).__name__}"
+                log.warning("the training worker is gone (%s); attempt %d of %d", problem, number + 1, self._attempts)
+                continue
+            if event.get("event") == "done":
+                return event
+            if event.get("event") == "failed":
+                raise TrainingError(f"the training worker could not make the update: {event.get('error')}.")
+            problem = str(event.get("event", "cut off"))
+        raise ServeError(f"the training worker gave no update in {self._attempts} attempts, the last time: {problem}.")
+
+    def _once(self, body: bytes, known: Mapping[str, bytes]) -> dict[str, Any]:
+        """The last line of one request; what the worker does not know is sent and the request repeated once."""
+        for _ in range(2):
+            with self._http.stream("POST", "/train", content=body, headers={"content-type": "application/json"}) as response:
+                if response.status_code == 200:
+                    last: dict[str, Any] = {}
+                    for line in response.iter_lines():
+                        last = json.loads(line)
+                    return last
+                content = response.read()
+            try:
+                refusal = json.loads(content)
+            except ValueError:
+                refusal = {}
+            if response.status_code == 409 and refusal.get("unknown"):
+                for digest in refusal["unknown"]:
+                    self._put(digest, known)
+                continue
+            if response.status_code >= 500:
+                response.raise_for_status()
+            what = refusal.get("error") or refusal.get("detail") or content[:200].decode("utf-8", "replace")
+            raise ConfigError(f"the training worker refuses the update ({response.status_code}): {what}")
+        raise ServeError("the training worker does not keep the states that it is sent. Look at its log and its disk.")
+
+    def _put(self, digest: str, known: Mapping[str, bytes]) -> None:
+        if digest not in known:
+            raise ServeError(f"the training worker asks for the state {digest[:12]}, which is not ours.")
+        self._http.put(f"/states/{digest}", content=known[digest]).raise_for_status()
+
+    def _fetch(self, digest: str) -> bytes:
+        try:
+            content = self._http.get(f"/states/{digest}").raise_for_status().content
+        except httpx.HTTPError as error:
+            raise ServeError(f"the new state could not be fetched from the training worker ({type(error).__name__}).") from error
+        if _digest(content) != digest:
+            raise ServeError("the training worker's state has another sha256 than its name. Nothing was changed here.")
+        return content
+
+
+def token_from(environ: Mapping[str, str] | None = None) -> str:
+    """The worker's token.
+
+    Raises:
+        ConfigError: it is not set or too short.
+    """
+    token = (os.environ if environ is None else environ).get(TOKEN_ENV, "").strip()
+    if len(token) < 16:
+        raise ConfigError(f"set {TOKEN_ENV} to the worker's token of at least 16 characters, e.g. from `openssl rand -hex 16`.")
+    return token
+
+
+def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+    return save({name: tensor.contiguous() for name, tensor in sorted(tensors.items())})
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

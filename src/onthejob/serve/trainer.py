@@ -1,0 +1,354 @@
+"""The training worker: groups and a learner's state in, the next state out, over HTTP.
+
+    GET  /health            {"status": "ok", "base": ..., "rank": ..., "busy": ...}    (no token needed; says only that it lives)
+    PUT  /states/DIGEST     a learner's state of one role (safetensors), named by its sha256
+    GET  /states/DIGEST     one that was put or made here
+    POST /train             TrainRequest -> lines of JSON: claimed, running ..., and last done, failed or busy
+    POST /hotload           a state becomes the adapter `role@version` and goes live on this machine's model server
+
+A worker keeps nothing that a request depends on but states by their content's name, so the same request gives the same answer
+from any worker, and a path never travels. Roles are trained one after another; memory is freed in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import hmac
+import json
+import logging
+import os
+import queue
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from onthejob.errors import ConfigError, OnTheJobError
+from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.serve.jobs import Jobs
+from onthejob.types import Adapter, Group
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+
+log = logging.getLogger(__name__)
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Role = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+GROUPS = TypeAdapter(list[Group])
+LEARNER_CONFIG = TypeAdapter(LearnerConfig)
+HEARTBEAT_S = 5.0
+"""Seconds between two lines of an update under way."""
+
+
+class TrainRequest(BaseModel):
+    """One update of one role."""
+
+    model_config = ConfigDict(extra="forbid")
+    role: Role
+    base: Digest
+    """Digest of the base's weights; a worker on another base refuses."""
+    state: Digest
+    """What the update starts from, as `Learner.export_state` gives it."""
+    reference: Digest | None = None
+    """State whose adapter is the KL term's reference."""
+    config: dict[str, Any]
+    """LearnerConfig."""
+    groups: list[dict[str, Any]]
+
+    def key(self) -> str:
+        """Names everything that the answer depends on."""
+        text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class HotloadRequest(BaseModel):
+    """A state that goes live as an adapter."""
+
+    model_config = ConfigDict(extra="forbid")
+    role: Role
+    version: int = Field(ge=0, lt=10**9)
+    parent: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}@[0-9]{4,9}$")] | None = None
+    state: Digest
+
+
+Publish = Callable[[Adapter, list[float] | None], Mapping[str, Any]]
+"""Lets an adapter go live; returns what to answer."""
+
+
+class TrainingService:
+    """What the routes do."""
+
+    def __init__(
+        self,
+        model: PeftModel,
+        *,
+        folder: Path,
+        base_digest: str,
+        seed: int = 0,
+        publish: Publish | None = None,
+        max_state_bytes: int = 8 << 30,
+    ) -> None:
+        """Serve updates.
+
+        Args:
+            model: PEFT model with one adapter per role; its adapters are overwritten by every update.
+            folder: of this worker: states, jobs, adapters.
+            base_digest: of the base's weights.
+            seed: of the learner.
+            publish: hands adapters to a model server; None refuses /hotload.
+            max_state_bytes: largest state that is taken.
+        """
+        self.model, self.base_digest, self.folder = model, base_digest, folder
+        self.max_state_bytes = max_state_bytes
+        self._seed, self._publish = seed, publish
+        self._states = folder / "states"
+        self._states.mkdir(parents=True, exist_ok=True)
+        for left in self._states.glob(".*.partial"):
+            left.unlink(missing_ok=True)
+        self.jobs = Jobs(folder / "jobs.sqlite")
+        self._one = threading.Lock()
+        self._layout = None
+        self.updates = 0
+        """Made by this process."""
+
+    @property
+    def busy(self) -> bool:
+        """True while an update runs."""
+        return self._one.locked()
+
+    def state_path(self, digest: str) -> Path | None:
+        """Where a state is; None when it is unknown."""
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            return None
+        path = self._states / f"{digest}.safetensors"
+        return path if path.is_file() else None
+
+    def store(self, content: bytes) -> str:
+        """Keep a state durably; returns its digest."""
+        digest = hashlib.sha256(content).hexdigest()
+        path = self._states / f"{digest}.safetensors"
+        if not path.exists():
+            partial = self._states / f".{digest}.{threading.get_ident()}.partial"
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        return digest
+
+    def train(self, request: TrainRequest) -> Iterator[dict[str, Any]]:
+        """Claim and do one update, telling how it goes. Whoever comes while it runs is told `busy` and may ask again."""
+        self._check(request)
+        key = request.key()
+        job = self.jobs.claim(key)
+        if job.state != "claimed":
+            names = {"running": "busy", "done": "done", "failed": "failed"}
+            yield {"event": names[job.state], "key": key, "attempt": job.attempt, **job.result}
+            return
+        yield {"event": "claimed", "key": key, "attempt": job.attempt}
+        # In a thread of its own: a client that goes away does not stop an update that was paid for.
+        answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        threading.Thread(target=lambda: answers.put(self._work(key, request)), name="update", daemon=True).start()
+        while True:
+            try:
+                yield answers.get(timeout=HEARTBEAT_S)
+                return
+            except queue.Empty:
+                yield {"event": "running", "key": key}
+
+    def hotload(self, request: HotloadRequest) -> dict[str, Any]:
+        """Save a state as an adapter and let it go live.
+
+        Raises:
+            ConfigError: there is no model server, or the state is unknown.
+            OnTheJobError: the adapter is refused.
+        """
+        from onthejob.learn import lora
+
+        if self._publish is None:
+            raise ConfigError("this worker has no model server. Start it with --serve-model.")
+        path = self.state_path(request.state)
+        if path is None:
+            raise ConfigError(f"the state {request.state[:12]} is unknown here. PUT it first.")
+        with self._one:
+            self._load_weights(request.role, path)
+            adapter = lora.save_adapter(
+                self.model,
+                request.role,
+                self.folder / "adapters",
+                version=request.version,
+                parent=request.parent,
+                base_digest=self.base_digest,
+                dtype="float32",
+            )
+            return {"adapter": adapter.name, "digest": adapter.digest, **self._publish(adapter, None)}
+
+    def _check(self, request: TrainRequest) -> None:
+        if request.base != self.base_digest:
+            raise ConfigError(f"this worker's base is {self.base_digest[:12]}, asked for is {request.base[:12]}.")
+        if request.role not in self.model.peft_config:
+            raise ConfigError(f"this worker has no adapter for {request.role!r}; it has {sorted(self.model.peft_config)}.")
+        missing = [digest for digest in (request.state, request.reference) if digest and self.state_path(digest) is None]
+        if missing:
+            raise UnknownStates(missing)
+
+    def _work(self, key: str, request: TrainRequest) -> dict[str, Any]:
+        try:
+            with self._one:
+                result = self._update(request)
+            self.jobs.finish(key, result)
+            return {"event": "done", "key": key, **result}
+        except Exception as error:
+            log.exception("update %s failed", key[:12])
+            text = f"{type(error).__name__}: {error}"
+            if isinstance(error, OnTheJobError | ValidationError):
+                # It is the request's fault, and will be again.
+                with contextlib.suppress(OnTheJobError):
+                    self.jobs.fail(key, text)
+            else:
+                # Out of memory, a full disk: the same request may succeed later.
+                self.jobs.release(key)
+            return {"event": "failed", "key": key, "error": text}
+
+    def _update(self, request: TrainRequest) -> dict[str, Any]:
+        from safetensors.torch import load, save
+
+        from onthejob.learn.lora import Snapshot
+
+        groups = GROUPS.validate_python(request.groups)
+        config = LEARNER_CONFIG.validate_python(request.config)
+        learner = Learner(
+            self.model, [request.role], config=replace(config, layout=config.layout or self._layout), seed=self._seed
+        )
+        self._layout = learner.layout
+        try:
+            reference = None
+            if request.reference is not None:
+                self._load_weights(request.role, self._known(request.reference))
+                reference = Snapshot.take(self.model, request.role)
+            learner.import_state(request.role, load(self._known(request.state).read_bytes()))
+            metrics = learner.update(request.role, groups, reference=reference)
+            made = {name: tensor.contiguous() for name, tensor in learner.export_state(request.role).items()}
+            digest = self.store(save(made))
+            self.updates += 1
+            return {"state": digest, "metrics": asdict(metrics)}
+        finally:
+            # The optimizer's moments of a role are as large as two adapters: they go before the next role's come.
+            del learner
+            gc.collect()
+            import torch
+
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    def _load_weights(self, role: str, path: Path) -> None:
+        from safetensors.torch import load
+
+        from onthejob.learn import lora
+
+        tensors = load(path.read_bytes())
+        lora.load_state(self.model, role, {n.removeprefix("lora/"): t for n, t in tensors.items() if n.startswith("lora/")})
+
+    def _known(self, digest: str) -> Path:
+        path = self.state_path(digest)
+        if path is None:
+            raise UnknownStates([digest])
+        return path
+
+
+class UnknownStates(ConfigError):
+    """States that must be put first."""
+
+    def __init__(self, digests: list[str]) -> None:
+        super().__init__(f"unknown states: {', '.join(digest[:12] for digest in digests)}. PUT /states/DIGEST first.")
+        self.digests = digests
+
+
+def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 512 << 20) -> FastAPI:
+    """The worker's HTTP interface.
+
+    Raises:
+        ConfigError: the token is shorter than 16 characters.
+    """
+    if len(token) < 16:
+        raise ConfigError(f"a token needs at least 16 characters, got {len(token)}.")
+    app = FastAPI(title="onthejob trainer", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Callable[[Request], Any]) -> Any:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if request.url.path != "/health" and not hmac.compare_digest(given.encode(), token.encode()):
+            return JSONResponse({"error": "a valid bearer token is needed"}, status_code=401)
+        return await call_next(request)
+
+    @app.exception_handler(OnTheJobError)
+    async def refused(_: Request, error: OnTheJobError) -> JSONResponse:
+        unknown = {"unknown": error.digests} if isinstance(error, UnknownStates) else {}
+        return JSONResponse({"error": str(error), **unknown}, status_code=409 if unknown else 400)
+
+    @app.get("/health")
+    def health() -> dict[str, Any]:
+        return {"status": "ok", "base": service.base_digest, "roles": sorted(service.model.peft_config), "busy": service.busy}
+
+    @app.put("/states/{digest}")
+    async def put_state(digest: str, request: Request) -> dict[str, str]:
+        content = await _body(request, service.max_state_bytes)
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise HTTPException(400, "the content has another sha256 than its name")
+        return {"state": service.store(content)}
+
+    @app.get("/states/{digest}")
+    def get_state(digest: str) -> FileResponse:
+        path = service.state_path(digest)
+        if path is None:
+            raise HTTPException(404, "no such state")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    @app.post("/train")
+    async def train(request: Request) -> StreamingResponse:
+        asked = _parsed(TrainRequest, await _body(request, max_request_bytes))
+        events = service.train(asked)
+        first = next(events)  # Refusals become a status before anything is streamed.
+
+        def lines() -> Iterator[str]:
+            yield json.dumps(first) + "\n"
+            for event in events:
+                yield json.dumps(event) + "\n"
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    @app.post("/hotload")
+    async def hotload(request: Request) -> dict[str, Any]:
+        from fastapi.concurrency import run_in_threadpool
+
+        return await run_in_threadpool(service.hotload, _parsed(HotloadRequest, await _body(request, 65_536)))
+
+    return app
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    parts, size = [], 0
+    stream: AsyncIterator[bytes] = request.stream()
+    async for part in stream:
+        size += len(part)
+        if size > limit:
+            raise HTTPException(413, f"a body of at most {limit} bytes is taken")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _parsed(kind: type[Any], content: bytes) -> Any:
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise HTTPException(422, f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error

@@ -1,0 +1,217 @@
+"""Hosted models, swaps, merging and the training worker from the command line, against servers on loopback."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onthejob.cli import main
+from onthejob.learn import lora
+from onthejob.models.base import weights_digest
+from onthejob.rollout.seats import give_order
+from onthejob.testing import tiny_model
+
+SECRET = "sk-never-to-be-seen-0123456789"
+IDLE = '{"action_type":"IDLE","target":""}'
+
+
+class Chat:
+    """Serves one model under the OpenAI protocol; `reply` is a function of the request."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.reply: Callable[[dict[str, Any]], str] = lambda body: IDLE
+        self.status = 200
+        chat = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._send({"object": "list", "data": [{"id": "small"}]})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                chat.seen.append(body)
+                message = {"role": "assistant", "content": chat.reply(body)}
+                choice = {"index": 0, "message": message, "finish_reason": "stop"}
+                usage = {"prompt_tokens": 10, "completion_tokens": 5}
+                self._send({"model": "small", "choices": [choice], "usage": usage})
+
+            def _send(self, answer: Any) -> None:
+                content = json.dumps(answer).encode()
+                self.send_response(chat.status)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.name = f"openai:http://127.0.0.1:{self.server.server_address[1]}/v1"
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    made = Chat()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run a command in an empty folder; returns its JSON, or what it said on stderr when it fails."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ONTHEJOB_ENDPOINT_KEY", SECRET)
+
+    def run(*words: str | Path, code: int = 0) -> Any:
+        capsys.readouterr()
+        got = main([*(str(word) for word in words), "--json", "--quiet"])
+        captured = capsys.readouterr()
+        assert got == code, captured
+        assert SECRET not in captured.out + captured.err
+        return json.loads(captured.out) if captured.out else captured.err
+
+    return run
+
+
+def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, tmp_path: Path):
+    told = call("play", "office", "--seat", f"sales={chat.name}", "--days", "2", "--transcript", "t.jsonl")
+    account = told["hosted"]["sales"]
+    assert account["outcomes"] == {"ok": account["turns"]}
+    assert account["prompt_tokens"] == 10 * account["turns"]
+    assert set(told["hosted"]) == {"sales"}
+    schema = chat.seen[0]["response_format"]["json_schema"]["schema"]
+    assert "CLOSE_DEAL" in schema["properties"]["action_type"]["enum"]
+    policies = {(turn["actor"], turn["policy"]) for turn in map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines())}
+    assert ("sales", f"{chat.name}#small") in policies
+    assert ("dev", "heuristic") in policies
+    assert SECRET not in (tmp_path / "t.jsonl").read_text()
+
+
+def test_feedback_grows_until_the_eighth_try(call, chat: Chat):
+    chat.reply = lambda body: "I think we should sell more."
+    told = call("play", "office", "--seat", f"sales={chat.name}", "--days", "1")
+    assert told["actors"]["sales"]["valid"] == 0
+    lengths = [len(body["messages"]) for body in chat.seen[:9]]
+    assert lengths == [2, 4, 6, 8, 10, 12, 14, 16, 18]
+    feedback = [body["messages"][-1]["content"] for body in chat.seen[1:9]]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(feedback))
+    assert told["actors"]["sales"]["retries"] == 8 * told["hosted"]["sales"]["turns"] // 9
+    chat.seen.clear()
+    call("play", "office", "--seat", f"sales={chat.name}", "--days", "1", "--retries", "0")
+    assert {len(body["messages"]) for body in chat.seen} == {2}
+
+
+def test_a_provider_that_fails_ends_the_episode_and_is_no_bad_reply(call, chat: Chat):
+    chat.status = 403
+    said = call("play", "office", "--seat", f"sales={chat.name}#small", "--days", "1", code=1)
+    assert said["stop"] == "error"
+    assert "authentication" in said["error"]
+    assert said["metrics"] == {}
+    assert said["hosted"]["sales"]["outcomes"] == {"authentication": 1}
+
+
+def test_hosted_models_are_compared_and_cached(call, chat: Chat):
+    words = ("compare", "heuristic", f"small={chat.name}#small", "--scenarios", "baseline", "--seeds", "1", "--days", "1")
+    told = call(*words)
+    assert {row["team"] for row in told["means"]} == {"heuristic", "small"}
+    asked = len(chat.seen)
+    assert asked > 0
+    again = call(*words)
+    assert len(chat.seen) == asked
+    assert again["means"][0]["mean"] == told["means"][0]["mean"]
+
+
+def test_demonstrations_of_a_hosted_model_are_canonical(call, chat: Chat, tmp_path: Path):
+    chat.reply = lambda body: '```json\n{"target": "", "action_type": "idle", "reasoning": "none"}\n```'
+    one = ("--scenarios", "baseline", "--seeds", "1", "--days", "1")
+    call("collect", "--policy", f"{chat.name}#small", "--random-share", "0", *one, "--out", "demos")
+    rows = [json.loads(line) for path in (tmp_path / "demos").glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert {row["reply"] for row in rows} == {IDLE}
+    assert rows[0]["messages"][0]["role"] == "system"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("play", "office", "--team", "anthropic:claude-haiku-4-5"), "ANTHROPIC_API_KEY"),
+        (("play", "office", "--team", "openai:"), "names no hosted model"),
+        (("compare", "openai:https://user:pw@example.com/v1"), "no user"),
+        (("policy", "swap", "boss", "expert"), "role must be one of"),
+        (("policy", "swap", "sales", "nobody"), "nobody is called"),
+        (("train", "--judging.weight", "0.1"), "no effect without --judge"),
+        (("train", "--judging.weight", "0.5", "--judge", "anthropic:x"), "0.2"),
+        (("serve", "trainer"), "ONTHEJOB_TRAINER_TOKEN"),
+        (("serve", "model", "nothing"), "nobody is called"),
+        (("model", "merge", "sales@0001", "out"), "0 adapters called"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_loaded(call, monkeypatch, words: tuple[str, ...], said: str):
+    for name in ("ANTHROPIC_API_KEY", "ONTHEJOB_TRAINER_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert said in call(*words, code=2)
+
+
+def test_a_worker_that_can_be_reached_needs_a_certificate(call, monkeypatch):
+    monkeypatch.setenv("ONTHEJOB_TRAINER_TOKEN", "0123456789abcdef")
+    assert "--tls-cert" in call("serve", "trainer", "--host", "0.0.0.0", code=2)
+
+
+def test_seats_change_hands_while_the_episode_runs(call, chat: Chat, tmp_path: Path):
+    """The hosted model's second turn is the last: by then somebody has ordered another in its place."""
+
+    def reply(body: dict[str, Any]) -> str:
+        if len(chat.seen) == 2:
+            give_order(tmp_path / "orders.json", "sales", "expert")
+        return IDLE
+
+    chat.reply = reply
+    seat = f"sales={chat.name}#small"
+    call("play", "office", "--seat", seat, "--days", "3", "--orders", "orders.json", "--transcript", "t.jsonl")
+    turns = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    who = [turn["policy"] for turn in turns if turn["actor"] == "sales"]
+    assert who[:2] == [f"{chat.name}#small"] * 2
+    assert set(who[2:]) == {"expert"}
+    assert {turn["policy"] for turn in turns if turn["actor"] != "sales"} == {"heuristic"}
+
+
+def test_an_order_is_written_beside_the_others(call, tmp_path: Path):
+    call("policy", "swap", "sales", "expert")
+    assert call("policy", "swap", "dev", "random") == {"orders": {"sales": "expert", "dev": "random"}}
+    assert json.loads((tmp_path / "orders.json").read_text()) == {"sales": "expert", "dev": "random"}
+
+
+def test_a_run_can_be_merged_into_one_model(call, tmp_path: Path):
+    tiny = tiny_model()
+    tiny.model.save_pretrained(tmp_path / "base")
+    tiny.tokenizer.save_pretrained(tmp_path / "base")
+    model = lora.attach(tiny.model, ["sales"], lora.LoraSpec(rank=2), seed=0)
+    digest = weights_digest(tmp_path / "base")
+    for version in (1, 2):
+        lora.save_adapter(
+            model, "sales", tmp_path / "adapters", version=version, parent=None, base_digest=digest, dtype="float32"
+        )
+        for name, parameter in lora.parameters(model, "sales").items():
+            if ".lora_B." in name:
+                parameter.data.add_(0.1)
+    told = call("model", "merge", "sales", "merged", "--from", "adapters", "--model", str(tmp_path / "base"))
+    assert told["adapter"] == "sales@0002"
+    assert told["max_difference"] < 1e-2
+    assert (tmp_path / "merged" / "model.safetensors").is_file()
+    assert "exists" in call("model", "merge", "sales@0001", "merged", "--from", "adapters", "--model", tmp_path / "base", code=2)

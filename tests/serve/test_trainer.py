@@ -1,0 +1,271 @@
+"""The worker trains as the learner here would, once for every key, and a client survives it being busy or gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+import uvicorn
+
+from onthejob.errors import ConfigError, ServeError, TrainingError
+from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.lora import Snapshot, state, weight_delta
+from onthejob.learn.loss import LossConfig
+from onthejob.serve.jobs import MAX_ATTEMPTS, Jobs, identity
+from onthejob.serve.remote import RemoteLearner, token_from
+from onthejob.serve.trainer import GROUPS, HotloadRequest, TrainingService, TrainRequest, make_app
+from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+BASE = "b" * 64
+
+
+def tiny_learner(config: LearnerConfig | None = None) -> Learner:
+    from onthejob.learn import lora
+    from onthejob.testing.tiny import tiny_model
+
+    model = lora.attach(tiny_model().model, ["sales", "dev"], lora.LoraSpec(rank=4, alpha=8), seed=0)
+    return Learner(model, ["sales", "dev"], config=config or LearnerConfig(lr=1e-2))
+
+
+def group(actor: str = "sales") -> Group:
+    def trajectory(reply: tuple[int, ...], reward: float) -> Trajectory:
+        completion = Completion(text="x", token_ids=reply, logprobs=tuple(-1.25 for _ in reply))
+        turn = Turn(prompt_ids=(5, 6, 7, 8), completion=completion, policy_version=f"{actor}@0000")
+        return Trajectory(task_id="t", actor=actor, turns=(turn,), rewards=(reward,), stop=StopReason.BRANCH, metrics={"a": 0.1})
+
+    members = (trajectory((9, 10, 2), 1.0), trajectory((11, 2), 0.0), trajectory((12, 13, 14), 0.3))
+    return Group(key=f"g/{actor}", actor=actor, trajectories=members, facts={"worlds": [1, 2]})
+
+
+@contextmanager
+def serving(service: TrainingService) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(make_app(service, token=TOKEN), host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> TrainingService:
+    return TrainingService(tiny_learner().model, folder=tmp_path / "worker", base_digest=BASE)
+
+
+def remote(url: str, learner: Learner, **options) -> RemoteLearner:
+    return RemoteLearner(learner, url, base_digest=BASE, token=TOKEN, wait_s=0.05, **options)
+
+
+def test_groups_travel_without_losing_a_bit():
+    groups = [group()]
+    assert GROUPS.validate_json(json.dumps(GROUPS.dump_python(groups, mode="json"))) == groups
+
+
+def test_the_workers_updates_are_the_learners(service: TrainingService):
+    config = LearnerConfig(lr=1e-2, loss=LossConfig(beta=0.1))
+    here, there = tiny_learner(config), tiny_learner(config)
+    reference = Snapshot.take(here.model, "sales")
+    with serving(service) as url:
+        far = remote(url, there)
+        for _ in range(2):
+            ours = here.update("sales", [group()], reference=reference)
+            theirs = far.update("sales", [group()], reference=reference)
+            assert ours.steps == 1
+            assert {**ours.as_dict(), "wall_s": 0} == {**theirs.as_dict(), "wall_s": 0}
+            assert weight_delta(state(here.model, "sales"), state(there.model, "sales")) == (0, 0)
+        before = state(there.model, "sales")
+        far.update("dev", [group("dev")], reference=Snapshot.take(there.model, "dev"))
+        assert weight_delta(before, state(there.model, "sales")) == (0, 0)
+        far.close()
+    exported = [learner.export_state("sales") for learner in (here, there)]
+    assert all(torch.equal(exported[0][name], exported[1][name]) for name in exported[0])
+
+
+def request_for(learner: Learner, service: TrainingService) -> TrainRequest:
+    from safetensors.torch import save
+
+    digest = service.store(save({name: tensor.contiguous() for name, tensor in learner.export_state("sales").items()}))
+    groups = GROUPS.dump_python([group()], mode="json")
+    return TrainRequest(role="sales", base=BASE, state=digest, config={"lr": 1e-2}, groups=groups)
+
+
+def test_the_same_request_eight_times_at_once_trains_once(service: TrainingService):
+    request = request_for(tiny_learner(), service)
+    with serving(service) as url, httpx.Client(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
+        ends: list[dict] = []
+
+        def ask() -> None:
+            while True:
+                text = http.post("/train", content=request.model_dump_json()).raise_for_status().text
+                last = json.loads(text.splitlines()[-1])
+                if last["event"] != "busy":
+                    ends.append(last)
+                    return
+                time.sleep(0.02)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert service.updates == 1
+    assert {end["event"] for end in ends} == {"done"}
+    assert len({end["state"] for end in ends}) == 1
+    assert len(ends) == 8
+
+
+CLAIM = """
+import sys, time
+from pathlib import Path
+from onthejob.serve.jobs import Jobs
+print(Jobs(Path(sys.argv[1])).claim("k").state, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_job_whose_worker_was_killed_is_done_once_more_and_not_for_ever(tmp_path: Path):
+    path = tmp_path / "jobs.sqlite"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        worker = subprocess.Popen([sys.executable, "-c", CLAIM, str(path)], stdout=subprocess.PIPE, env=environ, text=True)
+        try:
+            assert worker.stdout.readline().strip() == "claimed"
+            here = Jobs(path).claim("k")
+            assert (here.state, here.attempt) == ("running", attempt)
+        finally:
+            worker.kill()
+            worker.wait()
+            worker.stdout.close()
+    final = Jobs(path).claim("k")
+    assert (final.state, final.result) == ("failed", {"error": f"{MAX_ATTEMPTS} workers died on it"})
+
+
+def test_jobs_are_remembered_over_processes(tmp_path: Path):
+    first = Jobs(tmp_path / "jobs.sqlite")
+    assert first.claim("k").state == "claimed"
+    first.finish("k", {"state": "s"})
+    first.close()
+    again = Jobs(tmp_path / "jobs.sqlite").claim("k")
+    assert (again.state, again.result) == ("done", {"state": "s"})
+
+
+def test_an_identity_is_of_one_process():
+    assert identity() == identity(os.getpid())
+    assert identity() != identity(os.getppid())
+
+
+def test_what_cannot_be_trained_fails_by_name(service: TrainingService):
+    with serving(service) as url:
+        far = remote(url, tiny_learner(LearnerConfig(lr=1e-2, loss=LossConfig(beta=0.1))))
+        with pytest.raises(TrainingError, match="reference"):
+            far.update("sales", [group()])
+        far.close()
+
+
+def test_what_failed_for_want_of_memory_may_be_asked_for_again(service: TrainingService, monkeypatch):
+    honest = service._update
+    failures = [MemoryError("no memory")]
+
+    def update(request):
+        if failures:
+            raise failures.pop()
+        return honest(request)
+
+    monkeypatch.setattr(service, "_update", update)
+    request = request_for(tiny_learner(), service)
+    assert list(service.train(request))[-1]["event"] == "failed"
+    assert list(service.train(request))[-1]["event"] == "done"
+    assert list(service.train(request))[-1]["event"] == "done"
+    assert service.updates == 1
+
+
+def test_a_worker_that_is_gone_is_waited_for_and_then_named(service: TrainingService):
+    with serving(service) as url:
+        far = remote(url, tiny_learner(), attempts=2)
+    with pytest.raises(ServeError, match="in 2 attempts"):
+        far.update("sales", [group()])
+    far.close()
+
+
+def test_only_the_token_opens_the_door(service: TrainingService):
+    request = request_for(tiny_learner(), service)
+    with serving(service) as url, httpx.Client(base_url=url) as http:
+        routes = [
+            ("POST", "/train", request.model_dump_json()),
+            ("POST", "/hotload", HotloadRequest(role="sales", version=1, state=request.state).model_dump_json()),
+            ("PUT", f"/states/{request.state}", "x"),
+            ("GET", f"/states/{request.state}", None),
+        ]
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN[:-1]}):
+            for method, path, body in routes:
+                assert http.request(method, path, content=body, headers=headers).status_code == 401, (method, path)
+        assert http.get("/health").json()["status"] == "ok"
+        assert http.get("/openapi.json").status_code == 401
+    assert service.updates == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/states/..%2F..%2Fjobs.sqlite", None, 404),
+        ("GET", "/states/" + "0" * 64, None, 404),
+        ("PUT", "/states/" + "0" * 64, b"other content", 400),
+        ("POST", "/train", b"[]", 422),
+        ("POST", "/train", b'{"role": "../x"}', 422),
+        ("POST", "/hotload", b'{"role": "sales", "version": 1, "state": "/etc/passwd"}', 422),
+    ],
+)
+def test_requests_of_every_ugly_kind_are_refused(service: TrainingService, method: str, path: str, body, status: int):
+    with serving(service) as url, httpx.Client(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}) as http:
+        assert http.request(method, path, content=body).status_code == status
+
+
+def test_another_base_is_refused_on_both_sides(service: TrainingService):
+    with serving(service) as url:
+        with pytest.raises(ConfigError, match="has the base"):
+            RemoteLearner(tiny_learner(), url, base_digest="c" * 64, token=TOKEN)
+        request = request_for(tiny_learner(), service).model_copy(update={"base": "c" * 64})
+        answer = httpx.post(f"{url}/train", content=request.model_dump_json(), headers={"authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code == 400
+        assert "base" in answer.json()["error"]
+
+
+def test_a_state_goes_live_as_an_adapter(tmp_path: Path):
+    live: list[str] = []
+
+    def publish(adapter, expected):
+        live.append(adapter.name)
+        return {"served": True}
+
+    service = TrainingService(tiny_learner().model, folder=tmp_path / "worker", base_digest=BASE, publish=publish)
+    request = request_for(tiny_learner(), service)
+    body = HotloadRequest(role="sales", version=7, parent="sales@0006", state=request.state).model_dump_json()
+    with serving(service) as url:
+        answer = httpx.post(f"{url}/hotload", content=body, headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
+        assert answer.json()["adapter"] == "sales@0007"
+    assert live == ["sales@0007"]
+    assert (tmp_path / "worker" / "adapters" / "sales@0007" / "adapter_model.safetensors").is_file()
+
+
+def test_the_token_is_only_sent_where_it_is_safe():
+    with pytest.raises(ConfigError, match="https"):
+        RemoteLearner(tiny_learner(), "http://trainer.example:8100", base_digest=BASE, token=TOKEN)
+    with pytest.raises(ConfigError, match="ONTHEJOB_TRAINER_TOKEN"):
+        token_from({"ONTHEJOB_TRAINER_TOKEN": "short"})
+    assert token_from({"ONTHEJOB_TRAINER_TOKEN": TOKEN}) == TOKEN
