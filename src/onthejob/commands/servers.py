@@ -63,6 +63,7 @@ class Model:
             url = f"{server.client.url}/v1"
             terminal.result({"url": url, "adapters": rows}, f"{url}: base", table(("adapter", "seconds"), rows))
             terminal.progress(f"log: {server.log_file}. Ctrl-C ends it.")
+            terminal.out.file.flush()  # Whoever reads a pipe waits for this.
             wait_for_end(server)
         finally:
             server.stop()

@@ -193,7 +193,7 @@ class Sampler:
 
     @torch.inference_mode()
     def score(self, ids: Sequence[int], *, adapter: str | None) -> list[float]:
-        """Log-probabilities of ids[1:], each given what comes before it, at temperature 1; a probe, slow for long texts.
+        """Log-probabilities of ids[1:], each given what comes before it, at temperature 1; one step per token.
 
         Raises:
             ContractError: fewer than two ids, or an adapter that is not published.
@@ -201,11 +201,13 @@ class Sampler:
         if len(ids) < 2:
             raise ContractError(f"score needs at least two ids, got {len(ids)}.")
         lora = None if adapter is None else self._lora(adapter)
+        batch = self._engine.batch([1], rows=1, new_tokens=len(ids), lora=lora)
+        logits = batch.prefill(0, tuple(ids[:1]), start=0)
         scores = []
-        for end in range(1, len(ids)):
-            batch = self._engine.batch([end], rows=0, new_tokens=0, lora=lora)
-            logits = batch.prefill(0, tuple(ids[:end]), start=0)
-            scores.append(float(torch.log_softmax(logits.double(), dim=-1)[ids[end]]))
+        for token in ids[1:]:
+            scores.append(float(torch.log_softmax(logits.double(), dim=-1)[token]))
+            batch.select([0])
+            logits = batch.step([token])[0]
         return scores
 
     def _lora(self, name: str) -> Any:

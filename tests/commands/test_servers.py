@@ -1,0 +1,161 @@
+"""`serve model`, `serve trainer`, and runs that use them, as processes. In vLLM's place is the tests' server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from onthejob.cli import main
+from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.tasks import office_tasks
+from onthejob.learn import lora
+from onthejob.models.base import weights_digest
+from onthejob.serve.server import PYTHON_ENV
+from onthejob.serve.supervisor import free_port
+from onthejob.testing import tiny_model
+from onthejob.types import Split
+
+pytestmark = pytest.mark.server
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+SMALL = (
+    "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--scenarios", "baseline", "--days", "2",
+    "--seeds", "2", "--collect.episodes", "1", "--collect.segment-turns", "3", "--collect.partner-share", "0", "--lora.rank", "2",
+    "--branch.group-size", "4", "--branch.turns", "6", "--branch.worlds", "1", "--iterations", "1",
+    "--sampling.max-new-tokens", "4", "--roles", "ceo", "dev", "--model.dtype", "float32",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model whose tokenizer knows the words of the prompts; its replies are unusable, which is enough here."""
+    env, texts = OfficeEnvironment(), []
+    for task in office_tasks(Split.TRAIN, seeds=1, scenarios=["baseline"], days=2):
+        observation = env.reset(task)
+        while observation is not None:
+            texts += [message.content for message in observation.messages]
+            observation = env.step(observation.view["legal"][0]).observation
+    words = {word for word in re.findall(r"[A-Za-z_]+", " ".join(texts)) if len(word) > 2}
+    tiny = tiny_model(words=sorted(words))
+    folder = tmp_path_factory.mktemp("base")
+    tiny.model.save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Of this process and its children: an empty folder, a token, and an interpreter that 'has vLLM'."""
+    python = tmp_path / "python"
+    path = os.pathsep.join(sys.path)
+    python.write_text(
+        f'#!/bin/sh\nshift 2\nexport PYTHONPATH="{path}"\nexec "{sys.executable}" -m onthejob.testing.model_server "$@"\n'
+    )
+    python.chmod(0o755)
+    values = {
+        "ONTHEJOB_CACHE": str(tmp_path / "cache"),
+        "ONTHEJOB_TRAINER_TOKEN": TOKEN,
+        PYTHON_ENV: str(python),
+        "PYTHONPATH": path,
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    return {**os.environ, **values}
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], environ: dict[str, str]) -> Callable[..., Any]:
+    def run(*words: str | Path) -> Any:
+        capsys.readouterr()
+        got = main([*(str(word) for word in words), "--json", "--quiet"])
+        captured = capsys.readouterr()
+        assert got == 0, captured
+        return json.loads(captured.out)
+
+    return run
+
+
+def start(environ: dict[str, str], folder: Path, *words: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "onthejob.cli", *(str(word) for word in words)]
+    with (folder / "stderr").open("w") as log:
+        return subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=log, text=True)
+
+
+def answers(url: str, process: subprocess.Popen[str], folder: Path) -> None:
+    while True:
+        assert process.poll() is None, (folder / "stderr").read_text()
+        try:
+            httpx.get(url, timeout=5)
+            return
+        except httpx.HTTPError:
+            time.sleep(0.1)
+
+
+def test_a_run_that_starts_feeds_and_ends_its_own_server(call: Callable[..., Any], base: Path, tmp_path: Path):
+    told = call("train", *SMALL, "--model.name", base, "--sampler", "vllm", "--name", "served", "--runs", tmp_path / "runs")
+    assert told["stop"] == "iterations"
+    assert {path.name.split("-")[0] for path in (tmp_path / "runs/served/server/adapters").glob("*/*")} >= {
+        "ceo@0000",
+        "dev@0000",
+    }
+    config = call("runs", "show", tmp_path / "runs" / "served")
+    assert "token_truncate" in json.dumps(config)
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(base) not in running
+
+
+def test_a_model_is_served_with_its_adapters_until_it_is_ended(environ: dict[str, str], base: Path, tmp_path: Path):
+    model = lora.attach(tiny_model().model, ["sales"], lora.LoraSpec(rank=2), seed=0)
+    # Of the served base: the adapter's shapes are those of any tiny model with as many layers.
+    digest = weights_digest(base)
+    lora.save_adapter(model, "sales", tmp_path / "adapters", version=3, parent=None, base_digest=digest, dtype="float32")
+    port = free_port()
+    served = start(environ, tmp_path, "serve", "model", "adapters", "--model.name", base, "--server.port", str(port), "--json")
+    try:
+        url = f"http://127.0.0.1:{port}"
+        lines: list[str] = []
+        while not lines or lines[-1].rstrip() != "}":
+            lines.append(served.stdout.readline())
+            assert lines[-1], (tmp_path / "stderr").read_text()
+        told = json.loads("".join(lines))
+        assert told["url"] == f"{url}/v1"
+        assert told["adapters"][0][0] == "sales@0003"
+        names = {item["id"] for item in httpx.get(f"{url}/v1/models", timeout=30).json()["data"]}
+        assert names == {"base", "sales@0003"}
+        served.send_signal(signal.SIGTERM)
+        served.communicate(timeout=60)
+        assert served.returncode == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health", timeout=5)
+    finally:
+        if served.poll() is None:
+            served.kill()
+            served.communicate()
+
+
+def test_updates_are_made_by_a_worker(call: Callable[..., Any], environ: dict[str, str], base: Path, tmp_path: Path):
+    port = free_port()
+    lora_options = ("--lora.rank", "2", "--model.name", base, "--model.dtype", "float32")
+    worker = start(environ, tmp_path, "serve", "trainer", "--port", str(port), "--roles", "ceo", "dev", *lora_options)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        answers(f"{url}/health", worker, tmp_path)
+        told = call("train", *SMALL, "--model.name", base, "--trainer", url, "--runs", tmp_path / "runs", "--name", "far")
+        assert told["iterations"] == 1
+        here = call("train", *SMALL, "--model.name", base, "--runs", tmp_path / "runs", "--name", "near")
+        assert {r: a["digest"] for r, a in told["adapters"].items()} == {r: a["digest"] for r, a in here["adapters"].items()}
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
