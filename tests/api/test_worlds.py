@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 
 from onthejob.api.players import Players
 from onthejob.api.schema import Reset
-from onthejob.api.watching import Worlds
 from onthejob.api.world import World
+from onthejob.api.worlds import Worlds
 from onthejob.compat.workplace import office
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.reward import PARTS

@@ -14,10 +14,12 @@ from fastapi.staticfiles import StaticFiles
 
 from onthejob import __version__
 from onthejob.api import recorded, watching
+from onthejob.api.feed import Live
 from onthejob.api.players import LoadTeam, Players
 from onthejob.api.schema import Problem, Reset
 from onthejob.api.security import Guard
 from onthejob.api.tokens import Tokens
+from onthejob.api.worlds import Worlds
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, RecordError
 from onthejob.rollout.replay import Replay
 
@@ -56,7 +58,7 @@ def create_app(
         pages: folder of the built pages.
     """
     players = Players(runs=runs, load=load, extra=extra_players)
-    worlds = watching.Worlds(players, default or Reset.model_validate({}), replay)
+    worlds = Worlds(players, default or Reset.model_validate({}), replay)
     store = recorded.Runs(runs if runs is not None else Path("runs"))
     tokens = Tokens()
 
@@ -76,7 +78,7 @@ def create_app(
     )
     app.include_router(watching.routes(worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run, pages=pages))
     app.include_router(recorded.routes(store))
-    live = watching.Live(worlds)
+    live = Live(worlds)
 
     @app.websocket("/ws/live")
     async def feed(socket: WebSocket) -> None:

@@ -10,21 +10,35 @@ export interface Fetched<T> {
 
 type Query = Record<string, string | number | null | undefined | string[]>;
 
-export function useFetched<T>(path: string | null, query: Query = {}): Fetched<T> {
+/** How often what may still grow is asked for again: a run that is being written. */
+export const GROWING_MS = 15_000;
+
+export function useFetched<T>(path: string | null, query: Query = {}, everyMs = 0): Fetched<T> {
   const [state, setState] = useState<Fetched<T> & { asked: string }>({ value: null, error: '', loading: true, asked: '' });
   const asked = path === null ? '' : `${path}?${JSON.stringify(query)}`;
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    if (!everyMs) return;
+    const timer = window.setInterval(() => {
+      if (!document.hidden) setRound((before) => before + 1);
+    }, everyMs);
+    return () => window.clearInterval(timer);
+  }, [everyMs]);
   useEffect(() => {
     if (!asked || path === null) return;
     const control = new AbortController();
     get<T>(path, query, control.signal).then(
-      (value) => setState({ value, error: '', loading: false, asked }),
+      (value) =>
+        setState((before) =>
+          // What has not changed keeps its identity, so that nothing is drawn anew for it.
+          before.asked === asked && !before.error && JSON.stringify(before.value) === JSON.stringify(value) ? before : { value, error: '', loading: false, asked },
+        ),
       (error: unknown) => {
         if (!control.signal.aborted) setState({ value: null, error: error instanceof Error ? error.message : String(error), loading: false, asked });
       },
     );
     return () => control.abort();
     // The question as text stands for path and query.
-    // eslint-disable-next-line
-  }, [asked]);
+  }, [asked, round]);
   return state.asked === asked ? state : { value: state.value, error: '', loading: Boolean(asked) };
 }

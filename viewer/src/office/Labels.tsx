@@ -54,6 +54,8 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
   const world = useStore((state) => state.worlds.live);
   const seq = useStore((state) => state.seq);
   const selected = useStore((state) => state.role);
+  // Where everybody stands together, the role alone has to do as a name.
+  const crowded = useStore((state) => ['standup', 'review'].includes(state.worlds.live?.frames[state.seq]?.phase ?? ''));
   const layer = useRef<HTMLDivElement>(null);
   const elements = useRef<Record<string, HTMLDivElement | null>>({});
   const places = useRef<Record<string, Place>>({});
@@ -90,7 +92,7 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
   }));
 
   return (
-    <div className="labels" ref={layer}>
+    <div className="labels" ref={layer} data-crowded={crowded}>
       {ZONES.filter((zone) => zone.id !== 'hall').map((zone) => (
         <div
           key={zone.id}

@@ -1,7 +1,7 @@
 // One run: curves, health of its groups, what was sampled, how it was configured.
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { type ActionShare, type EpisodeRow, type GroupPage, type RunView, type Series } from '../api/client';
-import { useFetched } from '../lib/fetching';
+import { GROWING_MS, useFetched } from '../lib/fetching';
 import { byMetric } from '../lib/curves';
 import { compact, dollars, fixed, percent, words } from '../lib/format';
 import { go, link } from '../lib/route';
@@ -18,7 +18,7 @@ type View = 'curves' | 'groups' | 'actions' | 'episodes' | 'config';
 const VIEWS: readonly View[] = ['curves', 'groups', 'actions', 'episodes', 'config'];
 
 export default function Run({ name, query }: { name: string; query: URLSearchParams }) {
-  const { value: run, error } = useFetched<RunView>(`runs/${encodeURIComponent(name)}`);
+  const { value: run, error } = useFetched<RunView>(`runs/${encodeURIComponent(name)}`, {}, GROWING_MS);
   const view = VIEWS.find((one) => one === query.get('view')) ?? 'curves';
   if (error) return <p className="empty bad">{error}</p>;
   if (!run) return <p className="empty">Loading…</p>;
@@ -49,7 +49,7 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
 }
 
 function Curves({ name, run }: { name: string; run: RunView }) {
-  const { value: series, error } = useFetched<Series[]>(`runs/${encodeURIComponent(name)}/metrics`);
+  const { value: series, error } = useFetched<Series[]>(`runs/${encodeURIComponent(name)}/metrics`, {}, GROWING_MS);
   const [weight, setWeight] = useState(0.5);
   const [log, setLog] = useState(false);
   const [all, setAll] = useState(false);

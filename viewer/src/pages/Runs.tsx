@@ -1,7 +1,7 @@
 // All recorded runs, and some of them side by side: how they were configured differently, and what came of it.
 import { useMemo, useState } from 'react';
 import { type RunInfo, type RunView, type Series } from '../api/client';
-import { useFetched } from '../lib/fetching';
+import { GROWING_MS, useFetched } from '../lib/fetching';
 import { bytes, whole } from '../lib/format';
 import { go, link } from '../lib/route';
 import { ROLES } from '../lib/roles';
@@ -13,7 +13,7 @@ const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
 const COMPARED = ['reward', 'valid_rate', 'entropy', 'kl', 'frac_reward_zero_std', 'grad_norm'];
 
 export default function Runs({ query }: { query: URLSearchParams }) {
-  const { value: runs, error, loading } = useFetched<RunInfo[]>('runs');
+  const { value: runs, error, loading } = useFetched<RunInfo[]>('runs', {}, GROWING_MS);
   const chosen = useMemo(() => (query.get('compare') ?? '').split(',').filter(Boolean).slice(0, COLORS.length), [query]);
   const toggle = (name: string): void => {
     const next = chosen.includes(name) ? chosen.filter((one) => one !== name) : [...chosen, name].slice(-COLORS.length);
@@ -107,7 +107,6 @@ function Comparison({ names }: { names: readonly string[] }) {
           return found ? [{ name, color: COLORS[place]!, dash: DASHES[place]!, x: found.iterations, y: found.values }] : [];
         }),
       })).filter((chart) => chart.lines.length),
-    // eslint-disable-next-line
     [names, ...series],
   );
   const configs = names.map((_, place) => (views[place] ? flat(views[place].config) : new Map<string, string>()));

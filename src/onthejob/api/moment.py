@@ -1,0 +1,144 @@
+"""Looks at one moment of a company: a role's prompt, what replies would lead to, and the whole episode as one file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+
+from onthejob.api.schema import (
+    BranchAsk,
+    Branches,
+    BranchView,
+    Config,
+    Frames,
+    Legal,
+    PromptView,
+    RoleName,
+    SectionView,
+    WorldName,
+)
+from onthejob.api.tokens import Tokens
+from onthejob.envs.office import prompt
+from onthejob.envs.office.actions import Action, render
+from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.sections import Section, prune
+from onthejob.errors import ConfigError, ContractError, RecordError
+from onthejob.rollout.branch import group_worlds
+
+SINGLE_FILE = "replay.html"
+PLACE = '<script type="application/json" id="onthejob-episode">'
+
+
+def prompt_view(
+    env: OfficeEnvironment,
+    world: WorldName,
+    seq: int,
+    role: RoleName,
+    *,
+    profile: Literal["compact", "full"],
+    budget: int | None,
+    tokens: Tokens,
+) -> PromptView:
+    """What `role` sees at this point, as sections with their priority, size and fate."""
+    pending = env.observe()
+    if pending is None:
+        raise ContractError(f"nobody is asked at seq {seq}: the episode is over there.")
+    seen = env.look(role).view
+    blocks = env.sections(role) if profile == "full" else prompt.sections(seen)
+    system = prompt.system_text(role, profile)
+    kept: dict[str, Section] = {block.key: block for block in blocks if block.text}
+    total = tokens.count("\n".join(block.text for block in blocks if block.text))
+    if budget is not None:
+        if total is None:
+            raise ConfigError("a budget needs the model's tokenizer, which is not on this machine. Run `onthejob model fetch`.")
+        pruned = prune(blocks, budget, lambda text: cast(int, tokens.count(text)))
+        kept, total = {block.key: block for block in pruned.kept}, pruned.tokens
+    sections = [
+        SectionView(
+            key=block.key,
+            priority=block.priority,
+            pinned=block.pinned,
+            text=kept[block.key].text if block.key in kept else block.text,
+            tokens=tokens.count(block.text),
+            kept=block.key in kept,
+            cut=block.key in kept and kept[block.key].text != block.text,
+        )
+        for block in blocks
+        if block.text
+    ]
+    legal = [_legal(action) for action in env.legal_actions(role)]
+    return PromptView(
+        world=world,
+        seq=seq,
+        role=role,
+        asked=pending.actor == role,
+        system=system,
+        system_tokens=tokens.count(system),
+        sections=sections,
+        budget=budget,
+        tokens=total,
+        view=dict(seen),
+        legal=legal,
+    )
+
+
+def single_file(page: Path, config: Config, part: Frames) -> str:
+    """The viewer as one file that holds this episode.
+
+    Raises:
+        RecordError: the pages are not built.
+    """
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(
+            "the viewer's pages are not built, so there is nothing to put the episode into. Run `make viewer`."
+        ) from error
+    # In a script element only `<` could end it; JSON may write it as an escape.
+    data = f'{{"config":{config.model_dump_json()},"part":{part.model_dump_json()}}}'.replace("<", "\\u003c")
+    before, _, rest = text.partition(PLACE)
+    _, closing, after = rest.partition("</script>")
+    if not closing:
+        raise RecordError(f"{page.name} has no place for an episode. Build the viewer again: `make viewer`.")
+    return f"{before}{PLACE}{data}{closing}{after}"
+
+
+def _legal(action: Action) -> Legal:
+    return Legal(text=render(dataclasses.replace(action, reasoning="")), action=action.action_type, target=action.target)
+
+
+def branched(env: OfficeEnvironment, asked: BranchAsk) -> Branches:
+    """Every distinct reply stepped in forks that meet the same luck, and continued by the heuristic."""
+    pending = env.observe()
+    if pending is None:
+        raise ContractError(f"nobody is asked at seq {asked.seq}: the episode is over there.")
+    shared = group_worlds(env.company.seed, "viewer", env.company.turn, count=asked.worlds)
+    keys = [env.canonical(reply) for reply in asked.replies]
+    first = {key: keys.index(key) for key in keys}
+    found = {
+        key: [env.branch(asked.replies[index], world=world, turns=asked.turns) for world in shared]
+        for key, index in first.items()
+    }
+    means = [float(np.mean([branch.outcome for branch in found[key]])) for key in keys]
+    legal = [mean for mean, key in zip(means, keys, strict=True) if found[key][0].valid]
+    spread = float(np.std(legal, ddof=1)) if len(legal) > 1 else 0.0
+    replies = []
+    for index, key in enumerate(keys):
+        results = found[key]
+        roles = sorted({role for branch in results for role in branch.returns})
+        replies.append(
+            BranchView(
+                text=asked.replies[index],
+                valid=results[0].valid,
+                same_as=first[key],
+                outcomes=[branch.outcome for branch in results],
+                mean=means[index],
+                advantage=(means[index] - float(np.mean(legal))) / spread if spread > 0 and results[0].valid else None,
+                returns={role: float(np.mean([branch.returns.get(role, 0.0) for branch in results])) for role in roles},
+            )
+        )
+    turns = max(branch.turns for branches in found.values() for branch in branches)
+    return Branches(seq=asked.seq, role=pending.actor, worlds=list(shared), turns=turns, replies=replies)

@@ -1,0 +1,76 @@
+"""The companies of one server, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+
+from onthejob.api.players import Players
+from onthejob.api.schema import Reset, SeatName
+from onthejob.api.world import Seat, World
+from onthejob.compat.workplace import office
+from onthejob.envs.office.env import SEATS
+from onthejob.errors import ConfigError
+from onthejob.rollout.replay import Replay
+
+DEFAULT_PLAYER = "heuristic"
+
+
+class Worlds:
+    """The companies of this server."""
+
+    def __init__(self, players: Players, default: Reset, replay: Replay | None = None) -> None:
+        """default: the company to found first. replay: a recorded game to show instead, up to where it ended."""
+        self._players = players
+        self._lock = threading.Lock()
+        self._worlds: dict[str, World] = {}
+        if replay is None:
+            self.reset(default)
+        else:
+            seats = {role: players.seat(DEFAULT_PLAYER, role) for role in SEATS} | self.seats(default.seats)
+            task = dataclasses.replace(replay.task, payload={"scenario": "baseline", "days": 30} | dict(replay.task.payload))
+            world = World("live", task, seats, pace_s=default.pace_s)
+            world.recall(replay.replies)
+            self._worlds["live"] = world
+
+    def get(self, name: str) -> World:
+        """The world of this name.
+
+        Raises:
+            ConfigError: it was never founded.
+        """
+        world = self._worlds.get(name)
+        if world is None:
+            raise ConfigError(f"there is no world {name!r} yet: found it with POST /api/reset.")
+        return world
+
+    def all(self) -> list[World]:
+        """Every world, in the order of founding."""
+        return list(self._worlds.values())
+
+    def reset(self, asked: Reset) -> World:
+        """Found a world anew; seats that are not named are kept."""
+        task = office().task_of(asked.seed, {"scenario": asked.scenario, "days": asked.days})
+        before = self._worlds.get(asked.world)
+        seats: dict[str, Seat] = dict(before.seats) if before is not None else {}
+        seats |= self.seats(asked.seats)
+        seats |= {role: self._players.seat(DEFAULT_PLAYER, role) for role in SEATS if role not in seats}
+        with self._lock:
+            before = self._worlds.get(asked.world)
+            world = World(asked.world, task, seats, human=asked.human, pace_s=asked.pace_s)
+            world.epoch = before.epoch + 1 if before is not None else 0
+            if before is not None:
+                before.close()
+            self._worlds[asked.world] = world
+        world.configure(playing=asked.playing)
+        return world
+
+    def seats(self, asked: Mapping[SeatName, str]) -> dict[str, Seat]:
+        """The named players for these seats."""
+        return {role: self._players.seat(name, role) for role, name in asked.items()}
+
+    def close(self) -> None:
+        """Stop all of them."""
+        for world in self.all():
+            world.close()
