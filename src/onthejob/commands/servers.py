@@ -16,7 +16,7 @@ from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.serve import is_loopback
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.office.env import SEATS
-from onthejob.errors import ConfigError, MissingDependency
+from onthejob.errors import ConfigError
 from onthejob.learn.lora import LoraSpec
 from onthejob.serve.server import ServerConfig
 
@@ -113,14 +113,11 @@ class Trainer:
             raise ConfigError(f"{self.host} can be reached from other machines: give --tls-cert and --tls-key, or use 127.0.0.1.")
         if unknown := [role for role in self.roles if role not in SEATS]:
             raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
-        try:
-            import uvicorn
+        import uvicorn
 
-            from onthejob.serve.trainer import TrainingService, make_app
-        except ImportError as error:
-            raise MissingDependency(f"the training worker needs {error.name}. pip install 'onthejob[serve]'.") from error
         from onthejob.learn.lora import attach
         from onthejob.models.fetch import fetch
+        from onthejob.serve.trainer import TrainingService, make_app
 
         folder = fetch(self.model.name, progress=terminal.progress)
         stack = load_model(self.model, terminal.progress)
