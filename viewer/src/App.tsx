@@ -3,7 +3,19 @@ import { lazy, Suspense, useEffect, useRef, useState } from 'react';
 import { Dashboard } from './pages/Dashboard';
 import { go, link, useRoute } from './lib/route';
 import { ROLES } from './lib/roles';
-import { clearProblem, isExport, loadConfig, seek, setRole, setStage, setTheme, startClock, togglePlay, useStore, watch } from './lib/store';
+import {
+  clearProblem,
+  isExport,
+  loadConfig,
+  seek,
+  setRole,
+  setStage,
+  setTheme,
+  startClock,
+  togglePlay,
+  useStore,
+  watch,
+} from './lib/store';
 import { JUMPS, stops, TURNS_PER_DAY, type Jump } from './lib/world';
 import { Timeline } from './ui/Timeline';
 
@@ -156,10 +168,22 @@ export function App() {
           <span className={`pill ${connected ? 'live' : 'off'}`} role="status">
             <i className="dot" /> {isExport ? 'replay' : connected ? (playing ? 'live' : 'connected') : 'no connection'}
           </span>
-          <button type="button" className="quiet" onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')} aria-label={`Use the ${theme === 'dark' ? 'light' : 'dark'} theme`} title="Dark or light (t)">
+          <button
+            type="button"
+            className="quiet"
+            onClick={() => setTheme(theme === 'dark' ? 'light' : 'dark')}
+            aria-label={`Use the ${theme === 'dark' ? 'light' : 'dark'} theme`}
+            title="Dark or light (t)"
+          >
             {theme === 'dark' ? '☀' : '☾'}
           </button>
-          <button type="button" className="quiet" onClick={showHelp} aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)">
+          <button
+            type="button"
+            className="quiet"
+            onClick={showHelp}
+            aria-label="Keyboard shortcuts"
+            title="Keyboard shortcuts (?)"
+          >
             ?
           </button>
         </div>

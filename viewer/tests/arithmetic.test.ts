@@ -49,11 +49,26 @@ describe('curves', () => {
   });
   it('thins 100,000 points and loses no spike', () => {
     const y = Array.from({ length: 100_000 }, (_, index) => (index === 54_321 ? 1e6 : Math.sin(index)));
-    const found = thin(y.map((_, index) => index), y, 1500);
+    const found = thin(
+      y.map((_, index) => index),
+      y,
+      1500,
+    );
     expect(found.x.length).toBeLessThanOrEqual(1500);
     expect(Math.max(...found.high.map((value) => value ?? 0))).toBe(1e6);
   });
   it('aligns series on the union of their iterations', () => {
-    expect(align([{ x: [1, 3], y: [10, 30] }, { x: [2, 3], y: [5, null] }])).toEqual({ x: [1, 2, 3], ys: [[10, null, 30], [null, 5, null]] });
+    expect(
+      align([
+        { x: [1, 3], y: [10, 30] },
+        { x: [2, 3], y: [5, null] },
+      ]),
+    ).toEqual({
+      x: [1, 2, 3],
+      ys: [
+        [10, null, 30],
+        [null, 5, null],
+      ],
+    });
   });
 });

@@ -2,9 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { ROLES } from '../src/lib/roles';
 import { BESIDE, bfs, blocked, BOARD, COMMONS, SEATS, WAITING, wall, wallRectangles } from '../src/office/layout';
 import { Motion } from '../src/office/motion';
-import { frame } from './world.test';
+import { frame } from './frames';
 
-const PHASES = [...Array<string>(3).fill('standup'), ...Array<string>(8).fill('execution'), ...Array<string>(2).fill('review'), 'planning'];
+const PHASES = [
+  ...Array<string>(3).fill('standup'),
+  ...Array<string>(8).fill('execution'),
+  ...Array<string>(2).fill('review'),
+  'planning',
+];
 const frames = Array.from({ length: 120 }, (_, seq) =>
   frame(seq, {
     phase: PHASES[(seq + 13) % 14]!,
@@ -14,7 +19,13 @@ const frames = Array.from({ length: 120 }, (_, seq) =>
 );
 
 describe('the plan', () => {
-  const spots = [...Object.values(SEATS), ...Object.values(BOARD), ...Object.values(COMMONS), ...Object.values(BESIDE).flat(), ...WAITING];
+  const spots = [
+    ...Object.values(SEATS),
+    ...Object.values(BOARD),
+    ...Object.values(COMMONS),
+    ...Object.values(BESIDE).flat(),
+    ...WAITING,
+  ];
   it('puts every spot on free floor, reachable from every other', () => {
     for (const [x, y] of spots) expect(blocked[y]?.[x], `${x},${y}`).toBe(false);
     for (const spot of spots) expect(bfs(spots[0]!, spot).length, String(spot)).toBeGreaterThan(0);
@@ -22,15 +33,18 @@ describe('the plan', () => {
   it('walks around walls and furniture', () => {
     const way = bfs(SEATS.ceo!, SEATS.customer!);
     for (const [x, y] of way) expect(blocked[y]![x]).toBe(false);
-    for (let index = 1; index < way.length; index++) expect(Math.abs(way[index]![0] - way[index - 1]![0]) + Math.abs(way[index]![1] - way[index - 1]![1])).toBe(1);
+    for (let index = 1; index < way.length; index++)
+      expect(Math.abs(way[index]![0] - way[index - 1]![0]) + Math.abs(way[index]![1] - way[index - 1]![1])).toBe(1);
   });
   it('covers the walls with rectangles exactly once', () => {
     const covered = wall.map((row) => row.map(() => 0));
-    for (const [x, y, w, h] of wallRectangles()) for (let b = y; b < y + h; b++) for (let a = x; a < x + w; a++) covered[b]![a]! += 1;
+    for (const [x, y, w, h] of wallRectangles())
+      for (let b = y; b < y + h; b++) for (let a = x; a < x + w; a++) covered[b]![a]! += 1;
     expect(covered).toEqual(wall.map((row) => row.map(Number)));
   });
   it('gives nobody the seat of another at a meeting', () => {
-    for (const places of [SEATS, BOARD, COMMONS]) expect(new Set(Object.values(places).map(String)).size).toBe(Object.keys(places).length);
+    for (const places of [SEATS, BOARD, COMMONS])
+      expect(new Set(Object.values(places).map(String)).size).toBe(Object.keys(places).length);
   });
 });
 
@@ -40,7 +54,8 @@ describe('motion', () => {
     for (let count = 1; count <= frames.length; count++) grown.follow(frames.slice(0, count));
     const atOnce = new Motion();
     atOnce.follow(frames);
-    for (const t of [90.5, 3.2, 119.9, 0, 50.01, 14.7]) for (const role of ROLES) expect(grown.pose(role.id, t)).toEqual(atOnce.pose(role.id, t));
+    for (const t of [90.5, 3.2, 119.9, 0, 50.01, 14.7])
+      for (const role of ROLES) expect(grown.pose(role.id, t)).toEqual(atOnce.pose(role.id, t));
   });
   it('never leaps: people walk tile by tile', () => {
     const motion = new Motion();

@@ -1,17 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import type { Frame, Frames, Seats } from '../src/api/client';
 import { cumulative, extend, stops } from '../src/lib/world';
+import { frame } from './frames';
 
 const seats = { world: 'live', epoch: 0, length: 0, seats: {}, days: 1 } as unknown as Seats;
 const account = (name: string) => ({ id: 1, name }) as unknown as NonNullable<Frame['accounts']>[number];
 
-export function frame(seq: number, patch: Partial<Frame> = {}): Frame {
-  return {
-    seq, step: seq, turn: seq - 1, day: 0, phase: 'execution', actor: 'sales', policy: 'p', text: '', action: 'X', target: '', reasoning: '',
-    valid: true, why: '', changed: true, talk: null, notes: [], events: [], rewards: { sales: 0 }, parts: {}, moves: [], waiting: 'dev',
-    accounts: null, features: null, floor: null, kpis: {} as Frame['kpis'], ...patch,
-  };
-}
 const part = (start: number, frames: Frame[], names: string[] = []): Frames => ({
   seats,
   start,
@@ -21,7 +15,10 @@ const part = (start: number, frames: Frame[], names: string[] = []): Frames => (
 
 describe('extend', () => {
   it('fills in what frames left out', () => {
-    const world = extend(null, part(0, [frame(0, { accounts: [account('a')] }), frame(1), frame(2, { accounts: [account('b')] }), frame(3)]));
+    const world = extend(
+      null,
+      part(0, [frame(0, { accounts: [account('a')] }), frame(1), frame(2, { accounts: [account('b')] }), frame(3)]),
+    );
     expect(world?.accounts.map((list) => list[0]?.name)).toEqual(['a', 'a', 'b', 'b']);
   });
   it('appends, and replaces from where the server starts again', () => {
@@ -41,7 +38,12 @@ describe('extend', () => {
 describe('stops', () => {
   const move = (before: string, after: string): Frame['moves'] => [{ id: 1, name: 'a', before, after, price: 1 }];
   it('finds deals but not arrivals', () => {
-    const frames = [frame(0), frame(1, { moves: move('', 'lead') }), frame(2, { moves: move('proposal', 'won') }), frame(3, { moves: move('won', 'churned') })];
+    const frames = [
+      frame(0),
+      frame(1, { moves: move('', 'lead') }),
+      frame(2, { moves: move('proposal', 'won') }),
+      frame(3, { moves: move('won', 'churned') }),
+    ];
     expect(stops(frames, 'deal')).toEqual([2, 3]);
   });
   it('finds penalties of anybody, and changes of sign per role', () => {

@@ -297,7 +297,7 @@ class Demo:
             quality_differences_table(quality, featured="grpo"),
             comparison_table(comparison, metrics=("company_value", "team_reward", "mrr", "valid_rate")),
             "",
-            f"Took {seconds / 60:.1f} minutes. The record: onthejob runs show {run}",
+            f"Took {seconds / 60:.1f} minutes. The record: onthejob runs show {run}; in pictures: onthejob view {run}",
             f"Open the report in a browser: {self.report.resolve().as_uri()}",
         )
         return 1 if comparison.failed else 0

@@ -35,4 +35,6 @@ export function arithmetic(replies: readonly Reply[], rule: GroupView['rule']): 
 
 /** True when the recorded advantage is the recomputed one, up to rounding. */
 export const agrees = (recorded: number | null, computed: number | null): boolean =>
-  recorded === null || computed === null ? recorded === computed : Math.abs(recorded - computed) <= 1e-6 * Math.max(1, Math.abs(recorded));
+  recorded === null || computed === null
+    ? recorded === computed
+    : Math.abs(recorded - computed) <= 1e-6 * Math.max(1, Math.abs(recorded));

@@ -31,10 +31,13 @@ export function useFetched<T>(path: string | null, query: Query = {}, everyMs = 
       (value) =>
         setState((before) =>
           // What has not changed keeps its identity, so that nothing is drawn anew for it.
-          before.asked === asked && !before.error && JSON.stringify(before.value) === JSON.stringify(value) ? before : { value, error: '', loading: false, asked },
+          before.asked === asked && !before.error && JSON.stringify(before.value) === JSON.stringify(value)
+            ? before
+            : { value, error: '', loading: false, asked },
         ),
       (error: unknown) => {
-        if (!control.signal.aborted) setState({ value: null, error: error instanceof Error ? error.message : String(error), loading: false, asked });
+        if (!control.signal.aborted)
+          setState({ value: null, error: error instanceof Error ? error.message : String(error), loading: false, asked });
       },
     );
     return () => control.abort();

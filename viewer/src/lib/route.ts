@@ -20,7 +20,8 @@ export const useRoute = (): Route => parse(useSyncExternalStore(listen, () => lo
 
 export function link(path: readonly string[], query: Record<string, string | number | null | undefined> = {}): string {
   const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) if (value !== null && value !== undefined && value !== '') parameters.set(name, String(value));
+  for (const [name, value] of Object.entries(query))
+    if (value !== null && value !== undefined && value !== '') parameters.set(name, String(value));
   const text = parameters.toString();
   return `#/${path.map(encodeURIComponent).join('/')}${text ? `?${text}` : ''}`;
 }

@@ -93,7 +93,8 @@ export const setRole = (role: string): void => setState({ role });
 export const setSpeed = (speed: number): void => {
   setState({ speed });
   const world = getState().worlds.live;
-  if (world && !world.seats.done && getState().canChange) void act(post('reconfigure', { pace_s: Math.round(1000 / speed) / 1000 }));
+  if (world && !world.seats.done && getState().canChange)
+    void act(post('reconfigure', { pace_s: Math.round(1000 / speed) / 1000 }));
 };
 
 /** Await a change; a refusal is shown, not thrown. */

@@ -21,7 +21,9 @@ function spread(boxes: { bubble: HTMLElement; x: number; y: number }[], width: n
     let bottom = Math.max(y, h + 4);
     for (let tries = 0; tries < 6; tries++) {
       const box = { left: x + shift - w / 2, right: x + shift + w / 2, top: bottom - h, bottom };
-      const hit = placed.find((one) => one.left < box.right && box.left < one.right && one.top < box.bottom && box.top < one.bottom);
+      const hit = placed.find(
+        (one) => one.left < box.right && box.left < one.right && one.top < box.bottom && box.top < one.bottom,
+      );
       if (!hit || hit.top - h < 4) break;
       bottom = hit.top - 6;
     }
@@ -39,7 +41,9 @@ function stack(names: { name: HTMLElement; x: number; y: number }[]): void {
     let top = y + 3;
     for (;;) {
       const box = { left: x - w / 2, right: x + w / 2, top, bottom: top + h };
-      const hit = placed.find((one) => one.left < box.right && box.left < one.right && one.top < box.bottom && box.top < one.bottom);
+      const hit = placed.find(
+        (one) => one.left < box.right && box.left < one.right && one.top < box.bottom && box.top < one.bottom,
+      );
       if (!hit) {
         placed.push(box);
         break;
@@ -123,10 +127,16 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
               {role.title}
             </button>
             {bubble && colors && (
-              <div className="bubble" data-age={bubble.age} style={{ '--kind': colors.line, '--kind-text': colors.text, opacity: 1 - bubble.age * 0.07 } as CSSProperties}>
+              <div
+                className="bubble"
+                data-age={bubble.age}
+                style={{ '--kind': colors.line, '--kind-text': colors.text, opacity: 1 - bubble.age * 0.07 } as CSSProperties}
+              >
                 <b>
                   <span className="pay">
-                    <span className={bubble.pay < 0 ? 'minus' : 'plus'}>{Math.abs(bubble.pay) < 0.005 ? '' : bubble.pay.toFixed(1)}</span>
+                    <span className={bubble.pay < 0 ? 'minus' : 'plus'}>
+                      {Math.abs(bubble.pay) < 0.005 ? '' : bubble.pay.toFixed(1)}
+                    </span>
                   </span>
                   {bubble.head}
                 </b>
@@ -139,4 +149,3 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
     </div>
   );
 });
-

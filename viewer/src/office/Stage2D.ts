@@ -74,7 +74,13 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       VISITORS.forEach((look, index) => this.sheet(`v${index}`, look));
       WAITING.forEach(([x, y], index) => {
         const sprite = this.add.sprite((x + 0.5) * TILE, (y + 0.9) * TILE, `c_v${index % VISITORS.length}`, 'down0');
-        this.visitors.push(sprite.setOrigin(0.5, 1).setScale(SCALE).setDepth((y + 0.9) * TILE).setVisible(false));
+        this.visitors.push(
+          sprite
+            .setOrigin(0.5, 1)
+            .setScale(SCALE)
+            .setDepth((y + 0.9) * TILE)
+            .setVisible(false),
+        );
       });
       this.look();
       this.scale.on('resize', () => {
@@ -97,7 +103,10 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
           this.panels.push({ pen, texture: this.canvasTexture(key, canvas), kind: name });
           (instruments[kind] ??= []).push({ kind, x: item.x, y: item.y });
         }
-        const image = this.add.image(item.x * TILE, item.y * TILE, key).setOrigin(0.5, item.flat ? 0.5 : 1).setScale(SCALE);
+        const image = this.add
+          .image(item.x * TILE, item.y * TILE, key)
+          .setOrigin(0.5, item.flat ? 0.5 : 1)
+          .setScale(SCALE);
         image.setDepth(item.flat ? -900 : item.onWall ? -800 : item.y * TILE);
         if (item.flat || item.onWall) return;
         this.add
@@ -178,7 +187,10 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       for (const zone of ZONES) this.caption(zone);
       this.connect(frame, t);
       this.instruments(t, seq);
-      const waiting = Math.min(WAITING.length, world.accounts[seq]?.filter((account) => ['lead', 'qualified'].includes(account.stage)).length ?? 0);
+      const waiting = Math.min(
+        WAITING.length,
+        world.accounts[seq]?.filter((account) => ['lead', 'qualified'].includes(account.stage)).length ?? 0,
+      );
       this.visitors.forEach((visitor, index) => visitor.setVisible(index < waiting));
     }
 
@@ -209,7 +221,11 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
     }
 
     private caption(zone: (typeof ZONES)[number]): void {
-      host.place(`room ${zone.id}`, { ...this.onPage((zone.x + zone.w / 2) * TILE, (zone.y + zone.h) * TILE), tall: 0, hidden: false });
+      host.place(`room ${zone.id}`, {
+        ...this.onPage((zone.x + zone.w / 2) * TILE, (zone.y + zone.h) * TILE),
+        tall: 0,
+        hidden: false,
+      });
     }
 
     private onPage(x: number, y: number): { x: number; y: number } {
@@ -223,7 +239,8 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       const { talk } = frame;
       if (!talk) return;
       const from = this.people[talk.sender]?.sprite;
-      const receivers = talk.to === 'all' ? ROLES.map((role) => role.id).filter((id) => id !== talk.sender && id !== 'customer') : [talk.to];
+      const receivers =
+        talk.to === 'all' ? ROLES.map((role) => role.id).filter((id) => id !== talk.sender && id !== 'customer') : [talk.to];
       if (!from) return;
       const offset = host.calm() ? 0 : (t * 40) % 14;
       this.lines.lineStyle(3, 0x58e0c0, 0.9);

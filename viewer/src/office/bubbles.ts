@@ -27,7 +27,14 @@ export function bubblesAt(frames: readonly Frame[], seq: number): (Bubble & { ag
     if (!frame || found.some((one) => one.role === frame.actor)) continue;
     const kind: BubbleKind = !frame.valid ? 'error' : frame.talk ? 'message' : frame.reasoning ? 'reflect' : 'action';
     const text = !frame.valid ? frame.why : frame.talk ? `to ${frame.talk.to}: ${frame.talk.text}` : frame.reasoning;
-    found.push({ role: frame.actor, kind, head: frame.valid ? `${words(frame.action)} ${frame.target}`.trim() : 'unusable reply', text, pay: paid(frame), age: seq - index });
+    found.push({
+      role: frame.actor,
+      kind,
+      head: frame.valid ? `${words(frame.action)} ${frame.target}`.trim() : 'unusable reply',
+      text,
+      pay: paid(frame),
+      age: seq - index,
+    });
   }
   return found;
 }

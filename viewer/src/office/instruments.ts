@@ -9,7 +9,13 @@ const RACK = [18, 34] as const;
 export const INSTRUMENT_SIZE = { chart: CHART, kanban: KANBAN, rack: RACK } as const;
 
 /** Revenue a month over the episode so far, as the wall's chart shows it. */
-export function drawChart(pen: CanvasRenderingContext2D, world: World, seq: number, key: 'mrr' | 'pipeline', color: string): void {
+export function drawChart(
+  pen: CanvasRenderingContext2D,
+  world: World,
+  seq: number,
+  key: 'mrr' | 'pipeline',
+  color: string,
+): void {
   const [w, h] = CHART;
   pen.fillStyle = INK;
   pen.fillRect(0, 0, w, h);
@@ -21,7 +27,10 @@ export function drawChart(pen: CanvasRenderingContext2D, world: World, seq: numb
   for (let y = 6; y < h - 3; y += 5) pen.fillRect(2, y, w - 4, 1);
   const columns = w - 6;
   const shown = world.frames.slice(0, seq + 1);
-  const values = Array.from({ length: columns }, (_, column) => shown[Math.floor((column / (columns - 1)) * (shown.length - 1))]?.kpis[key] ?? 0);
+  const values = Array.from(
+    { length: columns },
+    (_, column) => shown[Math.floor((column / (columns - 1)) * (shown.length - 1))]?.kpis[key] ?? 0,
+  );
   const high = Math.max(1, ...values);
   values.forEach((value, column) => {
     const size = Math.round((value / high) * (h - 9));
@@ -77,7 +86,8 @@ export function drawRack(pen: CanvasRenderingContext2D, stability: number, seed:
     pen.fillRect(3, y, 12, 1);
     const luck = random();
     const blink = Math.floor(beat + luck * 7) % 5 === 0;
-    pen.fillStyle = luck < stability ? (blink ? '#2b7f55' : '#58e0a0') : luck < stability + 0.22 ? '#f2b84b' : blink ? '#7a2630' : '#ff5c66';
+    pen.fillStyle =
+      luck < stability ? (blink ? '#2b7f55' : '#58e0a0') : luck < stability + 0.22 ? '#f2b84b' : blink ? '#7a2630' : '#ff5c66';
     pen.fillRect(4, y + 1, 2, 1);
     pen.fillStyle = '#5aa2f0';
     if (!blink) pen.fillRect(8, y + 1, 1, 1);
@@ -86,4 +96,5 @@ export function drawRack(pen: CanvasRenderingContext2D, stability: number, seed:
   }
 }
 
-export const surface = (kind: keyof typeof INSTRUMENT_SIZE): [HTMLCanvasElement, CanvasRenderingContext2D] => mk(INSTRUMENT_SIZE[kind][0], INSTRUMENT_SIZE[kind][1]);
+export const surface = (kind: keyof typeof INSTRUMENT_SIZE): [HTMLCanvasElement, CanvasRenderingContext2D] =>
+  mk(INSTRUMENT_SIZE[kind][0], INSTRUMENT_SIZE[kind][1]);

@@ -130,7 +130,13 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
                         <span className="num small">
                           <Pay value={lane[seq] ?? 0} digits={1} />
                         </span>
-                        <Sparkline values={lane} at={seq} color={PART_COLORS[index] ?? ''} label={`${role.title}, ${parts[index]}`} zero />
+                        <Sparkline
+                          values={lane}
+                          at={seq}
+                          color={PART_COLORS[index] ?? ''}
+                          label={`${role.title}, ${parts[index]}`}
+                          zero
+                        />
                       </span>
                     </td>
                   ))}
@@ -151,7 +157,10 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
 
 function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Frame }) {
   const moved = new Set(frame.moves.map((move) => move.id));
-  const gone = { lost: accounts.filter((a) => a.stage === 'lost').length, churned: accounts.filter((a) => a.stage === 'churned').length };
+  const gone = {
+    lost: accounts.filter((a) => a.stage === 'lost').length,
+    churned: accounts.filter((a) => a.stage === 'churned').length,
+  };
   return (
     <Panel
       title="Deals"
@@ -202,12 +211,21 @@ function Product({ world, seq }: { world: World; seq: number }) {
             return (
               <li key={feature.name} className="row small" style={{ flexWrap: 'nowrap' }}>
                 <span style={{ width: 74 }}>{feature.name}</span>
-                <svg viewBox="0 0 100 8" preserveAspectRatio="none" style={{ flex: 1, height: 8, minWidth: 40 }} aria-hidden="true">
+                <svg
+                  viewBox="0 0 100 8"
+                  preserveAspectRatio="none"
+                  style={{ flex: 1, height: 8, minWidth: 40 }}
+                  aria-hidden="true"
+                >
                   <rect width="100" height="8" rx="2" fill="var(--panel-2)" />
                   <rect width={100 * share} height="8" rx="2" fill={feature.shipped >= 0 ? 'var(--good)' : 'var(--info)'} />
                 </svg>
                 <span className="dim nowrap" style={{ width: 92 }}>
-                  {feature.shipped >= 0 ? `shipped day ${feature.shipped + 1}` : share > 0 ? `${fixed(feature.left, 1)} turns left` : 'not begun'}
+                  {feature.shipped >= 0
+                    ? `shipped day ${feature.shipped + 1}`
+                    : share > 0
+                      ? `${fixed(feature.left, 1)} turns left`
+                      : 'not begun'}
                 </span>
               </li>
             );
@@ -220,7 +238,9 @@ function Product({ world, seq }: { world: World; seq: number }) {
             <dt>Directive</dt>
             <dd>{floor.directive || 'none'}</dd>
             <dt>Blocked</dt>
-            <dd className={Object.keys(floor.blockers).length ? 'bad' : ''}>{Object.keys(floor.blockers).join(', ') || 'nobody'}</dd>
+            <dd className={Object.keys(floor.blockers).length ? 'bad' : ''}>
+              {Object.keys(floor.blockers).join(', ') || 'nobody'}
+            </dd>
             <dt>Contractors</dt>
             <dd>
               {Object.entries(floor.contractors)
@@ -285,7 +305,9 @@ export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; 
             <li key={frame.seq}>
               <button type="button" className="turn" onClick={() => seek(frame.seq)} title={`Go to turn ${frame.turn + 1}`}>
                 <RoleBadge role={frame.actor} />
-                <span className="ellipsis">{frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable</span>}</span>
+                <span className="ellipsis">
+                  {frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable</span>}
+                </span>
                 <Pay value={paid(frame)} />
               </button>
               {frame.talk && (
@@ -364,4 +386,3 @@ function Memories({ seq, epoch }: { seq: number; epoch: number }) {
     </Panel>
   );
 }
-

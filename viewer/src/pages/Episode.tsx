@@ -8,7 +8,10 @@ import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
 
 export default function Episode({ name, query }: { name: string; query: URLSearchParams }) {
   const iteration = query.get('iteration') ?? '0';
-  const { value, error } = useFetched<EpisodeView>(`runs/${encodeURIComponent(name)}/episode`, { iteration, episode: query.get('episode') ?? '' });
+  const { value, error } = useFetched<EpisodeView>(`runs/${encodeURIComponent(name)}/episode`, {
+    iteration,
+    episode: query.get('episode') ?? '',
+  });
   const [open, setOpen] = useState(0);
   if (error) return <p className="empty bad">{error}</p>;
   if (!value) return <p className="empty">Loading…</p>;
@@ -17,7 +20,8 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
   return (
     <div className="stack">
       <h1 style={{ fontSize: 16 }}>
-        <a href={link(['runs', name], { view: 'episodes', iteration })}>{name}</a> / iteration {row.iteration} / <span className="mono">{row.name}</span>
+        <a href={link(['runs', name], { view: 'episodes', iteration })}>{name}</a> / iteration {row.iteration} /{' '}
+        <span className="mono">{row.name}</span>
       </h1>
       {row.error && <p className="bad">{row.error}</p>}
       <div className="grid dash">
@@ -33,7 +37,13 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                       <RoleBadge role={one.actor} />
                     </td>
                     <td>
-                      <button type="button" className="quiet mono" style={{ textAlign: 'left', justifyContent: 'start', whiteSpace: 'pre-wrap' }} onClick={() => setOpen(index)} aria-pressed={index === open}>
+                      <button
+                        type="button"
+                        className="quiet mono"
+                        style={{ textAlign: 'left', justifyContent: 'start', whiteSpace: 'pre-wrap' }}
+                        onClick={() => setOpen(index)}
+                        aria-pressed={index === open}
+                      >
                         {one.text.length > 160 ? `${one.text.slice(0, 160)}…` : one.text}
                       </button>
                       {!one.valid && <span className="tag bad">unusable</span>}

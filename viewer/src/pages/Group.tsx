@@ -39,7 +39,8 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
     <div className="stack">
       <div className="row spread">
         <h1 style={{ fontSize: 16 }}>
-          <a href={link(['runs', name], { view: 'groups', iteration: group.iteration })}>{name}</a> / <span className="mono">{group.key}</span>
+          <a href={link(['runs', name], { view: 'groups', iteration: group.iteration })}>{name}</a> /{' '}
+          <span className="mono">{group.key}</span>
         </h1>
         <span className="row">
           {group.previous && (
@@ -54,11 +55,18 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
           )}
         </span>
       </div>
-      <div className="grid" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(min(360px, 100%), 1fr))', alignItems: 'start' }}>
-        <Panel title={<RoleBadge role={group.actor} person />} tools={<span className="small dim">{group.prompt_ids} prompt tokens</span>}>
+      <div
+        className="grid"
+        style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(min(360px, 100%), 1fr))', alignItems: 'start' }}
+      >
+        <Panel
+          title={<RoleBadge role={group.actor} person />}
+          tools={<span className="small dim">{group.prompt_ids} prompt tokens</span>}
+        >
           {group.prompt === null ? (
             <p className="empty">
-              The tokenizer of this run&apos;s model is not on this machine, so the prompt cannot be read. <code className="mono">onthejob model fetch</code> brings it.
+              The tokenizer of this run&apos;s model is not on this machine, so the prompt cannot be read.{' '}
+              <code className="mono">onthejob model fetch</code> brings it.
             </p>
           ) : (
             <pre className="block" tabIndex={0} aria-label="Prompt as the model read it">
@@ -105,7 +113,8 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
           </span>
           {group.replies.length > 1 && (
             <label className="row small">
-              <input type="checkbox" checked={apart} onChange={(event) => setApart(event.target.checked)} /> show equal replies apart
+              <input type="checkbox" checked={apart} onChange={(event) => setApart(event.target.checked)} /> show equal replies
+              apart
             </label>
           )}
         </span>
@@ -123,16 +132,26 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
   const { rule } = group;
   const legal = group.replies.filter((reply) => reply.valid || reply.stop !== 'branch').length;
   if (result.kind === 'dead')
-    return <p className="arith">All {legal} legal replies are worth the same, so the group teaches nothing: it was left out of the update.</p>;
+    return (
+      <p className="arith">
+        All {legal} legal replies are worth the same, so the group teaches nothing: it was left out of the update.
+      </p>
+    );
   return (
     <>
       <div className="arith">
-        <div>mean of {legal} legal returns = {fixed(result.mean, 4)}</div>
+        <div>
+          mean of {legal} legal returns = {fixed(result.mean, 4)}
+        </div>
         <div>sample deviation = {fixed(result.deviation, 4)}</div>
         {result.kind === 'format' ? (
           <div>legal replies are equal: advantage 0</div>
         ) : (
-          <div>{rule.scale === 'std' ? `advantage = (return − ${fixed(result.mean, 4)}) / (${fixed(result.deviation, 4)} + ${rule.eps})` : `advantage = return − ${fixed(result.mean, 4)}`}</div>
+          <div>
+            {rule.scale === 'std'
+              ? `advantage = (return − ${fixed(result.mean, 4)}) / (${fixed(result.deviation, 4)} + ${rule.eps})`
+              : `advantage = return − ${fixed(result.mean, 4)}`}
+          </div>
         )}
         {legal < group.replies.length && (
           <div>
@@ -155,33 +174,54 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
 
 const tokenColor = (logprob: number): string => `hsl(${Math.round(130 * Math.exp(logprob))} 60% 52%)`;
 
-function Reply({ group, members, result, range }: { group: GroupView; members: readonly number[]; result: Arithmetic; range: [number, number] }) {
+function Reply({
+  group,
+  members,
+  result,
+  range,
+}: {
+  group: GroupView;
+  members: readonly number[];
+  result: Arithmetic;
+  range: [number, number];
+}) {
   const index = members[0]!;
   const reply = group.replies[index]!;
   const advantage = reply.advantage ?? result.values[index] ?? null;
   const tone = advantage === null || Math.abs(advantage) < 1e-9 ? 'var(--line-2)' : advantage > 0 ? 'var(--good)' : 'var(--bad)';
   const chosen = group.chosen !== null && members.includes(group.chosen);
   return (
-    <article className={`reply ${chosen ? 'chosen' : ''}`} style={{ '--tone': tone } as CSSProperties} aria-label={`Reply ${index + 1}`}>
+    <article
+      className={`reply ${chosen ? 'chosen' : ''}`}
+      style={{ '--tone': tone } as CSSProperties}
+      aria-label={`Reply ${index + 1}`}
+    >
       <div className="row spread">
         <b>{members.length > 1 ? `${members.length} × the same` : `Reply ${index + 1}`}</b>
         <span className={`tag ${reply.valid ? 'good' : 'bad'}`}>{reply.valid ? 'legal' : 'unusable'}</span>
       </div>
       <AdvantageBar value={advantage} />
-      {chosen && <span className="tag accent" style={{ justifySelf: 'start' }}>the episode went on with it</span>}
+      {chosen && (
+        <span className="tag accent" style={{ justifySelf: 'start' }}>
+          the episode went on with it
+        </span>
+      )}
       <Tokens reply={reply} />
       <div className="arith">
         {reply.valid || reply.stop !== 'branch' ? (
           result.kind === 'return' ? (
             <>
-              ({fixed(reply.ret, 4)} − {fixed(result.mean, 4)}) {group.rule.scale === 'std' ? `/ ${fixed(result.deviation + group.rule.eps, 4)}` : ''} = <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
+              ({fixed(reply.ret, 4)} − {fixed(result.mean, 4)}){' '}
+              {group.rule.scale === 'std' ? `/ ${fixed(result.deviation + group.rule.eps, 4)}` : ''} ={' '}
+              <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
             </>
           ) : (
             <>return {fixed(reply.ret, 4)}, as all legal ones</>
           )
         ) : (
           <>
-            return {fixed(reply.ret, 4)}; placed at <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
+            return {fixed(reply.ret, 4)}; placed at{' '}
+            <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
           </>
         )}
       </div>
@@ -189,7 +229,9 @@ function Reply({ group, members, result, range }: { group: GroupView; members: r
       <dl className="facts">
         {Object.entries(reply.metrics).map(([name, value]) => (
           <div key={name} style={{ display: 'contents' }}>
-            <dt>{name === 'outcome' ? 'company, mean over worlds' : name === 'return' ? 'own reward, mean over worlds' : name}</dt>
+            <dt>
+              {name === 'outcome' ? 'company, mean over worlds' : name === 'return' ? 'own reward, mean over worlds' : name}
+            </dt>
             <dd>{name === 'outcome' ? dollars(value) : compact(value)}</dd>
           </div>
         ))}
@@ -232,7 +274,11 @@ function Tokens({ reply }: { reply: ReplyView }) {
           const logprob = reply.logprobs[place] ?? 0;
           const text = pieces[place] ?? `#${id} `;
           return (
-            <span key={place} style={{ borderBottomColor: tokenColor(logprob) }} title={`${JSON.stringify(text)} id ${id}, logprob ${logprob.toFixed(4)}, probability ${percent(Math.exp(logprob), 1)}`}>
+            <span
+              key={place}
+              style={{ borderBottomColor: tokenColor(logprob) }}
+              title={`${JSON.stringify(text)} id ${id}, logprob ${logprob.toFixed(4)}, probability ${percent(Math.exp(logprob), 1)}`}
+            >
               {text}
             </span>
           );
@@ -279,7 +325,12 @@ function Worlds({ values, worlds, range }: { values: readonly number[]; worlds: 
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   return (
     <figure>
-      <svg viewBox="0 0 200 34" className="strip" role="img" aria-label={`Value in ${values.length} worlds, from ${fixed(Math.min(...values))} to ${fixed(Math.max(...values))}, mean ${fixed(mean, 3)}`}>
+      <svg
+        viewBox="0 0 200 34"
+        className="strip"
+        role="img"
+        aria-label={`Value in ${values.length} worlds, from ${fixed(Math.min(...values))} to ${fixed(Math.max(...values))}, mean ${fixed(mean, 3)}`}
+      >
         {low < 0 && high > 0 && <line x1={x(0)} x2={x(0)} y1="2" y2="32" stroke="var(--line-2)" />}
         {values.map((value, index) => (
           <circle key={index} cx={x(value)} cy={9 + (index % 4) * 5.4} r="2.6" fill="var(--info)" opacity="0.75">

@@ -79,34 +79,34 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
       <div className="hud">
         {frame && (
           <>
-          <span>
-            <b>Day {frame.day + 1}</b> <span className="extra">· {frame.phase}</span>
-          </span>
-          <span>
-            <small>value</small>
-            <b>{dollars(frame.kpis.value)}</b>
-          </span>
-          <span>
-            <small>MRR</small>
-            <b>{dollars(frame.kpis.mrr)}</b>
-          </span>
-          <span className="extra">
-            <small>cash</small>
-            <b>{dollars(frame.kpis.cash)}</b>
-          </span>
-          <span className="extra">
-            <small>stability</small>
-            <b>{percent(frame.kpis.stability)}</b>
-          </span>
-          <span className="extra">
-            <small>customers</small>
-            <b>{frame.kpis.customers}</b>
-          </span>
-          {seats && (
-            <span className="extra">
-              <small>{seats.scenario}</small>seed {seats.seed}
+            <span>
+              <b>Day {frame.day + 1}</b> <span className="extra">· {frame.phase}</span>
             </span>
-          )}
+            <span>
+              <small>value</small>
+              <b>{dollars(frame.kpis.value)}</b>
+            </span>
+            <span>
+              <small>MRR</small>
+              <b>{dollars(frame.kpis.mrr)}</b>
+            </span>
+            <span className="extra">
+              <small>cash</small>
+              <b>{dollars(frame.kpis.cash)}</b>
+            </span>
+            <span className="extra">
+              <small>stability</small>
+              <b>{percent(frame.kpis.stability)}</b>
+            </span>
+            <span className="extra">
+              <small>customers</small>
+              <b>{frame.kpis.customers}</b>
+            </span>
+            {seats && (
+              <span className="extra">
+                <small>{seats.scenario}</small>seed {seats.seed}
+              </span>
+            )}
           </>
         )}
         <div className="stagetools" role="group" aria-label="View">
@@ -128,13 +128,14 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
         </div>
       </div>
       <div className="scene">
-      <div className="canvas" ref={box} role="img" aria-label={`Picture of the office. ${describe(frame)}`} />
-      {problem && (
-        <p className="empty bad" role="alert">
-          This browser could not draw the office ({problem}). The <a href={link(['dashboard'])}>dashboard</a> shows everything it shows.
-        </p>
-      )}
-      <Labels ref={labels} />
+        <div className="canvas" ref={box} role="img" aria-label={`Picture of the office. ${describe(frame)}`} />
+        {problem && (
+          <p className="empty bad" role="alert">
+            This browser could not draw the office ({problem}). The <a href={link(['dashboard'])}>dashboard</a> shows everything
+            it shows.
+          </p>
+        )}
+        <Labels ref={labels} />
       </div>
     </section>
   );
@@ -156,7 +157,10 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
   const floor = world.floors[seq];
   const now = world.frames[seq];
   return (
-    <Panel title={<RoleBadge role={role} person />} tools={<span className="small dim mono">{role === 'customer' ? 'world' : world.seats.seats[role]}</span>}>
+    <Panel
+      title={<RoleBadge role={role} person />}
+      tools={<span className="small dim mono">{role === 'customer' ? 'world' : world.seats.seats[role]}</span>}
+    >
       <div className="stack">
         <p className="small dim">{duties[role]}</p>
         <dl className="facts">
@@ -168,7 +172,11 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
           </dd>
           <dt>Now</dt>
           <dd>
-            {now?.waiting === role ? 'is asked' : now?.actor === role ? 'has just acted' : `${ROLE[now?.waiting ?? '']?.title ?? 'nobody'} is asked`}
+            {now?.waiting === role
+              ? 'is asked'
+              : now?.actor === role
+                ? 'has just acted'
+                : `${ROLE[now?.waiting ?? '']?.title ?? 'nobody'} is asked`}
             {floor?.blockers[role] !== undefined && <span className="bad"> · blocked</span>}
             {floor?.directive === role && <span className="good"> · CEO directive</span>}
           </dd>

@@ -1,12 +1,22 @@
 // Take a seat: what a role sees exactly, what it may do, what it paid, and what the alternatives would have led to.
 import { useEffect, useMemo, useState, type CSSProperties } from 'react';
-import { get, post, type Branches, type Legal, type PlayerInfo, type PromptView, type ScenarioInfo, type SeatName, type Seats, type Suggestions } from '../api/client';
-import { dollars, fixed, signed, words } from '../lib/format';
+import {
+  get,
+  post,
+  type Legal,
+  type PlayerInfo,
+  type PromptView,
+  type ScenarioInfo,
+  type SeatName,
+  type Seats,
+} from '../api/client';
+import { dollars, words } from '../lib/format';
 import { useFetched } from '../lib/fetching';
 import { ROLES } from '../lib/roles';
 import { act, seek, useStore } from '../lib/store';
 import { paid, type World } from '../lib/world';
-import { Panel, Pay, RoleBadge, Scroll, Waterfall } from '../ui/small';
+import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
+import { Alternatives } from './Alternatives';
 
 const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id as SeatName);
 const TIERS = ['#f0686f', '#f2b84b', '#9bcf5c', '#58c4a7', '#5aa2f0', '#7f88f0', '#b48cf0', '#ee6fa3', '#9aa3ba'];
@@ -69,13 +79,24 @@ export default function Playground() {
         }
         tools={
           <span className="row">
-            <select value={profile} onChange={(event) => setProfile(event.target.value as 'compact' | 'full')} aria-label="Prompt profile">
+            <select
+              value={profile}
+              onChange={(event) => setProfile(event.target.value as 'compact' | 'full')}
+              aria-label="Prompt profile"
+            >
               <option value="full">full prompt</option>
               <option value="compact">compact prompt</option>
             </select>
             <label className="row small">
               budget
-              <input value={budget} onChange={(event) => setBudget(event.target.value)} inputMode="numeric" placeholder="none" style={{ width: 72 }} aria-label="Budget in tokens" />
+              <input
+                value={budget}
+                onChange={(event) => setBudget(event.target.value)}
+                inputMode="numeric"
+                placeholder="none"
+                style={{ width: 72 }}
+                aria-label="Budget in tokens"
+              />
             </label>
           </span>
         }
@@ -109,7 +130,13 @@ function Table({ world }: { world: World }) {
   const change = async (role: SeatName, name: string): Promise<void> => {
     setBusy(role);
     if (name === 'you') await act(post<'reconfigure', Seats>('reconfigure', { human: role }));
-    else await act(post<'reconfigure', Seats>('reconfigure', { seats: { [role]: name }, ...(seats.human === role ? { human: '' as const } : {}) }));
+    else
+      await act(
+        post<'reconfigure', Seats>('reconfigure', {
+          seats: { [role]: name },
+          ...(seats.human === role ? { human: '' as const } : {}),
+        }),
+      );
     setBusy('');
   };
   return (
@@ -120,9 +147,16 @@ function Table({ world }: { world: World }) {
             <label htmlFor={`seat-${role}`}>
               <RoleBadge role={role} />
             </label>
-            <select id={`seat-${role}`} value={seats.human === role ? 'you' : seats.seats[role]} disabled={!canChange || busy !== ''} onChange={(event) => void change(role, event.target.value)}>
+            <select
+              id={`seat-${role}`}
+              value={seats.human === role ? 'you' : seats.seats[role]}
+              disabled={!canChange || busy !== ''}
+              onChange={(event) => void change(role, event.target.value)}
+            >
               <option value="you">you</option>
-              {players && !players.some((player) => player.name === seats.seats[role]) && <option value={seats.seats[role]}>{seats.seats[role]}</option>}
+              {players && !players.some((player) => player.name === seats.seats[role]) && (
+                <option value={seats.seats[role]}>{seats.seats[role]}</option>
+              )}
               {(['scripted', 'model'] as const).map((kind) => {
                 const found = players?.filter((player) => player.kind === kind) ?? [];
                 return found.length ? (
@@ -154,7 +188,16 @@ function Founding({ world }: { world: World }) {
   const chosen = scenarios?.find((one) => one.name === scenario);
   const found = async (): Promise<void> => {
     const { human } = world.seats;
-    await act(post<'reset', Seats>('reset', { scenario, seed: Number(seed), days: Number(days), human: human as SeatName | '', playing: Boolean(human), pace_s: world.seats.pace_s }));
+    await act(
+      post<'reset', Seats>('reset', {
+        scenario,
+        seed: Number(seed),
+        days: Number(days),
+        human: human as SeatName | '',
+        playing: Boolean(human),
+        pace_s: world.seats.pace_s,
+      }),
+    );
   };
   const usable = /^\d+$/.test(seed) && /^\d+$/.test(days) && Number(days) >= 1 && Number(days) <= 90;
   return (
@@ -206,7 +249,11 @@ function Sections({ view }: { view: PromptView }) {
         <pre className="block">{view.system}</pre>
       </details>
       {view.sections.map((section) => (
-        <div key={section.key} className={`section ${section.kept ? '' : 'gone'}`} style={{ '--tier': TIERS[section.priority] } as CSSProperties}>
+        <div
+          key={section.key}
+          className={`section ${section.kept ? '' : 'gone'}`}
+          style={{ '--tier': TIERS[section.priority] } as CSSProperties}
+        >
           <div className="row small">
             <b>P{section.priority}</b> {section.key}
             {section.pinned && <span className="tag">pinned</span>}
@@ -266,7 +313,11 @@ function Move({ world, seq, view, role }: { world: World; seq: number; view: Pro
     <Panel
       title="Your move"
       tools={
-        <button type="button" disabled={!canChange || world.frames.length < 2} onClick={() => void act(post<'undo', Seats>('undo', {}))}>
+        <button
+          type="button"
+          disabled={!canChange || world.frames.length < 2}
+          onClick={() => void act(post<'undo', Seats>('undo', {}))}
+        >
           ↶ take back
         </button>
       }
@@ -278,7 +329,15 @@ function Move({ world, seq, view, role }: { world: World; seq: number; view: Pro
           </button>
         )}
         {!seated && world.seats.done && <p className="small dim">This episode is over. Found a new company to play.</p>}
-        {seated && !mine && <p className="small dim">{world.seats.done ? 'The episode is over.' : newest ? 'The others are playing; press space if they wait.' : 'This is the past: go to the newest turn to play.'}</p>}
+        {seated && !mine && (
+          <p className="small dim">
+            {world.seats.done
+              ? 'The episode is over.'
+              : newest
+                ? 'The others are playing; press space if they wait.'
+                : 'This is the past: go to the newest turn to play.'}
+          </p>
+        )}
         <div className="row" style={{ alignItems: 'end' }}>
           <label className="field grow">
             action
@@ -315,19 +374,38 @@ function Move({ world, seq, view, role }: { world: World; seq: number; view: Pro
           </label>
           <label className="field grow">
             text
-            <input value={message} maxLength={240} onChange={(event) => setMessage(event.target.value)} disabled={!to} placeholder="need sync" />
+            <input
+              value={message}
+              maxLength={240}
+              onChange={(event) => setMessage(event.target.value)}
+              disabled={!to}
+              placeholder="need sync"
+            />
           </label>
         </div>
         <pre className="block" aria-label="The reply that will be sent">
           {reply || '–'}
         </pre>
-        <button type="button" className="primary" disabled={!mine || busy || !reply} onClick={() => void send(reply)} data-testid="submit">
+        <button
+          type="button"
+          className="primary"
+          disabled={!mine || busy || !reply}
+          onClick={() => void send(reply)}
+          data-testid="submit"
+        >
           Submit
         </button>
         <details>
           <summary className="small dim">write the reply by hand</summary>
           <div className="stack" style={{ marginTop: 6 }}>
-            <textarea rows={3} value={raw} onChange={(event) => setRaw(event.target.value)} className="mono" aria-label="Reply as a model would write it" maxLength={8000} />
+            <textarea
+              rows={3}
+              value={raw}
+              onChange={(event) => setRaw(event.target.value)}
+              className="mono"
+              aria-label="Reply as a model would write it"
+              maxLength={8000}
+            />
             <button type="button" disabled={!mine || busy || !raw.trim()} onClick={() => void send(raw)}>
               Submit as written
             </button>
@@ -352,7 +430,8 @@ function Outcome({ world, seq }: { world: World; seq: number }) {
         <div className="stack" data-testid="outcome">
           <p className="row spread">
             <span className="row">
-              <RoleBadge role={frame.actor} /> {frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable reply</span>}
+              <RoleBadge role={frame.actor} />{' '}
+              {frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable reply</span>}
             </span>
             <Pay value={paid(frame)} />
           </p>
@@ -363,102 +442,4 @@ function Outcome({ world, seq }: { world: World; seq: number }) {
       )}
     </Panel>
   );
-}
-
-/** K replies from here, each stepped in forks of the company under the same luck. */
-function Alternatives({ seq, view, asked }: { seq: number; view: PromptView | null; asked: string }) {
-  const { value: players } = useFetched<PlayerInfo[]>('models');
-  const canChange = useStore((state) => state.canChange);
-  const [source, setSource] = useState('legal');
-  const [count, setCount] = useState(8);
-  const [worlds, setWorlds] = useState(4);
-  const [result, setResult] = useState<Branches | null>(null);
-  const [busy, setBusy] = useState(false);
-  const run = async (): Promise<void> => {
-    setBusy(true);
-    let replies: string[] = (view?.legal ?? []).map((legal) => legal.text).slice(0, count);
-    if (source !== 'legal') {
-      const found = await act(post<'suggest', Suggestions>('suggest', { seq, player: source, count }));
-      replies = found?.replies ?? [];
-    }
-    if (replies.length) setResult(await act(post<'branches', Branches>('branches', { seq, replies, worlds })));
-    setBusy(false);
-  };
-  const ranked = useMemo(() => {
-    if (!result) return [];
-    return result.replies
-      .map((reply, index) => ({ reply, index, times: result.replies.filter((other) => other.same_as === reply.same_as).length }))
-      .filter(({ reply, index }) => reply.same_as === index)
-      .sort((a, b) => b.reply.mean - a.reply.mean);
-  }, [result]);
-  const means = ranked.map(({ reply }) => reply.mean);
-  const low = Math.min(...means);
-  const span = Math.max(...means) - low || 1;
-  return (
-    <Panel title="What would have happened">
-      <div className="stack">
-        <div className="row" style={{ alignItems: 'end' }}>
-          <label className="field grow">
-            replies from
-            <select value={source} onChange={(event) => setSource(event.target.value)}>
-              <option value="legal">the legal actions</option>
-              {(players ?? []).map((player) => (
-                <option key={player.name} value={player.name}>
-                  {player.name}
-                </option>
-              ))}
-            </select>
-          </label>
-          <label className="field">
-            how many
-            <input type="number" min={2} max={16} value={count} onChange={(event) => setCount(Math.max(2, Math.min(16, Number(event.target.value) || 2)))} style={{ width: 70 }} />
-          </label>
-          <label className="field">
-            worlds
-            <input type="number" min={1} max={32} value={worlds} onChange={(event) => setWorlds(Math.max(1, Math.min(32, Number(event.target.value) || 1)))} style={{ width: 70 }} />
-          </label>
-          <button type="button" onClick={() => void run()} disabled={!canChange || busy || !asked || (source === 'legal' && !view?.asked)}>
-            {busy ? 'Playing…' : 'Branch'}
-          </button>
-        </div>
-        {source === 'legal' && view && !view.asked && asked && <p className="small dim">It is {asked}&apos;s turn: choose that role above.</p>}
-        {result && (
-          <>
-            <p className="small dim">
-              {result.role} at seq {result.seq}: {result.replies.length} replies, {result.worlds.length} worlds, {result.turns} turns on with the heuristic in all seats. Bars: company value gained, best to worst.
-            </p>
-            <Scroll label="Branches" max={380}>
-              <ol className="bars">
-                {ranked.map(({ reply, index, times }) => (
-                  <li key={index}>
-                    <div className="row spread small" style={{ flexWrap: 'nowrap' }}>
-                      <span className="mono ellipsis" title={reply.text}>
-                        {title(reply.text)} {times > 1 && <span className="tag">×{times}</span>} {!reply.valid && <span className="tag bad">unusable</span>}
-                      </span>
-                      <span className="nowrap">
-                        {dollars(reply.mean)} <b className={(reply.advantage ?? 0) >= 0 ? 'good' : 'bad'}>{reply.advantage === null ? '' : signed(reply.advantage)}</b>
-                      </span>
-                    </div>
-                    <svg viewBox="0 0 100 7" preserveAspectRatio="none" style={{ width: '100%', height: 7, display: 'block' }} role="img" aria-label={`Outcomes: ${reply.outcomes.map((value) => fixed(value, 0)).join(', ')} dollars`}>
-                      <rect width="100" height="7" fill="var(--bg-2)" />
-                      <rect width={4 + (96 * (reply.mean - low)) / span} height="7" fill={reply.valid ? 'var(--info)' : 'var(--bad)'} />
-                    </svg>
-                  </li>
-                ))}
-              </ol>
-            </Scroll>
-          </>
-        )}
-      </div>
-    </Panel>
-  );
-}
-
-function title(text: string): string {
-  try {
-    const fields = JSON.parse(text) as { action_type?: string; target?: string; parameters?: Record<string, unknown> };
-    return [fields.action_type, fields.target, ...Object.values(fields.parameters ?? {})].filter(Boolean).join(' ');
-  } catch {
-    return text;
-  }
 }

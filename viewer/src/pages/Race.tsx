@@ -66,7 +66,18 @@ export default function Race() {
       const world = LANES[index]!;
       if (team === NOBODY) continue;
       const seats = Object.fromEntries(SEATED.map((role) => [role, team]));
-      const made = await act(post<'reset', Seats>('reset', { world, scenario, seed: Number(seed), days: Number(days), seats, human: '', playing: true, pace_s: 0 }));
+      const made = await act(
+        post<'reset', Seats>('reset', {
+          world,
+          scenario,
+          seed: Number(seed),
+          days: Number(days),
+          seats,
+          human: '',
+          playing: true,
+          pace_s: 0,
+        }),
+      );
       if (!made) break;
       names.push(world);
     }
@@ -75,7 +86,8 @@ export default function Race() {
     setMoving(true);
     setBusy(false);
   };
-  const usable = /^\d+$/.test(seed) && /^\d+$/.test(days) && Number(days) >= 1 && Number(days) <= 90 && teams.filter(Boolean).length >= 2;
+  const usable =
+    /^\d+$/.test(seed) && /^\d+$/.test(days) && Number(days) >= 1 && Number(days) <= 90 && teams.filter(Boolean).length >= 2;
   const split = useMemo(() => divergence(lanes.map(({ world }) => world)), [lanes]);
   const charts = useMemo(
     () =>
@@ -83,23 +95,40 @@ export default function Race() {
         title,
         lines: lanes.map(({ name, world }): Line => {
           const place = LANES.indexOf(name);
-          return { name: teamName(world), color: COLORS[place]!, x: world.frames.map((frame) => frame.turn + 1), y: world.frames.map((frame) => frame.kpis[key]) };
+          return {
+            name: teamName(world),
+            color: COLORS[place]!,
+            x: world.frames.map((frame) => frame.turn + 1),
+            y: world.frames.map((frame) => frame.kpis[key]),
+          };
         }),
       })),
     // The charts are drawn anew every twentieth turn while teams are playing, and at the end.
-    [lanes.map(({ name, world }) => `${name} ${world.seats.epoch} ${world.seats.done ? 'end' : Math.floor(world.frames.length / 20)}`).join()],
+    [
+      lanes
+        .map(
+          ({ name, world }) => `${name} ${world.seats.epoch} ${world.seats.done ? 'end' : Math.floor(world.frames.length / 20)}`,
+        )
+        .join(),
+    ],
   );
   return (
     <div className="stack">
       <h1 className="sr">Race</h1>
-      <Panel title="Race" tools={<span className="small dim">same company, same seed, same luck: what differs is what they did</span>}>
+      <Panel
+        title="Race"
+        tools={<span className="small dim">same company, same seed, same luck: what differs is what they did</span>}
+      >
         <div className="row" style={{ alignItems: 'end' }}>
           {teams.map((team, index) => (
             <label className="field" key={index}>
               <span>
                 <i className="dot" style={{ background: COLORS[index], display: 'inline-block' }} /> team {index + 1}
               </span>
-              <select value={team} onChange={(event) => setTeams(teams.map((one, place) => (place === index ? event.target.value : one)))}>
+              <select
+                value={team}
+                onChange={(event) => setTeams(teams.map((one, place) => (place === index ? event.target.value : one)))}
+              >
                 {index === 2 && <option value={NOBODY}>nobody</option>}
                 {(players ?? []).map((player) => (
                   <option key={player.name} value={player.name}>
@@ -136,10 +165,23 @@ export default function Race() {
       {lanes.length > 0 && (
         <>
           <div className="row">
-            <button type="button" onClick={() => (turn >= longest ? (setTurn(0), setMoving(true)) : setMoving(!moving))} aria-label={moving ? 'Pause' : 'Play'}>
+            <button
+              type="button"
+              onClick={() => (turn >= longest ? (setTurn(0), setMoving(true)) : setMoving(!moving))}
+              aria-label={moving ? 'Pause' : 'Play'}
+            >
               {moving ? '❚❚' : '▶'}
             </button>
-            <input type="range" className="grow" min={0} max={longest} value={Math.min(turn, longest)} onChange={(event) => setTurn(Number(event.target.value))} aria-label="Turn of the race" aria-valuetext={`Turn ${Math.min(turn, longest)}`} />
+            <input
+              type="range"
+              className="grow"
+              min={0}
+              max={longest}
+              value={Math.min(turn, longest)}
+              onChange={(event) => setTurn(Number(event.target.value))}
+              aria-label="Turn of the race"
+              aria-valuetext={`Turn ${Math.min(turn, longest)}`}
+            />
             <span className="nowrap small dim">
               day {Math.floor(Math.max(0, Math.min(turn, longest) - 1) / TURNS_PER_DAY) + 1} · {Math.min(turn, longest)}/{longest}
             </span>
@@ -151,7 +193,18 @@ export default function Race() {
           </div>
           <div className="lanes">
             {lanes.map(({ name, world }) => (
-              <Lane key={name} world={world} seq={Math.min(turn, world.frames.length - 1)} color={COLORS[LANES.indexOf(name)]!} leads={leader(lanes.map((lane) => lane.world), turn) === world} />
+              <Lane
+                key={name}
+                world={world}
+                seq={Math.min(turn, world.frames.length - 1)}
+                color={COLORS[LANES.indexOf(name)]!}
+                leads={
+                  leader(
+                    lanes.map((lane) => lane.world),
+                    turn,
+                  ) === world
+                }
+              />
             ))}
           </div>
           <div className="curves">
@@ -171,7 +224,8 @@ const teamName = (world: World): string => [...new Set(Object.values(world.seats
 export function divergence(worlds: readonly World[]): number | null {
   if (worlds.length < 2) return null;
   const count = Math.min(...worlds.map((world) => world.frames.length));
-  for (let index = 1; index < count; index++) if (new Set(worlds.map((world) => world.frames[index]!.text)).size > 1) return index;
+  for (let index = 1; index < count; index++)
+    if (new Set(worlds.map((world) => world.frames[index]!.text)).size > 1) return index;
   return null;
 }
 
@@ -231,7 +285,12 @@ function furnished(): HTMLCanvasElement {
   pen.drawImage(bake(), 0, 0);
   for (const item of [...ITEMS].sort((a, b) => Number(!a.flat) - Number(!b.flat) || a.y - b.y)) {
     const piece = pieces[item.k];
-    if (piece) pen.drawImage(piece, Math.round(item.x * T - piece.width / 2), Math.round(item.y * T - (item.flat ? piece.height / 2 : piece.height)));
+    if (piece)
+      pen.drawImage(
+        piece,
+        Math.round(item.x * T - piece.width / 2),
+        Math.round(item.y * T - (item.flat ? piece.height / 2 : piece.height)),
+      );
   }
   return canvas;
 }
@@ -249,9 +308,18 @@ function Miniature({ world, seq }: { world: World; seq: number }) {
     motion.current.follow(world.frames);
     pen.imageSmoothingEnabled = false;
     pen.drawImage(floor, 0, 0);
-    const poses = ROLES.map((role) => ({ role, pose: motion.current.pose(role.id, seq + 0.9) })).sort((a, b) => a.pose.y - b.pose.y);
+    const poses = ROLES.map((role) => ({ role, pose: motion.current.pose(role.id, seq + 0.9) })).sort(
+      (a, b) => a.pose.y - b.pose.y,
+    );
     for (const { role, pose } of poses) {
-      const view = pose.activity === 'WALKING' ? (pose.facing === 'left' || pose.facing === 'right' ? 'side0' : `${pose.facing}0`) : pose.activity === 'WORKING' ? 'type0' : 'down0';
+      const view =
+        pose.activity === 'WALKING'
+          ? pose.facing === 'left' || pose.facing === 'right'
+            ? 'side0'
+            : `${pose.facing}0`
+          : pose.activity === 'WORKING'
+            ? 'type0'
+            : 'down0';
       const x = Math.round(pose.x * T);
       const y = Math.round((pose.y + 0.4) * T);
       pen.strokeStyle = role.color;
@@ -262,5 +330,7 @@ function Miniature({ world, seq }: { world: World; seq: number }) {
       pen.drawImage(people[role.id]!, FRAMES.indexOf(view) * CW, 0, CW, CH, x - CW / 2, y - CH, CW, CH);
     }
   }, [world, seq]);
-  return <canvas ref={canvas} width={W * T} height={H * T} role="img" aria-label={`Office of ${teamName(world)} at turn ${seq}`} />;
+  return (
+    <canvas ref={canvas} width={W * T} height={H * T} role="img" aria-label={`Office of ${teamName(world)} at turn ${seq}`} />
+  );
 }

@@ -26,8 +26,8 @@ export default function Runs({ query }: { query: URLSearchParams }) {
         {loading && !runs && <p className="empty">Loading…</p>}
         {runs && !runs.length && (
           <p className="empty">
-            No run is recorded here yet. <code className="mono">onthejob train --name first</code> makes one; then start the viewer with{' '}
-            <code className="mono">onthejob view runs/first</code>.
+            No run is recorded here yet. <code className="mono">onthejob train --name first</code> makes one; then start the
+            viewer with <code className="mono">onthejob view runs/first</code>.
           </p>
         )}
         {runs && runs.length > 0 && (
@@ -51,12 +51,19 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                 {runs.map((run) => (
                   <tr key={run.name}>
                     <td>
-                      <input type="checkbox" checked={chosen.includes(run.name)} onChange={() => toggle(run.name)} aria-label={`Compare ${run.name}`} disabled={Boolean(run.error)} />
+                      <input
+                        type="checkbox"
+                        checked={chosen.includes(run.name)}
+                        onChange={() => toggle(run.name)}
+                        aria-label={`Compare ${run.name}`}
+                        disabled={Boolean(run.error)}
+                      />
                     </td>
                     <td>
                       {run.error ? (
                         <span title={run.error}>
-                          {run.name} <span className="tag bad">cannot be read</span> <span className="small bad">{run.error}</span>
+                          {run.name} <span className="tag bad">cannot be read</span>{' '}
+                          <span className="small bad">{run.error}</span>
                         </span>
                       ) : (
                         <a href={link(['runs', run.name])}>{run.name}</a>
@@ -85,7 +92,8 @@ export default function Runs({ query }: { query: URLSearchParams }) {
 export function flat(value: unknown, prefix = ''): Map<string, string> {
   const found = new Map<string, string>();
   if (value !== null && typeof value === 'object' && !Array.isArray(value))
-    for (const [key, item] of Object.entries(value)) for (const [path, text] of flat(item, prefix ? `${prefix}.${key}` : key)) found.set(path, text);
+    for (const [key, item] of Object.entries(value))
+      for (const [path, text] of flat(item, prefix ? `${prefix}.${key}` : key)) found.set(path, text);
   else found.set(prefix, JSON.stringify(value));
   return found;
 }
@@ -94,9 +102,15 @@ function Comparison({ names }: { names: readonly string[] }) {
   const [role, setRole] = useState('sales');
   const [weight, setWeight] = useState(0.6);
   // Hooks cannot be called in a loop of changing length: four places, some empty.
-  const views = [0, 1, 2, 3].map((place) => useFetched<RunView>(names[place] ? `runs/${encodeURIComponent(names[place])}` : null).value);
+  const views = [0, 1, 2, 3].map(
+    (place) => useFetched<RunView>(names[place] ? `runs/${encodeURIComponent(names[place])}` : null).value,
+  );
   const series = [0, 1, 2, 3].map(
-    (place) => useFetched<Series[]>(names[place] ? `runs/${encodeURIComponent(names[place])}/metrics` : null, { scope: `train/${role}`, metric: COMPARED }).value,
+    (place) =>
+      useFetched<Series[]>(names[place] ? `runs/${encodeURIComponent(names[place])}/metrics` : null, {
+        scope: `train/${role}`,
+        metric: COMPARED,
+      }).value,
   );
   const charts = useMemo(
     () =>
@@ -130,7 +144,14 @@ function Comparison({ names }: { names: readonly string[] }) {
             </label>
             <label className="row small">
               smoothing
-              <input type="range" min={0} max={0.95} step={0.05} value={weight} onChange={(event) => setWeight(Number(event.target.value))} />
+              <input
+                type="range"
+                min={0}
+                max={0.95}
+                step={0.05}
+                value={weight}
+                onChange={(event) => setWeight(Number(event.target.value))}
+              />
             </label>
           </span>
         }

@@ -15,7 +15,19 @@ export interface Line {
 
 const MOST_POINTS = 1500;
 
-export function Plot({ title, lines, weight, log, height = 190 }: { title: string; lines: readonly Line[]; weight: number; log: boolean; height?: number }) {
+export function Plot({
+  title,
+  lines,
+  weight,
+  log,
+  height = 190,
+}: {
+  title: string;
+  lines: readonly Line[];
+  weight: number;
+  log: boolean;
+  height?: number;
+}) {
   const box = useRef<HTMLDivElement>(null);
   const [at, setAt] = useState<string>('');
   const id = useId();
@@ -28,7 +40,8 @@ export function Plot({ title, lines, weight, log, height = 190 }: { title: strin
     const columns = lines.map((line) => thin(line.x, line.y, MOST_POINTS));
     const { x, ys } = align(columns.flatMap((c) => [c.y, c.low, c.high, smooth(c.y, weight)].map((y) => ({ x: c.x, y }))));
     const useLog = log && ys.some((lane) => lane.some((value) => value !== null && value > 0));
-    const fit = (lane: (number | null)[]): (number | null)[] => (useLog ? lane.map((value) => (value !== null && value > 0 ? value : null)) : lane);
+    const fit = (lane: (number | null)[]): (number | null)[] =>
+      useLog ? lane.map((value) => (value !== null && value > 0 ? value : null)) : lane;
     const series: uPlot.Series[] = [{}];
     const data: (number | null)[][] = [x];
     const bands: uPlot.Band[] = [];
@@ -37,7 +50,10 @@ export function Plot({ title, lines, weight, log, height = 190 }: { title: strin
       const [raw, low, high] = ys.slice(4 * index, 4 * index + 3);
       if (line.x.length > MOST_POINTS) {
         bands.push({ series: [series.length + 1, series.length], fill: `${line.color}22` });
-        series.push({ width: 0, stroke: 'transparent', points: { show: false } }, { width: 0, stroke: 'transparent', points: { show: false } });
+        series.push(
+          { width: 0, stroke: 'transparent', points: { show: false } },
+          { width: 0, stroke: 'transparent', points: { show: false } },
+        );
         data.push(fit(low!), fit(high!));
       } else if (weight > 0) {
         series.push({ stroke: `${line.color}40`, width: 1, spanGaps: true, points: { show: false } });
@@ -53,7 +69,12 @@ export function Plot({ title, lines, weight, log, height = 190 }: { title: strin
       });
       data.push(fit(soft[index]!));
     });
-    const axis = { stroke: ink('--dim'), grid: { stroke: ink('--line'), width: 1 }, ticks: { stroke: ink('--line'), width: 1 }, font: '11px sans-serif' };
+    const axis = {
+      stroke: ink('--dim'),
+      grid: { stroke: ink('--line'), width: 1 },
+      ticks: { stroke: ink('--line'), width: 1 },
+      font: '11px sans-serif',
+    };
     const options: uPlot.Options = {
       width: Math.max(element.clientWidth, 120),
       height,
@@ -64,7 +85,11 @@ export function Plot({ title, lines, weight, log, height = 190 }: { title: strin
       legend: { show: false },
       axes: [
         { ...axis, size: 30 },
-        { ...axis, size: 56, values: (_: uPlot, values: number[]) => values.map((value) => (value === null ? '' : compact(value))) },
+        {
+          ...axis,
+          size: 56,
+          values: (_: uPlot, values: number[]) => values.map((value) => (value === null ? '' : compact(value))),
+        },
       ],
       hooks: {
         setCursor: [

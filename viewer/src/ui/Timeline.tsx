@@ -114,16 +114,34 @@ export function Timeline() {
         <span className="ring" />
       </div>
       <div className="bar">
-        <button type="button" onClick={togglePlay} disabled={!canPlay} aria-label={playing ? 'Pause' : 'Play'} title="Play or pause (space)">
+        <button
+          type="button"
+          onClick={togglePlay}
+          disabled={!canPlay}
+          aria-label={playing ? 'Pause' : 'Play'}
+          title="Play or pause (space)"
+        >
           {playing ? '❚❚' : '▶'}
         </button>
-        <button type="button" onClick={() => seek(seq - 1)} disabled={seq === 0} aria-label="Previous turn" title="Previous turn (←)">
+        <button
+          type="button"
+          onClick={() => seek(seq - 1)}
+          disabled={seq === 0}
+          aria-label="Previous turn"
+          title="Previous turn (←)"
+        >
           ‹
         </button>
         <button type="button" onClick={() => seek(seq + 1)} disabled={seq >= last} aria-label="Next turn" title="Next turn (→)">
           ›
         </button>
-        <button type="button" className={follow ? 'quiet' : ''} onClick={() => seek(last)} disabled={follow} title="Go to the newest turn (End)">
+        <button
+          type="button"
+          className={follow ? 'quiet' : ''}
+          onClick={() => seek(last)}
+          disabled={follow}
+          title="Go to the newest turn (End)"
+        >
           <span className={follow ? 'good' : ''}>● {done ? 'end' : 'live'}</span>
         </button>
         <label className="row wide">
@@ -137,23 +155,45 @@ export function Timeline() {
           </select>
         </label>
         <div className="row jump">
-          <button type="button" disabled={previous === undefined} onClick={() => previous !== undefined && seek(previous)} aria-label={`Previous ${JUMPS[jump]}`} title="Previous ([)">
+          <button
+            type="button"
+            disabled={previous === undefined}
+            onClick={() => previous !== undefined && seek(previous)}
+            aria-label={`Previous ${JUMPS[jump]}`}
+            title="Previous ([)"
+          >
             ⟨
           </button>
-          <select value={jump} onChange={(event) => setJump(event.target.value as Jump)} aria-label="What to jump to" id="jump-kind">
+          <select
+            value={jump}
+            onChange={(event) => setJump(event.target.value as Jump)}
+            aria-label="What to jump to"
+            id="jump-kind"
+          >
             {Object.entries(JUMPS).map(([kind, name]) => (
               <option key={kind} value={kind}>
                 {name}
               </option>
             ))}
           </select>
-          <button type="button" disabled={next === undefined} onClick={() => next !== undefined && seek(next)} aria-label={`Next ${JUMPS[jump]}`} title="Next (])">
+          <button
+            type="button"
+            disabled={next === undefined}
+            onClick={() => next !== undefined && seek(next)}
+            aria-label={`Next ${JUMPS[jump]}`}
+            title="Next (])"
+          >
             ⟩
           </button>
           <span className="small dim nowrap">{marks.length}</span>
         </div>
         {!isExport && (
-          <a className="button wide" href="./api/export" download title="Save this episode as one file that opens without a server">
+          <a
+            className="button wide"
+            href="./api/export"
+            download
+            title="Save this episode as one file that opens without a server"
+          >
             ⤓ <span className="sr">Save as one file</span>
           </a>
         )}

@@ -23,7 +23,9 @@ export function RoleBadge({ role, person = false }: { role: string; person?: boo
 
 export function Pay({ value, digits = 2 }: { value: number; digits?: number }) {
   const shown = Math.abs(value) < 0.5 * 10 ** -digits ? 0 : value;
-  return <span className={`pay ${shown > 0 ? 'good' : shown < 0 ? 'bad' : 'dim'}`}>{shown === 0 ? '0' : signed(shown, digits)}</span>;
+  return (
+    <span className={`pay ${shown > 0 ? 'good' : shown < 0 ? 'bad' : 'dim'}`}>{shown === 0 ? '0' : signed(shown, digits)}</span>
+  );
 }
 
 /** A line over all turns, with where the timeline stands. `values` may be long: it is thinned to what can be seen. */
@@ -55,7 +57,8 @@ export function Sparkline({
     const y = (value: number): number => HEIGHT - 3 - ((value - low) / span) * (HEIGHT - 6);
     const stride = Math.max(1, Math.floor(count / 160));
     const points: string[] = [];
-    for (let i = 0; i < count; i += stride) points.push(`${((i / Math.max(1, count - 1)) * WIDTH).toFixed(1)},${y(values[i]!).toFixed(1)}`);
+    for (let i = 0; i < count; i += stride)
+      points.push(`${((i / Math.max(1, count - 1)) * WIDTH).toFixed(1)},${y(values[i]!).toFixed(1)}`);
     const path = points.length ? `M${points.join('L')}` : '';
     const base = y(Math.max(low, Math.min(high, 0)));
     return { path, area: path ? `${path}L${WIDTH},${HEIGHT}L0,${HEIGHT}Z` : '', low, high, base, y };
@@ -71,7 +74,18 @@ export function Sparkline({
         <path d={area} fill={color} opacity="0.12" />
       )}
       <path d={path} fill="none" stroke={color} strokeWidth="1.6" vectorEffect="non-scaling-stroke" strokeLinejoin="round" />
-      {x !== null && <line x1={x} x2={x} y1="0" y2={HEIGHT} stroke="var(--text)" strokeWidth="1" opacity="0.55" vectorEffect="non-scaling-stroke" />}
+      {x !== null && (
+        <line
+          x1={x}
+          x2={x}
+          y1="0"
+          y2={HEIGHT}
+          stroke="var(--text)"
+          strokeWidth="1"
+          opacity="0.55"
+          vectorEffect="non-scaling-stroke"
+        />
+      )}
     </svg>
   );
 }

@@ -5,7 +5,16 @@ import { assert, played, run } from './lib.mjs';
 
 await played();
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const pages = ['/office', '/dashboard', '/play', '/race', '/runs', '/runs/first', '/runs/first?view=groups', `/runs/first/group?key=${encodeURIComponent('it0001/0/dev')}`];
+const pages = [
+  '/office',
+  '/dashboard',
+  '/play',
+  '/race',
+  '/runs',
+  '/runs/first',
+  '/runs/first?view=groups',
+  `/runs/first/group?key=${encodeURIComponent('it0001/0/dev')}`,
+];
 await run(async (open) => {
   for (const hash of pages)
     for (const colorScheme of ['dark', 'light']) {
@@ -17,7 +26,13 @@ await run(async (open) => {
         const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
         return violations
           .filter((one) => ['serious', 'critical'].includes(one.impact))
-          .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => `${node.html.slice(0, 120)} ${node.any[0]?.message ?? ''}`).join(' | ')}`);
+          .map(
+            (one) =>
+              `${one.id}: ${one.nodes
+                .slice(0, 3)
+                .map((node) => `${node.html.slice(0, 120)} ${node.any[0]?.message ?? ''}`)
+                .join(' | ')}`,
+          );
       });
       assert.deepEqual(found, [], `${hash} in ${colorScheme}`);
       await page.context().close();

@@ -23,7 +23,9 @@ await page.locator('.stage[data-ready=true] canvas').waitFor();
 const slider = page.getByRole('slider', { name: 'Turn', exact: true });
 await slider.fill('50');
 const frame = frames[50];
-assert.ok((await slider.getAttribute('aria-valuetext')).startsWith(`Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}.`));
+assert.ok(
+  (await slider.getAttribute('aria-valuetext')).startsWith(`Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}.`),
+);
 await page.getByRole('link', { name: 'Dashboard' }).click();
 await page.getByRole('heading', { name: 'Deals' }).waitFor();
 await browser.close();

@@ -5,7 +5,17 @@ import { chromium } from 'playwright-core';
 const [address, token] = process.argv.slice(2);
 export { address, assert, token };
 
-export const FLAGS = ['--no-sandbox', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--use-gl=angle', '--use-angle=swiftshader', '--enable-unsafe-swiftshader'];
+export const FLAGS = [
+  '--no-sandbox',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--use-gl=angle',
+  '--use-angle=swiftshader',
+  '--enable-unsafe-swiftshader',
+];
 export const PATIENCE = 240_000;
 
 /** Run `check(open)`; every page that it opens must log no error and ask nothing of another origin. */
@@ -28,7 +38,9 @@ export async function run(check) {
     await page.addInitScript((value) => localStorage.setItem('onthejob-stage', value), stage);
     await page.goto(`${address}/#token=${token}&${hash}`);
     await page.locator('main').waitFor();
-    await page.waitForFunction(() => ![...document.querySelectorAll('main .empty')].some((one) => /Loading|Waiting/.test(one.textContent)));
+    await page.waitForFunction(
+      () => ![...document.querySelectorAll('main .empty')].some((one) => /Loading|Waiting/.test(one.textContent)),
+    );
     checked += 1;
     return page;
   };
@@ -42,7 +54,9 @@ export async function run(check) {
 }
 
 export async function api(path, body) {
-  const options = body ? { method: 'POST', headers: { 'content-type': 'application/json', 'x-onthejob-token': token }, body: JSON.stringify(body) } : {};
+  const options = body
+    ? { method: 'POST', headers: { 'content-type': 'application/json', 'x-onthejob-token': token }, body: JSON.stringify(body) }
+    : {};
   const response = await fetch(`${address}/api/${path}`, options);
   assert.ok(response.ok, `${path}: ${response.status} ${await response.clone().text()}`);
   return response.json();

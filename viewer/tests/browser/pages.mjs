@@ -5,7 +5,20 @@ await played();
 for (const [index, team] of ['heuristic', 'expert'].entries())
   await api('reset', { world: `race-${index + 1}`, days: 3, pace_s: 0, playing: true, seats: { sales: team, dev: team } });
 const group = encodeURIComponent('it0001/0/dev');
-const pages = ['/office', '/dashboard', '/play', '/race', '/runs', '/runs?compare=first', '/runs/first', '/runs/first?view=groups', '/runs/first?view=actions', '/runs/first?view=episodes', '/runs/first?view=config', `/runs/first/group?key=${group}`];
+const pages = [
+  '/office',
+  '/dashboard',
+  '/play',
+  '/race',
+  '/runs',
+  '/runs?compare=first',
+  '/runs/first',
+  '/runs/first?view=groups',
+  '/runs/first?view=actions',
+  '/runs/first?view=episodes',
+  '/runs/first?view=config',
+  `/runs/first/group?key=${group}`,
+];
 await run(async (open) => {
   for (const hash of pages)
     for (const width of [1366, 390]) {
@@ -18,6 +31,11 @@ await run(async (open) => {
     }
   // The first page is small: what comes before an engine is loaded.
   const page = await open('/dashboard');
-  const bytes = await page.evaluate(() => performance.getEntriesByType('resource').filter((one) => one.name.includes('/assets/')).reduce((sum, one) => sum + one.encodedBodySize, 0));
+  const bytes = await page.evaluate(() =>
+    performance
+      .getEntriesByType('resource')
+      .filter((one) => one.name.includes('/assets/'))
+      .reduce((sum, one) => sum + one.encodedBodySize, 0),
+  );
   assert.ok(bytes > 0 && bytes <= 150_000, `the first page loads ${bytes} bytes from ${address}`);
 });

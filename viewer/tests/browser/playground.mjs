@@ -28,7 +28,10 @@ await run(async (open) => {
   await page.waitForFunction(async () => (await (await fetch('./api/config')).json()).worlds[0].seats.dev === 'expert');
   await page.waitForFunction(() => !document.querySelector('[data-testid=submit]').disabled);
   await submit.click();
-  await page.waitForFunction(async (length) => (await (await fetch('./api/config')).json()).worlds[0].length > length + 1, before);
+  await page.waitForFunction(
+    async (length) => (await (await fetch('./api/config')).json()).worlds[0].length > length + 1,
+    before,
+  );
   const after = (await api('state')).frames.slice(before).find((frame) => frame.actor === 'dev');
   assert.equal(after.policy, 'expert');
 });
