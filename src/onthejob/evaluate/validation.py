@@ -16,15 +16,14 @@ from onthejob.rollout.play import play
 from onthejob.types import Adapter, Environment, Policy, Sampling, Split, Task
 
 if TYPE_CHECKING:
-    from onthejob.models.sampler import Sampler
-    from onthejob.serve.vllm import VllmSampler
+    from onthejob.models.sampler import Generates
 
 
 def validator(
     make_env: Callable[[], Environment],
     tasks: Sequence[Task],
     *,
-    sampler: Sampler | VllmSampler,
+    sampler: Generates,
     partners: Mapping[str, Policy],
     sampling: Sampling,
     seed: int,

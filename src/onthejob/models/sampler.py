@@ -335,6 +335,11 @@ class Sampler:
 class Generates(Protocol):
     """What samples: `Sampler`, or a server's sampler that takes its place."""
 
+    @property
+    def chat(self) -> ChatEncoder:
+        """Of the same model."""
+        ...
+
     def generate(
         self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
     ) -> list[Completion]:
