@@ -145,15 +145,17 @@ def won_deal(office, tier: int):
     raise AssertionError("no deal was won in forty companies")
 
 
-@pytest.mark.parametrize(("tier", "multiplier"), [(0, 1.0), (1, 2.0), (2, 3.0)])
-def test_a_third_at_signing_and_the_rest_over_ten_days(office, tier: int, multiplier: float) -> None:
+@pytest.mark.parametrize(("tier", "multiplier", "days"), [(0, 1.0, 10), (1, 2.0, 30), (2, 3.0, 90)])
+def test_a_third_at_signing_and_the_rest_while_the_customer_lives(office, tier: int, multiplier: float, days: int) -> None:
+    """A longer contract pays more in all and less a day, so that it is worth its reward only if the customer stays."""
     company, _, log = won_deal(office, tier)
     paid = [log.parts()["sales"]["stage"]]
     for _ in range(12):
         paid.append(company.sleep()[-1].parts()["sales"]["stage"])
-    assert paid[0] == pytest.approx(10 * multiplier / 3)
-    assert paid[1:11] == pytest.approx([10 * multiplier * 2 / 30] * 10)
-    assert paid[11:] == pytest.approx([0.0, 0.0])
+    assert paid[0] == pytest.approx(10 / 3)
+    daily = (10 * multiplier - 10 / 3) / days
+    assert paid[1:11] == pytest.approx([daily] * 10)
+    assert paid[11:] == pytest.approx([0.0 if days == 10 else daily] * 2)
 
 
 @pytest.mark.parametrize("days", [0, 4, 12])

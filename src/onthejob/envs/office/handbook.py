@@ -19,7 +19,7 @@ from onthejob.envs.office.behaviours import METRICS
 from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS, RANDOM_EVENTS
 from onthejob.envs.office.founding import SIZE_WEIGHTS
 from onthejob.envs.office.handlers import all_handlers
-from onthejob.envs.office.market import PRICES, TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER
+from onthejob.envs.office.market import PRICES, TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER, VESTING_DAYS
 from onthejob.envs.office.policies.exploiters import ALL, EXPLOITS
 from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
 from onthejob.envs.office.roles import ROLES
@@ -61,10 +61,12 @@ def sizes() -> str:
 def tiers() -> str:
     """Contracts."""
     rows = [
-        (name, months, f"{100 * (1 - discount):.0f} %", f"{multiplier:.0f}x")
-        for name, months, discount, multiplier in zip(TIERS, TIER_MONTHS, TIER_DISCOUNT, TIER_MULTIPLIER, strict=True)
+        (name, months, f"{100 * (1 - discount):.0f} %", f"{multiplier:.0f}x", days)
+        for name, months, discount, multiplier, days in zip(
+            TIERS, TIER_MONTHS, TIER_DISCOUNT, TIER_MULTIPLIER, VESTING_DAYS, strict=True
+        )
     ]
-    return table(("tier", "months paid at signing", "discount", "closing reward"), rows)
+    return table(("tier", "months paid at signing", "discount", "closing reward", "days in which it is paid"), rows)
 
 
 def stage_rewards() -> str:

@@ -20,6 +20,10 @@ TIER_DIFFICULTY = (0.0, 0.25, 0.6)
 TIER_MONTHS = (1, 6, 12)
 TIER_MULTIPLIER = (1.0, 2.0, 3.0)
 """Of the closing reward."""
+TIER_VESTS = (2 / 3, 5 / 6, 8 / 9)
+"""Share of it that is paid while the customer lives, so that every signature pays the same third of a monthly contract's."""
+VESTING_DAYS = (10, 30, 90)
+"""Days over which that share is paid. Were it ten for all, long contracts would pay Sales three times as much for less value."""
 PIPELINE_MONTHS = (1.3, 4.0, 4.0, 4.5, 2.0)
 """What an open lead of each stage is worth at the end of a branch, in months of its price."""
 BASE_CONVERSION = 0.02

@@ -13,6 +13,8 @@ from onthejob.envs.office.market import (
     TIER_DISCOUNT,
     TIER_MONTHS,
     TIER_MULTIPLIER,
+    TIER_VESTS,
+    VESTING_DAYS,
     churn_hazard,
     deal_worth,
     okr_progress,
@@ -152,7 +154,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
             s.morale = max(0.0, s.morale - 0.015)
             continue
         if a.vest_left > 0.0:
-            part = min(a.vest_left, 2.0 / 3.0 / 10.0)
+            part = min(a.vest_left, TIER_VESTS[a.tier] / VESTING_DAYS[a.tier])
             a.vest_left -= part
             log.stage("closed_won", TIER_MULTIPLIER[a.tier] * part)
         if a.paid_until <= s.day:

@@ -29,8 +29,8 @@ STAGE_TABLE: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "closed_lost": (-2.0, 0.0, -1.0, -3.0, -0.5, -0.5,  0.0),
     "churned":     (-3.0, -5.0, -1.0, -3.0, -2.0, -1.0, -5.0),
 })  # fmt: skip
-"""Transition -> reward per role, in `Role` order. closed_won is multiplied by the tier's 1 / 2 / 3, a third at signing, the
-rest over ten days while the customer lives; what has vested is taken back when it churns."""
+"""Transition -> reward per role, in `Role` order. closed_won is multiplied by the tier's 1 / 2 / 3: a third of the single
+reward at signing, the rest over 10 / 30 / 90 days while the customer lives; what has vested is taken back when it churns."""
 
 KPI_NAMES = ("stability", "reach", "conversion", "pipeline", "velocity", "okr", "satisfaction", "expansion", "efficiency")
 #                        ceo  dev  mkt  sales content hr  customer

@@ -11,6 +11,7 @@ from onthejob.envs.office.market import (
     TIER_DISCOUNT,
     TIER_MONTHS,
     TIER_MULTIPLIER,
+    TIER_VESTS,
     close_probability,
     deal_worth,
     pay,
@@ -110,8 +111,8 @@ def close_deal(s: State, a: Action, now: Now) -> bool:
         s.won += 1
         s.morale = min(1.0, s.morale + 0.02)
         if not lead.rewarded:
-            lead.rewarded, lead.vest_left = True, 2.0 / 3.0
-            now.log.stage("closed_won", TIER_MULTIPLIER[lead.tier] / 3.0)
+            lead.rewarded, lead.vest_left = True, TIER_VESTS[lead.tier]
+            now.log.stage("closed_won", TIER_MULTIPLIER[lead.tier] * (1.0 - TIER_VESTS[lead.tier]))
         s.shared.append([s.turn, "sales", "won a deal"])
         return True
     lead.failed += 1
