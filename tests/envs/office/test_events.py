@@ -161,6 +161,30 @@ def test_the_board_rewards_progress(company) -> None:
     assert s.morale == morale
 
 
+@pytest.mark.parametrize(
+    ("kind", "growth", "debt", "dollars"),
+    [
+        ("board_checkin", 1.0, 0.0, 0),
+        ("board_checkin", 1.25, 0.0, 30_000),
+        ("board_checkin", 3.0, 0.0, 60_000),
+        ("board_checkin", 3.0, 0.1, 45_000),
+        ("board_checkin", 3.0, 0.5, 0),
+        ("final_stretch", 1.25, 0.0, 15_000),
+        ("final_stretch", 1.5, 0.2, 15_000),
+        ("final_stretch", 0.5, 0.2, 0),
+    ],
+)
+def test_investors_pay_for_growth_and_keep_back_for_debt(office, kind: str, growth: float, debt: float, dollars: int) -> None:
+    company = office()
+    company.account(Stage.WON)
+    s = company.state
+    s.start_mrr, s.debt = round(s.mrr() / growth), debt
+    before = s.cash
+    EVENTS[kind](s)
+    assert s.cash - before == pytest.approx(100 * dollars, abs=200)
+    assert s.cash == sum(s.ledger.values())
+
+
 def test_documentation_softens_support_overload(office) -> None:
     falls = []
     for docs in (0.0, 0.9):

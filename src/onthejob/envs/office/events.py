@@ -9,9 +9,16 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from onthejob.envs.office.luck import Sub, draw
+from onthejob.envs.office.market import pay
 from onthejob.envs.office.state import TURNS_PER_DAY, State
 
 Effect = Callable[[State], None]
+TRANCHE = 6_000_000
+"""Cents that the investors of Series A wire at a check-in, at most."""
+TRANCHE_DEBT = 2.5
+"""Share of a tranche that they keep back per unit of technical debt: at 0.4 all of it."""
+OVERLOAD = 0.3
+"""Satisfaction that a support overload costs where there is no documentation."""
 
 
 def _everyone_satisfied(state: State, delta: float) -> None:
@@ -105,19 +112,26 @@ def board_meeting(state: State) -> None:
 
 
 def board_checkin(state: State) -> None:
-    """Progress is rewarded with money, its absence with pressure."""
-    if state.mrr() >= 1.5 * max(state.start_mrr, 1):
+    """The investors wire a tranche for growth to 1.5 times the first MRR, less for technical debt; without growth they press."""
+    wired = _tranche(state, 1.5)
+    if wired >= 0.5:
         state.board_pool += 600_000
-        _morale(state, 0.05)
-    else:
-        _morale(state, -0.1)
+    _morale(state, 0.05 if wired >= 0.5 else -0.1)
 
 
 def final_stretch(state: State) -> None:
-    """The last money; a company that has not doubled its MRR feels the pressure."""
-    if state.mrr() < 2 * max(state.start_mrr, 1):
+    """The last money, and a second tranche for twice the first MRR; without growth the team feels the pressure."""
+    if _tranche(state, 2.0) < 0.5:
         _morale(state, -0.05)
     state.board_pool += 200_000
+
+
+def _tranche(state: State, goal: float) -> float:
+    """Pay what growth and sound code have earned of a tranche; returns the share of the growth to `goal` times the first MRR."""
+    start = max(state.start_mrr, 1)
+    growth = min(1.0, max(0.0, (state.mrr() / start - 1.0) / (goal - 1.0)))
+    pay(state, "capital", int(TRANCHE * growth * max(0.0, 1.0 - TRANCHE_DEBT * state.debt)))
+    return growth
 
 
 def churn_warning(state: State) -> None:
@@ -160,9 +174,9 @@ def infra_strain(state: State) -> None:
 
 
 def support_overload(state: State) -> None:
-    """Support drowns: bugs pile up, and customers without documentation suffer most."""
+    """Support drowns: bugs pile up, and the less documentation there is, the less satisfied customers are."""
     state.bug_major += 2
-    _everyone_satisfied(state, -0.06 * (1.0 - state.docs_level))
+    _everyone_satisfied(state, -OVERLOAD * (1.0 - state.docs_level))
 
 
 def market_slump(state: State) -> None:

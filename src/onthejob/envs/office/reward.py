@@ -43,11 +43,12 @@ KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "okr":          (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0),
     "satisfaction": (1.5, 2.0, 0.0, 1.5, 1.5, 0.5, 4.0),
     "expansion":    (0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 2.0),
-    "efficiency":   (4.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0),
+    "efficiency":   (12.0, 6.0, 6.0, 6.0, 6.0, 6.0, 0.0),
 })  # fmt: skip
 """Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits / 7;
 conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; efficiency is what the CEO's
-budget has become: company value in 10,000 dollars."""
+budget has become: company value in 10,000 dollars, so that a trained role shares 0.6 a thousand dollars. With less, teams that
+spend money on effort without progress rank above those that keep it."""
 _DRIVEN = tuple(tuple((i, weight) for i, weight in enumerate(KPI_WEIGHTS[name]) if weight) for name in KPI_NAMES)
 """KPI -> (role, weight) of those whom it drives."""
 

@@ -279,6 +279,7 @@ TUNINGS: MappingProxyType[str, Tuning] = MappingProxyType(
             sound=60,
             products=0,
             directs_early="sales",
+            debt=10,
             campaign_leads=8,
             conversion=50,
             tier="six_month",
