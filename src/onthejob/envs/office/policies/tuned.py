@@ -304,17 +304,17 @@ TUNINGS: MappingProxyType[str, Tuning] = MappingProxyType(
             hires=20,
         ),
         "viral": Tuning(
-            directs="dev",
+            directs_early="sales",
             critical_below=101,
-            debt=50,
             docs_below=20,
+            docs_first=40,
             campaign_leads=4,
+            researched=1,
             conversion=50,
-            rival=15,
             tier="six_month",
             tier_unserved="six_month",
-            unserved=0.2,
-            hires=20,
+            docs_calm=65,
+            hires=8,
         ),
     }
 )
