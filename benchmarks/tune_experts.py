@@ -28,7 +28,7 @@ SPACE: dict[str, tuple] = {
     "tier": ("monthly", "six_month", "annual"), "tier_unserved": ("monthly", "six_month", "annual"),
     "calm": (30, 42, 55, 65), "sound": (35, 45, 60), "products": (0, 1, 2, 3, 4, 6), "product_until": (10, 15, 20),
     "directs": ("sales", "dev", "hr", "content"), "directs_early": ("dev", "sales", "hr"),
-    "review_below": (0, 70, 85, 101), "critical_below": (60, 80, 101), "majors": (2, 3, 4, 6), "debt": (25, 35, 50),
+    "review_below": (0, 70, 85, 101), "critical_below": (60, 80, 101), "majors": (2, 3, 4, 6), "debt": (10, 25, 35, 50),
     "hosting_from": (1500, 2200, 4000), "docs_below": (20, 40, 60), "docs_first": (0, 20, 40),
     "campaign_leads": (4, 6, 8, 11), "researched": (0, 1, 2, 3),
     "conversion": (30, 40, 50, 60), "rival": (15, 25, 40), "moody": (4, 5, 6, 7), "silent": (2, 3, 4),
