@@ -1,9 +1,9 @@
 """Scenario-tuned experts: the expert's rules with their thresholds as data, fitted to one scenario each.
 
 They read the same views as every scripted player. `TUNINGS` was found by search (`benchmarks/tune_experts.py`) on calibration
-seeds (from 2,000 on), which no gate uses. What `series_a` and `viral` ask for beyond that (little debt when investors look, documentation
-before support overloads) was chosen among a few values on 16 and 24 of those seeds. `expert` itself is kept as it is, because warm
-starts clone it.
+seeds (from 2,000 on), which no gate uses. What `series_a` and `viral` ask for beyond that (little debt when investors look,
+documentation before support overloads) was chosen among a few values on 16 and 24 of those seeds. `expert` itself is kept as
+it is, because warm starts clone it.
 """
 
 from __future__ import annotations
