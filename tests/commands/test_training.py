@@ -84,6 +84,9 @@ def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
     alone, beside = call("sft", *small, "--out", "alone"), call("sft", *small, "--out", "beside", "--processes", "2")
     assert [row["last loss"] for row in alone] == pytest.approx([row["last loss"] for row in beside])
     assert [row["adapter"] for row in alone] == [row["adapter"] for row in beside] == ["hr@0000", "sales@0000"]
+    (expert,) = call("sft", "--roles", "sales", "--lora.rank", "2", "--marks", "expert", "--out", "c", *model(tiny_path))
+    assert expert["demonstrations"] == collected["counts"]["sales"]["expert"] < trained["demonstrations"]
+    assert "marked near-miss" in call("sft", "--roles", "sales", "--marks", "near-miss", *model(tiny_path), code=2)
     assert "processes must be in 1..2" in call("sft", *small, "--processes", "3", code=2)
     assert "boss" in call("sft", "--roles", "boss", *model(tiny_path), code=2)
     Path("demonstrations/sales.jsonl").write_text('{"messages": []}\n', encoding="utf-8")

@@ -26,8 +26,8 @@ from onthejob.types import Message
 if TYPE_CHECKING:
     from onthejob.stack import Stack
 
-MARKS = ("expert", "random", "near-miss", "negative")
 Mark = Literal["expert", "random", "near-miss", "negative"]
+MARKS: tuple[Mark, ...] = ("expert", "random", "near-miss", "negative")
 Row = tuple[str, int, int, float, float, str]
 """Adapter, demonstrations, steps, first and last loss, path."""
 
@@ -47,6 +47,9 @@ class Sft:
     """Which roles; none means every role that has a file."""
     limit: int = 0
     """At most this many decisions (or conversations) per role, taken evenly from the file; 0 takes all."""
+    marks: tuple[Mark, ...] = ("expert", "random", "near-miss")
+    """Only replies with these marks. With `expert` alone the model imitates what the player would do, in states to which its
+    random actions led: after few demonstrations its own doubt is variety enough."""
     processes: int = 1
     """Roles trained side by side, each in a process with its share of the cores and a base model of its own. On a CPU two
     processes with one thread each do more than one with two."""
@@ -98,7 +101,9 @@ class Sft:
         )
         rows = []
         for role, file in files.items():
-            examples = [example for shown in read_demonstrations(file, self.limit) for example in examples_of(stack, shown)]
+            examples = [
+                example for shown in read_demonstrations(file, self.limit, self.marks) for example in examples_of(stack, shown)
+            ]
 
             def on_progress(step: SftMetrics, role: str = role) -> None:
                 if step.step % 10 == 1 or step.step == step.steps:
@@ -176,11 +181,11 @@ def examples_of(stack: Stack, shown: Demonstration) -> list[Example]:
     ]
 
 
-def read_demonstrations(file: Path, limit: int) -> list[Demonstration]:
-    """Every line, or the lines of `limit` decisions (or conversations) spread over the file.
+def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -> list[Demonstration]:
+    """Every line with one of `marks`, or such lines of `limit` decisions (or conversations) spread over the file.
 
     Raises:
-        ConfigError: a line is not a demonstration.
+        ConfigError: a line is not a demonstration, or none has such a mark.
     """
     decisions: dict[object, list[Demonstration]] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
@@ -198,7 +203,10 @@ def read_demonstrations(file: Path, limit: int) -> list[Demonstration]:
             raise ConfigError(f"line {number} of {file} is not a demonstration: {error!r}. Collect the file again.") from error
         name = f"line {number}" if reply is None else ""
         decision = (row["task"], row["turn"]) if "task" in row and "turn" in row else number
-        decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name))
+        if marked in marks:
+            decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name))
+    if not decisions:
+        raise ConfigError(f"{file} has no demonstration marked {', '.join(marks)}. Collect more, or name other marks.")
     chosen = list(decisions.values())
     if 0 < limit < len(chosen):
         chosen = [chosen[index * len(chosen) // limit] for index in range(limit)]
