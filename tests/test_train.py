@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from onthejob.testing import (
     toy_tasks,
 )
 from onthejob.train import IterationReport, TrainConfig, TrainResult, replay_update, train
-from onthejob.types import Adapter, Sampling, Step
+from onthejob.types import Adapter, Observation, Sampling, Step
 
 HEURISTIC = ScriptedPolicy(heuristic_reply, version="heuristic")
 PARTNERS = {"maker": HEURISTIC, "seller": HEURISTIC}
@@ -164,6 +164,47 @@ def test_a_stopped_run_continues_bit_for_bit(make_rig: MakeRig):
     for role in ROLES:
         mine, theirs = state(again.model, role), state(whole.model, role)
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+class Imitated(ToyWorkplace):
+    """Stand-ins that choose the first legal word; what they are told is the share of each word among the replies."""
+
+    def habits(self, replies: Sequence[str]) -> dict[str, tuple[float, float]]:
+        return {word: (float(replies.count(word)), float(len(replies))) for word in sorted(set(replies))}
+
+    def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
+        """Branches are played on as ever."""
+
+    def stand_ins(self, rates: Mapping[str, Mapping[str, float]]) -> dict[str, Callable[[Observation, int], str]]:
+        assert all(0.0 < rate < 1.0 for table in rates.values() for rate in table.values())
+        return {actor: lambda observation, _: observation.view["legal"][0] for actor in rates}
+
+
+def test_stand_ins_fill_the_library_with_what_the_policies_would_reach(make_rig: MakeRig):
+    config = replace(
+        SMALL,
+        branch=replace(SMALL.branch, continuation="stand_ins"),
+        collect=replace(SMALL.collect, fresh_share=1.0, keep_share=0.0),
+        library_tasks=0,
+        scale_states=0,
+        library_per_day=50,
+    )
+
+    def kept(made: Rig) -> list[float]:
+        return [metric.value for metric in made.run.read_metrics("loop", name="library")]
+
+    without, refreshed, part = make_rig("without"), make_rig("refreshed"), make_rig("part")
+    without.train(config, make_env=Imitated)
+    assert kept(without) == [0, 0, 0, 0]
+    config = replace(config, library_refresh=2, library_share=1.0)
+    refreshed.train(config, make_env=Imitated)
+    # Two episodes of five days of two turns, of which the last one leaves no state to start from.
+    assert kept(refreshed) == [0, 18, 36, 54]
+    part.train(replace(config, iterations=2), make_env=Imitated)
+    part.run.close()
+    again = make_rig("part")
+    again.train(config, make_env=Imitated, resume=True)
+    assert again.run.digest() == refreshed.run.digest()
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(make_rig: MakeRig):
@@ -354,6 +395,7 @@ def test_a_start_that_training_only_made_worse_stays_the_best(make_rig: MakeRig)
         {"library_share": 0.0},
         {"library_tasks": 0},
         {"eval_every": -1},
+        {"library_refresh": 2},
     ],
 )
 def test_bad_options_are_refused(changes: dict[str, Any]):

@@ -9,7 +9,7 @@ because this module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -217,6 +217,10 @@ class Imitable(Forkable, Protocol):
 
     def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
         """From now on branches are played on by these (actor -> label -> rate in [0, 1]), and by the partners of all others."""
+        ...
+
+    def stand_ins(self, rates: Mapping[str, Mapping[str, float]]) -> Mapping[str, Callable[[Observation, int], str]]:
+        """Actor -> its stand-in as a pure function of a request and a seed, for whole episodes."""
         ...
 
 

@@ -220,17 +220,20 @@ class Imitated(ToyWorkplace):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stand_ins: dict[str, dict[str, float]] = {}
+        self.players: dict[str, dict[str, float]] = {}
 
     def habits(self, replies):
         return {word: (float(replies.count(word)), float(len(replies))) for word in sorted(set(replies))}
 
     def continue_with(self, stand_ins) -> None:
-        self.stand_ins = dict(stand_ins)
+        self.players = dict(stand_ins)
+
+    def stand_ins(self, rates):
+        return {actor: lambda observation, _: observation.view["legal"][0] for actor in rates}
 
     def branch(self, reply: str, *, world: int, turns: int) -> Branch:
         played = super().branch(reply, world=world, turns=turns)
-        return replace(played, outcome=played.outcome - sum(rates["SCRAP"] for rates in self.stand_ins.values()))
+        return replace(played, outcome=played.outcome - sum(rates["SCRAP"] for rates in self.players.values()))
 
 
 def test_stand_ins_play_on_for_the_actors_that_learn():

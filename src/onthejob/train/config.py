@@ -37,6 +37,10 @@ class TrainConfig:
     """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library."""
     library_share: float = 0.2
     """Share of the states of those tasks that is kept, in (0, 1]."""
+    library_refresh: int = 0
+    """Tasks that the stand-ins of the policies play after every iteration, and of whose states `library_share` enters the
+    library: what the present team reaches on any day, which short segments from the partners' play do not. Needs
+    branch.continuation `stand_ins`."""
     scale_states: int = 200
     """States from which the value scales of the roles are measured; 0 sets all scales to 1."""
     adapter_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -57,8 +61,12 @@ class TrainConfig:
             raise ConfigError(f"temperature must be > 0 to train, got {self.sampling.temperature}. Set --sampling.temperature 1.")
         if self.sampling.max_new_tokens < 1 or self.max_turns < 1:
             raise ConfigError(f"max_new_tokens and max_turns must be >= 1, got {self.sampling.max_new_tokens}, {self.max_turns}.")
-        if self.eval_every < 0 or self.library_tasks < 0 or self.scale_states < 0:
-            raise ConfigError("eval_every, library_tasks and scale_states must be >= 0.")
+        if min(self.eval_every, self.library_tasks, self.library_refresh, self.scale_states) < 0:
+            raise ConfigError("eval_every, library_tasks, library_refresh and scale_states must be >= 0.")
+        if self.library_refresh and (self.grouping != "branch" or self.branch.continuation != "stand_ins"):
+            raise ConfigError(
+                f"library_refresh is {self.library_refresh} but nobody is imitated. Set --branch.continuation stand_ins, or 0."
+            )
         if not 0.0 < self.library_share <= 1.0:
             raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Set --library-share 0.2.")
         if self.grouping == "branch" and self.library_tasks == 0 and self.scale_states > 0:

@@ -17,11 +17,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
+from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchScorer
 from onthejob.rollout.collect import Collection, Collector, collect_episodes
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.judge import add_opinion
 from onthejob.rollout.keys import keyed_seed
+from onthejob.rollout.library import Entry, visit
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
@@ -30,7 +32,7 @@ from onthejob.train.reports import IterationReport, RoleReport, TrainResult, loo
 from onthejob.train.resume import checkpoint_files, resumed
 from onthejob.train.start import begin
 from onthejob.train.state import Evaluate, Parts, State, evaluated, publish
-from onthejob.types import Adapter, Environment, Group, Policy, StopReason
+from onthejob.types import Adapter, Environment, Group, Imitable, Policy, StopReason
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner
@@ -178,8 +180,9 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         collection = replace(collection, groups=groups)
     advantages = {group.key: advantages_of(group, parts.learner.config.advantage) for group in collection.groups}
     parts.pool.observe([(group, advantages[group.key] is not None) for group in collection.groups])
-    state.library.add(collection.visited)
     state.stand_ins.add(collection.habits)
+    state.library.add(_reached(parts, state, iteration))
+    state.library.add(collection.visited)
 
     reports: list[RoleReport] = []
     updates: list[_Update] = []
@@ -269,6 +272,28 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
     if collection.failure and not collection.groups:
         raise TrainingError(f"no group of iteration {iteration} could be scored: {collection.failure}.")
     return collection
+
+
+def _reached(parts: Parts, state: State, iteration: int) -> list[Entry]:
+    """States of whole episodes as the present policies would play them: their stand-ins do, in seconds instead of minutes."""
+    config = parts.config
+    if not config.library_refresh:
+        return []
+    env = parts.make_env()
+    try:
+        if not isinstance(env, Imitable):
+            raise ConfigError(f"library_refresh needs an environment with stand-ins, got {type(env).__name__}. Set it to 0.")
+        replies = env.stand_ins(state.stand_ins.rates())
+    finally:
+        env.close()
+    return visit(
+        parts.make_env,
+        parts.pool.sample(config.library_refresh, iteration=iteration),
+        {**parts.partners, **{actor: ScriptedPolicy(reply, version="stand-in") for actor, reply in replies.items()}},
+        seed=keyed_seed(config.seed, "reached", iteration),
+        share=config.library_share,
+        max_turns=config.max_turns,
+    )
 
 
 class _Update(NamedTuple):

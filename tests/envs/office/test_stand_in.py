@@ -102,3 +102,14 @@ def test_branches_are_played_on_by_stand_ins_until_told_otherwise(env: OfficeEnv
     env.continue_with({})
     assert env.branch(reply, world=1, turns=140) == by_partners
     assert env.fork().branch(reply, world=1, turns=140) == by_partners
+
+
+def test_stand_ins_reply_for_themselves_too(env: OfficeEnvironment):
+    observation = env.observe()
+    assert observation is not None
+    own = expert(observation.view, list, 0.5)
+    assert own is not None
+    replies = env.stand_ins({observation.actor: {INVALID: 0.25, EXPERT: 0.75}})[observation.actor]
+    said = Counter(replies(observation, seed) for seed in range(400))
+    assert set(said) == {"", render(own)}
+    assert said[""] == pytest.approx(100, abs=30)

@@ -18,7 +18,7 @@ from onthejob.envs.office.episode import run
 from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
-from onthejob.envs.office.policies import Player
+from onthejob.envs.office.policies import Player, as_reply
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.policies.stand_in import StandIn, habits
 from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
@@ -31,7 +31,7 @@ from onthejob.envs.office.tasks import refuse_training
 from onthejob.envs.office.team_memory import TeamMemory
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
-from onthejob.types import Branch, Kind, Message, Step, StopReason, Task
+from onthejob.types import Branch, Kind, Message, Observation, Step, StopReason, Task
 
 INVALID_KEY = "invalid"
 """Canonical key of every reply that does nothing because it is not usable."""
@@ -360,6 +360,10 @@ class OfficeEnvironment:
     def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
         """Branches are played on by these (role -> label -> rate) from now on, and by the continuation's players otherwise."""
         self._continuation = {**self._partners, **{role: StandIn(rates) for role, rates in stand_ins.items()}}
+
+    def stand_ins(self, rates: Mapping[str, Mapping[str, float]]) -> dict[str, Callable[[Observation, int], str]]:
+        """Role -> its stand-in as a function of a request and a seed."""
+        return {role: as_reply(StandIn(habit)) for role, habit in rates.items()}
 
     def legal_replies(self) -> list[str]:
         """Texts of all legal replies of the pending actor, without messages."""
