@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from filelock import FileLock
 from tokenizers import pre_tokenizers
 
 from onthejob.errors import ConfigError, ModelError
-from onthejob.models.base import load_base, weights_digest
+from onthejob.models.base import load_base, pace_of_float32, quicker_dtype, weights_digest
 from onthejob.models.fetch import EMBEDDED, WheelModel, cache_dir, fetch, fetch_wheel
 
 TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
@@ -267,3 +268,18 @@ def test_the_embedded_model_has_its_own_tokenizer(smollm2_path, smollm2_tokenize
     assert smollm2_tokenizer.tokenize("MRR\n\n1200") == ["MR", "R", "ĊĊ", "1", "2", "0", "0"]
     text = '{"action_type":"RUN_DEMO","target":"Acmé 漢字 🙂"}'
     assert smollm2_tokenizer.decode(smollm2_tokenizer.encode(text)) == text
+
+
+def test_the_quicker_dtype_is_measured_once_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path))
+    measured = pace_of_float32()
+    assert 0.01 < measured < 100.0
+    memory = tmp_path / "pace.json"
+    (machine,) = json.loads(memory.read_text(encoding="utf-8"))
+    for pace, dtype in ((3.0, "float32"), (1.1, "bfloat16"), (0.5, "bfloat16")):
+        memory.write_text(json.dumps({machine: pace}), encoding="utf-8")
+        assert pace_of_float32() == pace
+        assert quicker_dtype() == dtype
+    assert quicker_dtype("cuda") == "bfloat16"
+    memory.write_text("{", encoding="utf-8")
+    assert 0.01 < pace_of_float32() < 100.0

@@ -69,10 +69,12 @@ def version(name: str) -> str | None:
 
 
 def machine() -> Iterator[Finding]:
-    """Cores, memory, threads, and how fast bfloat16 is."""
+    """Cores, memory, threads, and how fast float32 and bfloat16 are."""
     if version("torch") is None:
         return
     import torch
+
+    from onthejob.models.base import measure_pace
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield Finding("cores usable", cores, True)
@@ -82,17 +84,8 @@ def machine() -> Iterator[Finding]:
     yield Finding("torch threads", threads, threads <= cores, f"Set OMP_NUM_THREADS={cores}: more threads than cores slow down.")
     capability = torch.backends.cpu.get_cpu_capability()
     yield Finding("cpu capability", capability, True)
-    yield Finding("bfloat16", bfloat16(), True)
+    yield Finding("float32", f"{measure_pace():.2f} times as fast as bfloat16", True)
     yield Finding("gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU is used)", True)
-
-
-def bfloat16() -> str:
-    """Whether this CPU multiplies bfloat16 matrices natively; without it, float32 is usually faster."""
-    if not hasattr(os, "uname") or not Path("/proc/cpuinfo").exists():
-        return "unknown"
-    flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split())
-    native = sorted(flags & {"amx_bf16", "avx512_bf16", "bf16", "svebf16"})
-    return f"native ({', '.join(native)})" if native else "emulated (prefer --dtype float32)"
 
 
 def storage(model: str) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,10 +28,19 @@ class ModelOptions:
 
     name: str = "smollm2-135m"
     """As for `onthejob model fetch`."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Of the base's weights in memory; bfloat16 is faster where the CPU multiplies it natively (see `onthejob doctor`)."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Of the base's weights in memory; `auto` takes float32 where it is measured to be faster (see `onthejob doctor`), else
+    bfloat16. A run keeps what it was started with."""
     device: str = "cpu"
     """torch device: `cpu`, or `cuda` with an NVIDIA GPU."""
+
+    def settled(self) -> ModelOptions:
+        """These options without `auto`."""
+        if self.dtype != "auto":
+            return self
+        from onthejob.models.base import quicker_dtype
+
+        return replace(self, dtype=quicker_dtype(self.device))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +157,9 @@ def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Stack:
     """The model of these options."""
     from onthejob.stack import load_stack
 
-    return load_stack(options.name, dtype=options.dtype, device=options.device, progress=progress)
+    dtype = options.settled().dtype
+    assert dtype != "auto"
+    return load_stack(options.name, dtype=dtype, device=options.device, progress=progress)
 
 
 def adapters_folder(source: str) -> Path:

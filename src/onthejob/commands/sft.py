@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty, Queue
@@ -81,7 +81,10 @@ class Sft:
         roles = list(demonstration_files(self.data, self.roles))
         if not 1 <= self.processes <= len(roles):
             raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
-        return self._imitate(roles, terminal.progress) if self.processes == 1 else self._share(roles, terminal)
+        if self.processes == 1:
+            return self._imitate(roles, terminal.progress)
+        # Measured once, and not in every process beside the others.
+        return replace(self, model=self.model.settled())._share(roles, terminal)
 
     def _imitate(self, roles: Sequence[str], progress: Callable[[str], None]) -> list[Row]:
         """Train `roles` in this process."""

@@ -209,7 +209,7 @@ class Train:
         init = named_adapters(options.init) if options.init and self.resume is None else None
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
-        options = options._corrected(terminal)
+        options = dataclasses.replace(options._corrected(terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
         pool = options._pool()
         with options.place().opened() as make_env:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from onthejob.errors import ConfigError, ModelError
 from onthejob.models.fetch import cache_dir, check_folder
 
 log = logging.getLogger(__name__)
+
+Dtype = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class Base:
 def load_base(
     path: Path | str,
     *,
-    dtype: Literal["float32", "bfloat16"] = "bfloat16",
+    dtype: Dtype = "bfloat16",
     device: str = "cpu",
     attention: str | None = None,
 ) -> Base:
@@ -65,6 +68,64 @@ def load_base(
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"the model at {folder} cannot be loaded: {error}. Fetch it again or choose another folder.") from error
     return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=weights_digest(folder))
+
+
+def pace_of_float32() -> float:
+    """How many times as fast as bfloat16 float32 is on this CPU, in matrix products of a small model's size, one thread.
+
+    What a CPU says of itself does not tell: one with native bfloat16 instructions may be slower with them, by what its kernels
+    make of them (LOG.md: 1.8 on a Xeon with avx512_bf16). Measured once and remembered in the cache directory, so that
+    other work on the machine does not change the answer from command to command.
+    """
+    import torch
+
+    memory = cache_dir() / "pace.json"
+    machine = f"{torch.__version__} {torch.backends.cpu.get_cpu_capability()} {_processor()}"
+    try:
+        return float(json.loads(memory.read_text(encoding="utf-8"))[machine])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.debug("no remembered pace of %s: %s", machine, error)
+    pace = measure_pace()
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(json.dumps({machine: pace}), encoding="utf-8")
+    except OSError as error:
+        log.debug("the pace is not remembered: %s", error)
+    return pace
+
+
+def measure_pace() -> float:
+    """What `pace_of_float32` remembers; takes a fifth of a second."""
+    import torch
+
+    seconds = {torch.float32: float("inf"), torch.bfloat16: float("inf")}
+    operands = {dtype: (torch.ones(128, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)) for dtype in seconds}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(40):
+            # Short products in turns, the best of each: other work on the machine then matters little.
+            for dtype, (x, weight) in operands.items():
+                started = time.perf_counter()
+                torch.nn.functional.linear(x, weight)
+                seconds[dtype] = min(seconds[dtype], time.perf_counter() - started)
+    finally:
+        torch.set_num_threads(threads)
+    return seconds[torch.bfloat16] / seconds[torch.float32]
+
+
+def _processor() -> str:
+    """What the CPU calls itself; empty where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def quicker_dtype(device: str = "cpu") -> Dtype:
+    """float32 on a CPU where that is clearly faster, else bfloat16, which takes half of the memory."""
+    return "float32" if device == "cpu" and pace_of_float32() > 1.2 else "bfloat16"
 
 
 def weights_digest(folder: Path) -> str:
