@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onthejob.errors import ConfigError, ContractError
-from onthejob.learn.advantage import AdvantageConfig, Signal, advantages, signal
+from onthejob.learn.advantage import AdvantageConfig, Signal, advantages, reliability, signal
 from onthejob.types import Group, StopReason, Trajectory
 
 from .conftest import make_group, make_turn
@@ -162,3 +162,49 @@ def test_order_of_replies_does_not_matter(returns, data):
     order = data.draw(st.permutations(range(len(returns))))
     original = advantages(group_of(*returns), STD)
     np.testing.assert_allclose(advantages(group_of(*[returns[i] for i in order]), STD), original[list(order)], atol=1e-12)
+
+
+def branched(*rows: tuple[float, ...], invalid: tuple[int, ...] = ()) -> Group:
+    """One reply per row of values per world."""
+    group = group_of(*(float(np.mean(row)) for row in rows), invalid=invalid)
+    keys = [f"reply {index}" for index in range(len(rows))]
+    return replace(group, facts={"keys": keys, "by_world": dict(zip(keys, rows, strict=True))})
+
+
+def test_advantages_shrink_by_what_luck_explains():
+    # Worlds 10 and -10 for both; the second reply is 2 better in one world and 6 in the other. Means 0 and 4, spread 16 / 2 = 8;
+    # residuals +-1 in all four cells, noise 4 / (1 * 1) / 2 worlds = 2, so 1 - 2 / 8.
+    group = branched((10.0, -10.0), (12.0, -4.0))
+    assert reliability(group) == pytest.approx(0.75)
+    np.testing.assert_allclose(advantages(group, replace(MEAN_ONLY, shrink=True)), [-1.5, 1.5])
+    assert reliability(branched((10.0, -10.0), (13.0, -7.0))) == pytest.approx(1.0)
+
+
+def test_a_spread_that_may_be_luck_teaches_at_most_the_format():
+    shrinking = replace(STD, shrink=True)
+    lucky = ((10.0, -10.0), (-9.0, 11.0))
+    assert reliability(branched(*lucky)) == 0.0
+    assert advantages(branched(*lucky), STD) is not None
+    assert advantages(branched(*lucky), shrinking) is None
+    result = advantages(branched(*lucky, (-50.0, -50.0), invalid=(2,)), shrinking)
+    np.testing.assert_allclose(result, [0.0, 0.0, -2.0])
+
+
+def test_shrinking_leaves_alone_what_is_larger_than_the_noise():
+    """Replies that differ by 5 under a noise of 1 a world keep nearly all; replies that do not differ keep little on average."""
+    rng = np.random.default_rng(0)
+    luck = rng.normal(size=16) * 20.0
+    kept, left = [], []
+    for _ in range(300):
+        noise = rng.normal(size=(4, 16))
+        kept.append(reliability(branched(*(tuple(5.0 * i + luck + noise[i]) for i in range(4)))))
+        left.append(reliability(branched(*(tuple(luck + noise[i]) for i in range(4)))))
+    assert min(kept) > 0.98
+    assert np.mean(left) < 0.25
+
+
+def test_shrinking_needs_values_per_world():
+    with pytest.raises(ContractError, match="no values per world"):
+        advantages(group_of(1.0, 2.0), replace(STD, shrink=True))
+    assert reliability(branched((1.0,), (3.0,))) == 1.0
+    assert reliability(branched((1.0, 2.0), (3.0, 4.0), invalid=(1,))) == 0.0

@@ -27,6 +27,10 @@ class AdvantageConfig:
     (Dr. GRPO), so that groups with a small spread weigh less."""
     eps: float = 1e-4
     """Added to the standard deviation; the value TRL uses."""
+    shrink: bool = False
+    """Multiply the advantages of a branch group's legal replies by the share of their spread that luck does not explain,
+    max(0, 1 - noise / spread), both estimated from the values per world: in most states little is at stake, and what is seen
+    there is the worlds' noise. A group in which all of it may be noise teaches at most the format."""
     invalid_gap: float = 1.0
     """How far below the worst legal reply an invalid one is placed."""
     invalid_ceiling: float = -2.0
@@ -101,9 +105,39 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
     if kind is Signal.RETURN:
         centred = returns[legal] - returns[legal].mean()
         result[legal] = centred / (centred.std(ddof=1) + config.eps) if config.scale == "std" else centred
+        if config.shrink:
+            result[legal] *= reliability(group)
+            if legal[_used(group)].all() and not result.any():
+                return None
     floor = min(float(result[legal].min()) - config.invalid_gap, config.invalid_ceiling)
     result[_used(group) & ~legal] = floor
     return result
+
+
+def reliability(group: Group) -> float:
+    """Share of the spread between a branch group's distinct legal replies that the worlds' noise does not explain, in [0, 1].
+
+    A one-way layout with the worlds as blocks: what all replies of a world have in common is taken out first, as it is by the
+    group's baseline. The positive part of an F statistic's 1 - 1 / F, which is how far James and Stein shrink.
+
+    Raises:
+        ContractError: The group does not say what its replies were worth in each world.
+    """
+    keys, by_world = group.facts.get("keys"), group.facts.get("by_world")
+    if keys is None or by_world is None:
+        raise ContractError(
+            f"group {group.key!r} holds no values per world, which shrink=True needs. It is for branch groups; set it False."
+        )
+    legal = dict.fromkeys(key for key, is_legal in zip(keys, _legal(group), strict=True) if is_legal)
+    values = np.array([by_world[key] for key in legal])  # (replies, worlds)
+    replies, worlds = values.shape
+    if replies < 2 or worlds < 2:
+        return 0.0 if replies < 2 else 1.0
+    means = values.mean(axis=1)
+    residual = values - values.mean(axis=0) - (means - means.mean())[:, None]
+    noise = float((residual**2).sum()) / ((replies - 1) * (worlds - 1)) / worlds
+    spread = float(means.var(ddof=1))
+    return max(0.0, 1.0 - noise / spread) if spread > 0.0 else 0.0
 
 
 def _returns(group: Group) -> npt.NDArray[np.float64]:

@@ -87,6 +87,8 @@ class UpdateMetrics:
     """Alive only because some reply was invalid."""
     groups_dead: int
     """Never forwarded."""
+    groups_luck: int
+    """With `advantage.shrink`: alive, but never forwarded, because all of their spread may be luck."""
     trajectories: int
     """In live groups, without errors."""
     tokens: int
@@ -212,6 +214,7 @@ class Learner:
             groups_return=signals[Signal.RETURN],
             groups_format=signals[Signal.FORMAT],
             groups_dead=signals[Signal.DEAD],
+            groups_luck=len(groups) - len(live) - signals[Signal.DEAD],
             trajectories=batches[0].trajectories if batches else 0,
             tokens=batches[0].tokens if batches else 0,
             nodes=sum(len(batch.row) for batch in batches),

@@ -169,6 +169,7 @@ def _loop(
 
 def _iterate(parts: Parts, state: State, collector: Collector | None, iteration: int) -> IterationReport:
     """One iteration from the first prompt to the commit."""
+    from onthejob.learn.advantage import Signal, signal
     from onthejob.learn.advantage import advantages as advantages_of
 
     config, started = parts.config, time.perf_counter()
@@ -188,8 +189,9 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     updates: list[_Update] = []
     for role in parts.roles:
         groups = [group for group in collection.groups if group.actor == role]
-        alive = sum(advantages[group.key] is not None for group in groups)
-        update = _update(parts, state, role, groups, iteration) if alive and not config.dry_run else _Update()
+        alive = sum(signal(group) is not Signal.DEAD for group in groups)
+        teaching = any(advantages[group.key] is not None for group in groups)
+        update = _update(parts, state, role, groups, iteration) if teaching and not config.dry_run else _Update()
         updates.append(update)
         reports.append(
             RoleReport(
