@@ -34,7 +34,7 @@ from onthejob.serve.local import trainer_scores
 from onthejob.serve.publish import Probe, Published, Publisher, Slots, distance
 from onthejob.serve.server import MODULE, PYTHON_ENV, ModelServer, ServerConfig
 from onthejob.serve.supervisor import check_port, free_port
-from onthejob.serve.vllm import VllmSampler
+from onthejob.serve.vllm import VllmOptions, VllmSampler
 from onthejob.types import Message, Sampling, StopReason
 
 from .conftest import Workshop
@@ -43,6 +43,10 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 ROLES = ("ceo", "dev", "marketing", "sales", "content", "hr")
 TEXT = "The sales agent calls Acme and offers a demo of the new release on Monday."
+EAGER = ("--enforce-eager",)
+"""No compilation: a start is what these tests wait for most."""
+START_S = 3600.0
+"""Machines that run tests are busy with others."""
 GONE_S = 5.0
 """Within so many seconds nothing of a killed tree is left."""
 
@@ -89,9 +93,10 @@ def vllm(vllm_python: str, smollm2_path: Path, tmp_path_factory: pytest.TempPath
     server = ModelServer(
         smollm2_path,
         slots=Slots.for_roles(len(ROLES), rank=8),
-        config=ServerConfig(max_model_len=1024),
+        config=ServerConfig(max_model_len=1024, startup_s=START_S, extra=EAGER),
         log_file=folder / "vllm.log",
         command=(vllm_python, "-m", MODULE),
+        options=VllmOptions(request_s=1800, control_s=600),
     )
     ids = tuple(base.tokenizer.encode(TEXT))
     with ExitStack() as after:
@@ -256,7 +261,8 @@ def test_a_killed_owner_leaves_no_server(vllm_python: str, smollm2_path: Path, t
     port = free_port()
     command = [
         *(sys.executable, "-m", "onthejob.cli", "serve", "model", "--model.name", str(smollm2_path), "--server.port", str(port)),
-        *("--server.max-model-len", "256", "--files", str(tmp_path / "server"), "--json"),
+        *("--server.max-model-len", "256", "--server.startup-s", str(START_S), "--server.extra", *EAGER),
+        *("--files", str(tmp_path / "server"), "--json"),
     ]
     environ = {**os.environ, PYTHON_ENV: vllm_python, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "stderr").open("w") as log:
@@ -308,7 +314,8 @@ def test_the_office_trains_through_it_and_survives_its_crash(
         "--scenarios", "baseline", "--days", "3", "--seeds", "2", "--roles", "sales", "ceo", "--iterations", "2",
         "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--sampling.max-new-tokens", "16",
         "--collect.episodes", "2", "--collect.segment-turns", "3", "--collect.partner-share", "0",
-        "--branch.group-size", "4", "--branch.turns", "8", "--branch.worlds", "1", "--json",
+        "--branch.group-size", "4", "--branch.turns", "8", "--branch.worlds", "1", "--server.startup-s", str(START_S),
+        "--server.extra", *EAGER, "--json",
     )  # fmt: skip
     train("undisturbed")
     thread = threading.Thread(target=kill_once)

@@ -32,6 +32,8 @@ class ModelOptions:
     """Of the base's weights in memory; bfloat16 is faster where the CPU multiplies it natively (see `onthejob doctor`)."""
     device: str = "cpu"
     """torch device: `cpu`, or `cuda` with an NVIDIA GPU."""
+    quantize: Literal["none", "nf4"] = "none"
+    """`nf4` holds the base's linear layers in 4 bits: a quarter of the memory on a GPU; needs bitsandbytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Stack:
     """The model of these options."""
     from onthejob.stack import load_stack
 
-    return load_stack(options.name, dtype=options.dtype, device=options.device, progress=progress)
+    return load_stack(options.name, dtype=options.dtype, device=options.device, quantize=options.quantize, progress=progress)
 
 
 def adapters_folder(source: str) -> Path:

@@ -181,7 +181,9 @@ def start_server(
     base = BaseShape.of_folder(folder, digest=weights_digest(folder))
     intake = Intake(files / "adapters", base, IntakeLimits(max_rank=slots.max_rank))
     ids = tuple(AutoTokenizer.from_pretrained(folder, local_files_only=True).encode(PROBE_TEXT, add_special_tokens=False))
-    return server, Publisher(server, intake, probe=Probe(ids=ids))
+    return server, Publisher(
+        server, intake, probe=Probe(ids=ids, mean_tolerance=config.probe_mean, max_tolerance=config.probe_max)
+    )
 
 
 def publish_to(publisher: Publisher, adapter: Adapter, expected: list[float] | None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
-OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum", "profile"), "claw": ("claw",)}
 """Options that only one workplace has."""
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
@@ -72,6 +72,9 @@ class Train:
     """Office: pay the extra for churn prevention; without it one can ask whether retention is learned nevertheless."""
     curriculum: bool = False
     """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased."""
+    profile: Literal["compact", "full"] = "compact"
+    """Office: prompts of about 250 tokens for small models, or with team status, memories and reasoning, for which
+    --sampling.max-new-tokens must leave room."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     init: str = ""
@@ -148,6 +151,7 @@ class Train:
             partner=self.partner,
             crisis_bonus=self.crisis_bonus,
             rising=self.curriculum,
+            profile=self.profile,
         )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]

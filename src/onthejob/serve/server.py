@@ -49,6 +49,11 @@ class ServerConfig:
     """Size of the key-value cache on a CPU."""
     startup_s: float = 900.0
     """Seconds until it must be healthy; a first start compiles kernels."""
+    probe_mean: float = 0.05
+    """Nats per token by which a new version may differ from the trainer's numbers on average. bfloat16 on both sides stays below
+    0.02; a trainer whose base is held in 4 bits (`--model.quantize nf4`) needs more, as vLLM's is not."""
+    probe_max: float = 0.5
+    """Nats by which one token may differ."""
     extra: tuple[str, ...] = ()
     """Further arguments for vLLM."""
 
