@@ -209,6 +209,7 @@ def test_only_the_token_opens_the_door(service: TrainingService):
         routes = [
             ("POST", "/train", request.model_dump_json()),
             ("POST", "/hotload", HotloadRequest(role="sales", version=1, state=request.state).model_dump_json()),
+            ("POST", "/sample", "{}"),
             ("PUT", f"/states/{request.state}", "x"),
             ("GET", f"/states/{request.state}", None),
         ]
@@ -229,6 +230,9 @@ def test_only_the_token_opens_the_door(service: TrainingService):
         ("POST", "/train", b"[]", 422),
         ("POST", "/train", b'{"role": "../x"}', 422),
         ("POST", "/hotload", b'{"role": "sales", "version": 1, "state": "/etc/passwd"}', 422),
+        ("POST", "/sample", b'{"adapter": "../sales@0001"}', 422),
+        ("POST", "/sample", b'{"base": "%s", "prompts": [[]], "temperature": 1, "max_new_tokens": 1}' % BASE.encode(), 422),
+        ("POST", "/sample", b'{"base": "%s", "prompts": [[5]], "temperature": 1, "max_new_tokens": 1}' % BASE.encode(), 400),
     ],
 )
 def test_requests_of_every_ugly_kind_are_refused(service: TrainingService, method: str, path: str, body, status: int):
@@ -249,18 +253,22 @@ def test_another_base_is_refused_on_both_sides(service: TrainingService):
 def test_a_state_goes_live_as_an_adapter(tmp_path: Path):
     live: list[str] = []
 
-    def publish(adapter, expected):
-        live.append(adapter.name)
-        return {"served": True}
+    class Serving:
+        def publish(self, adapter, model):
+            live.append(adapter.name)
+            return {"served": True}
 
-    service = TrainingService(tiny_learner().model, folder=tmp_path / "worker", base_digest=BASE, publish=publish)
+        def generate(self, request):
+            raise AssertionError("nobody asked")
+
+    service = TrainingService(tiny_learner().model, folder=tmp_path / "worker", base_digest=BASE, serving=Serving())
     request = request_for(tiny_learner(), service)
     body = HotloadRequest(role="sales", version=7, parent="sales@0006", state=request.state).model_dump_json()
     with serving(service) as url:
         answer = httpx.post(f"{url}/hotload", content=body, headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
         assert answer.json()["adapter"] == "sales@0007"
     assert live == ["sales@0007"]
-    assert (tmp_path / "worker" / "adapters" / "sales@0007" / "adapter_model.safetensors").is_file()
+    assert len(list((tmp_path / "worker" / "adapters").glob("*/sales@0007/adapter_model.safetensors"))) == 1
 
 
 def test_the_token_is_only_sent_where_it_is_safe():

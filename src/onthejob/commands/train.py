@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
     from onthejob.serve.remote import RemoteLearner
+    from onthejob.serve.remote_sampler import RemoteSampler
     from onthejob.serve.vllm import VllmSampler
     from onthejob.stack import Stack
 
@@ -94,9 +95,10 @@ class Train:
     """Shape of the adapters."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
-    sampler: Literal["in-process", "vllm"] = "in-process"
-    """Who samples the trained roles' replies: this process, the default on a CPU, or a vLLM server of this run. With vLLM,
-    --learner.loss.correction defaults to token_truncate: its numbers are not bit for bit the trainer's."""
+    sampler: Literal["in-process", "vllm", "worker"] = "in-process"
+    """Who samples the trained roles' replies: this process, the default on a CPU, a vLLM server of this run, or the one beside
+    --trainer (`onthejob serve trainer --serve-model`). With vLLM, --learner.loss.correction defaults to token_truncate: its numbers
+    are not bit for bit the trainer's."""
     server: ServerConfig = field(default_factory=ServerConfig)
     """vLLM, with --sampler vllm."""
     trainer: str = ""
@@ -172,6 +174,8 @@ class Train:
                 )
         elif self.extend:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
+        if self.sampler == "worker" and not self.trainer and self.resume is None:
+            raise ConfigError("--sampler worker samples beside the training worker. Name it with --trainer.")
         if self.smoke and self.from_groups:
             raise ConfigError("--smoke collects, --from-groups repeats what was collected. Leave one of them out.")
         if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):
@@ -247,7 +251,9 @@ class Train:
         if self.extend and self.extend < again.train.iterations:
             raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {self.extend}.")
         loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
-        return dataclasses.replace(again, train=loop)
+        if again.sampler == "worker" and not self.trainer:
+            raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
+        return dataclasses.replace(again, train=loop, trainer=self.trainer)
 
     def _pool(self) -> TaskPool:
         """The training tasks."""
@@ -312,7 +318,7 @@ class Train:
         self,
         place: Workplace,
         make_env: Callable[[], Environment],
-        sampler: Sampler | VllmSampler,
+        sampler: Sampler | VllmSampler | RemoteSampler,
         partners: Mapping[str, Policy],
     ) -> Evaluate:
         from onthejob.evaluate.validation import validator
@@ -376,10 +382,17 @@ class Train:
 
     def _sampler(
         self, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
-    ) -> Sampler | VllmSampler:
+    ) -> Sampler | VllmSampler | RemoteSampler:
         """Who samples; a server that is started ends with `helpers`."""
         if self.sampler == "in-process":
             return stack.sampler()
+        if self.sampler == "worker":
+            from onthejob.serve.remote import token_from
+            from onthejob.serve.remote_sampler import RemoteSampler
+
+            far = RemoteSampler(self.trainer, stack.chat, base_digest=stack.digest, token=token_from())
+            helpers.callback(far.close)
+            return far
         from onthejob.commands.servers import PROBE_TEXT, start_server
         from onthejob.models.fetch import fetch
         from onthejob.serve.local import trainer_scores
