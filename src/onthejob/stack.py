@@ -120,6 +120,25 @@ def load_stack(
     return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=base.digest)
 
 
+def describe_stack(model: str, *, digest: str, progress: Progress | None = None) -> Stack:
+    """A stack whose base has no weights: for a run whose replies and updates others make.
+
+    Args:
+        model: as for `onthejob model fetch`; only its configuration and tokenizer are needed here.
+        digest: of the weights that the others compute with.
+        progress: told in words what is being done.
+
+    Raises:
+        ConfigError, ModelError: it cannot be fetched or read.
+    """
+    from onthejob.models.base import describe_base
+    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.fetch import fetch
+
+    base = describe_base(fetch(model, weights=False, progress=progress), digest=digest)
+    return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=digest)
+
+
 def attach_learner(
     stack: Stack,
     roles: Sequence[str],

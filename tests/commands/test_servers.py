@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from onthejob.cli import main
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.learn import lora
+from onthejob.learn.lora import read_adapter
 from onthejob.models.base import weights_digest
 from onthejob.serve.server import PYTHON_ENV
 from onthejob.serve.supervisor import free_port
@@ -178,6 +180,14 @@ def test_a_worker_updates_and_samples_for_a_run(call: Callable[..., Any], enviro
         served = {path.name.split("-")[0] for path in (tmp_path / "worker/server/adapters").glob("*/*")}
         assert {f"{role}@{adapter['version']:04d}" for role, adapter in told["adapters"].items()} <= served
         assert "token_truncate" in json.dumps(call("runs", "show", tmp_path / "runs" / "far"))
+        # The same without the base's weights on this machine.
+        described = tmp_path / "described"
+        shutil.copytree(base, described, ignore=shutil.ignore_patterns("*.safetensors"))
+        words = ("train", *SMALL, "--model.name", described, "--model.device", "meta", "--trainer", url, "--sampler", "worker")
+        again = call(*words, "--runs", tmp_path / "runs", "--name", "light")
+        assert again["iterations"] == 1
+        adapter = read_adapter(Path(again["adapters"]["ceo"]["path"]))
+        assert json.loads((adapter.path / "adapter_meta.json").read_text())["base_digest"] == weights_digest(base)
     finally:
         worker.terminate()
         worker.communicate(timeout=60)
@@ -186,3 +196,5 @@ def test_a_worker_updates_and_samples_for_a_run(call: Callable[..., Any], enviro
 def test_a_worker_is_needed_to_sample_beside_it(environ: dict[str, str], base: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["train", *SMALL, "--model.name", str(base), "--sampler", "worker"]) == 2
     assert "--trainer" in capsys.readouterr().err
+    assert main(["train", *SMALL, "--model.name", str(base), "--model.device", "meta"]) == 2
+    assert "no weights" in capsys.readouterr().err

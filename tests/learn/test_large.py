@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,8 @@ def base_bytes(learner: Learner) -> int:
     return sum(p.numel() * p.element_size() for name, p in learner.model.named_parameters() if "proj.base_layer.weight" in name)
 
 
-@pytest.fixture(scope="module")
-def needs_bitsandbytes() -> None:
-    pytest.importorskip("bitsandbytes", reason="the quantized extra is not installed")
-
-
-QUANTIZED = pytest.param("nf4", marks=pytest.mark.usefixtures("needs_bitsandbytes"))
+NEEDS = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="the quantized extra is not installed")
+QUANTIZED = pytest.param("nf4", marks=NEEDS)
 
 
 @pytest.mark.parametrize("quantize", ["none", QUANTIZED])
@@ -93,7 +90,7 @@ def test_qwen_is_updated_with_and_without_checkpointing_alike(quantize: str, qwe
     assert weight_delta(states[0], states[1]).l2 < 0.2 * metrics.delta_l2
 
 
-@pytest.mark.usefixtures("needs_bitsandbytes")
+@NEEDS
 def test_four_bits_are_a_quarter_of_the_memory_and_nearly_the_same_model(qwen: Path):
     whole, four = learner_on(qwen), learner_on(qwen, quantize="nf4")
     assert base_bytes(four) == base_bytes(whole) / 4
@@ -133,7 +130,7 @@ def test_the_sampler_samples_what_the_trainer_computes(architecture: str, quanti
     assert list(reply.logprobs) == pytest.approx(scores, abs=1e-3)
 
 
-@pytest.mark.usefixtures("needs_bitsandbytes")
+@NEEDS
 def test_eight_bit_moments_train_as_thirty_two_bit_ones_in_a_quarter_of_the_memory(qwen: Path):
     moved, held = {}, {}
     for kind in Optimizer:
@@ -149,7 +146,7 @@ def test_eight_bit_moments_train_as_thirty_two_bit_ones_in_a_quarter_of_the_memo
     assert held[Optimizer.ADAMW_8BIT] < 0.3 * held[Optimizer.ADAMW]
 
 
-@pytest.mark.parametrize("kind", ["adamw", pytest.param("adamw_8bit", marks=pytest.mark.usefixtures("needs_bitsandbytes"))])
+@pytest.mark.parametrize("kind", ["adamw", pytest.param("adamw_8bit", marks=NEEDS)])
 def test_training_goes_on_bit_for_bit(kind: str, qwen: Path):
     straight = learner_on(qwen, dtype="float32", optimizer=Optimizer(kind))
     straight.update("sales", random_groups(0, groups=4))

@@ -137,10 +137,12 @@ def test_a_worker_that_comes_late_is_waited_for_and_one_that_is_gone_is_named(wo
 def test_what_the_worker_cannot_serve_is_said(workshop: Workshop, tmp_path: Path):
     port = free_port()
     with worker(workshop, tmp_path / "worker", port=port, serving=False), sampling_from(workshop, port) as sampler:
+        adapter = workshop.write("sales", 1)
         with pytest.raises(ConfigError, match="--serve-model"):
-            sampler.publish(workshop.write("sales", 1))
+            sampler.publish(adapter)
     with worker(workshop, tmp_path / "second", port=port), sampling_from(workshop, port, base_digest="c" * 64) as sampler:
+        prompts, seeds = [IDS], [0]
         with pytest.raises(ConfigError, match="base"):
-            sampler.generate([IDS], adapter=None, sampling=REPLIES, seeds=[0])
+            sampler.generate(prompts, adapter=None, sampling=REPLIES, seeds=seeds)
     with pytest.raises(ConfigError, match="https"):
         RemoteSampler("http://gpu.example:8100", workshop.chat, base_digest="c" * 64, token=TOKEN)

@@ -31,7 +31,7 @@ class ModelOptions:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Of the base's weights in memory; bfloat16 is faster where the CPU multiplies it natively (see `onthejob doctor`)."""
     device: str = "cpu"
-    """torch device: `cpu`, or `cuda` with an NVIDIA GPU."""
+    """torch device: `cpu`, `cuda` with an NVIDIA GPU, or, for `train --sampler worker`, `meta`: no weights on this machine."""
     quantize: Literal["none", "nf4"] = "none"
     """`nf4` holds the base's linear layers in 4 bits: a quarter of the memory on a GPU; needs bitsandbytes."""
 
@@ -147,8 +147,15 @@ def retries_for(retries: int | None, specs: Sequence[str]) -> int:
 
 
 def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Stack:
-    """The model of these options."""
+    """The model of these options.
+
+    Raises:
+        ConfigError: it cannot be computed with here.
+    """
     from onthejob.stack import load_stack
+
+    if options.device == "meta":
+        raise ConfigError("--model.device meta holds no weights: it is for `train --trainer URL --sampler worker` only.")
 
     return load_stack(options.name, dtype=options.dtype, device=options.device, quantize=options.quantize, progress=progress)
 

@@ -97,8 +97,8 @@ class Train:
     """The base model."""
     sampler: Literal["in-process", "vllm", "worker"] = "in-process"
     """Who samples the trained roles' replies: this process, the default on a CPU, a vLLM server of this run, or the one beside
-    --trainer (`onthejob serve trainer --serve-model`). With vLLM, --learner.loss.correction defaults to token_truncate: its numbers
-    are not bit for bit the trainer's."""
+    --trainer (`onthejob serve trainer --serve-model`). With vLLM, --learner.loss.correction defaults to token_truncate: its
+    numbers are not bit for bit the trainer's."""
     server: ServerConfig = field(default_factory=ServerConfig)
     """vLLM, with --sampler vllm."""
     trainer: str = ""
@@ -201,8 +201,16 @@ class Train:
     def _assemble(self, terminal: Terminal, init: Mapping[str, Adapter] | None) -> tuple[Stack, Learner]:
         from onthejob.stack import attach_learner
 
+        if self.model.device == "meta" and self.sampler == "worker":
+            from onthejob.serve.remote import base_of, token_from
+            from onthejob.stack import describe_stack
+
+            digest = base_of(self.trainer, token=token_from())
+            stack = describe_stack(self.model.name, digest=digest, progress=terminal.progress)
+        else:
+            stack = load_model(self.model, terminal.progress)
         return attach_learner(
-            load_model(self.model, terminal.progress),
+            stack,
             self.roles,
             lora=self.lora,
             config=self.learner,

@@ -155,7 +155,9 @@ class Learner:
         self.config = config
         self.seed = seed
         self._roles = {role: self._new_state(role) for role in roles}
-        self.layout = config.layout or choose_layout(model)
+        # Without weights (device meta) nothing can be tried here: who makes the updates chooses.
+        held = next(iter(model.get_base_model().parameters())).device.type != "meta"
+        self.layout = config.layout or (choose_layout(model) if held else Layout.TREE)
         if config.gradient_checkpointing:
             with warnings.catch_warnings():  # Renamed in transformers 5.23; the old name works in all versions we accept.
                 warnings.filterwarnings("ignore", message="`gradient_checkpointing_enable`", category=FutureWarning)

@@ -116,6 +116,34 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def describe_base(path: Path | str, *, digest: str, dtype: Literal["float32", "bfloat16"] = "bfloat16") -> Base:
+    """A base without weights (torch device `meta`): shapes and tokenizer, for a process in which nothing is computed with it.
+
+    Args:
+        path: a folder with configuration and tokenizer; weights are not read.
+        digest: of the weights that others compute with.
+        dtype: of theirs.
+
+    Raises:
+        ConfigError: the folder is missing or incomplete.
+        ModelError: its files cannot be read.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    folder = check_folder(Path(path), weights=False)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+            model: Any = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(
+            f"the model at {folder} cannot be described: {error}. Fetch it again or choose another folder."
+        ) from error
+    return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=digest)
+
+
 class QuietTransformers:
     """No progress bars of transformers inside the `with`; restores the setting."""
 

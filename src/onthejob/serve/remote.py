@@ -72,10 +72,7 @@ class RemoteLearner(Learner):
             raise
 
     def _greet(self, url: str, base_digest: str) -> None:
-        try:
-            health = self._http.get("/health").raise_for_status().json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise ServeError(f"the training worker at {url} does not answer ({type(error).__name__}).") from error
+        health = _health(self._http, url)
         if health.get("base") != base_digest:
             raise ConfigError(f"the worker at {url} has the base {str(health.get('base'))[:12]}, here it is {base_digest[:12]}.")
         missing = sorted(set(self.roles) - set(health.get("roles", ())))
@@ -187,6 +184,27 @@ def connect(url: str, *, token: str, timeout_s: float) -> httpx.Client:
     timeout = httpx.Timeout(timeout_s, connect=10.0)
     headers = {"authorization": f"Bearer {token}"}
     return httpx.Client(base_url=url, timeout=timeout, headers=headers, verify=verify, trust_env=False)
+
+
+def base_of(url: str, *, token: str) -> str:
+    """Digest of the weights that the worker computes with.
+
+    Raises:
+        ConfigError: as `connect`.
+        ServeError: it does not answer.
+    """
+    with connect(url, token=token, timeout_s=60.0) as http:
+        return str(_health(http, url).get("base"))
+
+
+def _health(http: httpx.Client, url: str) -> dict[str, Any]:
+    try:
+        health = http.get("/health").raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise ServeError(f"the training worker at {url} does not answer ({type(error).__name__}).") from error
+    if not isinstance(health, dict):
+        raise ServeError(f"what answers at {url} is no training worker.")
+    return health
 
 
 def token_from(environ: Mapping[str, str] | None = None) -> str:
