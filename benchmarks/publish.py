@@ -63,9 +63,7 @@ class Bench:
         self.server = ModelServer(
             path,
             slots=Slots.for_roles(len(self.roles), rank=8),
-            config=ServerConfig(
-                device=options.device, max_model_len=1024, startup_s=3600, extra=("--enforce-eager",) if options.eager else ()
-            ),
+            config=ServerConfig(device=options.device, max_model_len=1024, startup_s=3600, eager=options.eager),
             log_file=folder / "server.log",
             command=command,
         )

@@ -43,8 +43,6 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 ROLES = ("ceo", "dev", "marketing", "sales", "content", "hr")
 TEXT = "The sales agent calls Acme and offers a demo of the new release on Monday."
-EAGER = ("--enforce-eager",)
-"""No compilation: a start is what these tests wait for most."""
 START_S = 3600.0
 """Machines that run tests are busy with others."""
 GONE_S = 5.0
@@ -93,7 +91,7 @@ def vllm(vllm_python: str, smollm2_path: Path, tmp_path_factory: pytest.TempPath
     server = ModelServer(
         smollm2_path,
         slots=Slots.for_roles(len(ROLES), rank=8),
-        config=ServerConfig(max_model_len=1024, startup_s=START_S, extra=EAGER),
+        config=ServerConfig(max_model_len=1024, startup_s=START_S, eager=True),
         log_file=folder / "vllm.log",
         command=(vllm_python, "-m", MODULE),
         options=VllmOptions(request_s=1800, control_s=600),
@@ -261,7 +259,7 @@ def test_a_killed_owner_leaves_no_server(vllm_python: str, smollm2_path: Path, t
     port = free_port()
     command = [
         *(sys.executable, "-m", "onthejob.cli", "serve", "model", "--model.name", str(smollm2_path), "--server.port", str(port)),
-        *("--server.max-model-len", "256", "--server.startup-s", str(START_S), "--server.extra", *EAGER),
+        *("--server.max-model-len", "256", "--server.startup-s", str(START_S), "--server.eager"),
         *("--files", str(tmp_path / "server"), "--json"),
     ]
     environ = {**os.environ, PYTHON_ENV: vllm_python, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -315,7 +313,7 @@ def test_the_office_trains_through_it_and_survives_its_crash(
         "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--sampling.max-new-tokens", "16",
         "--collect.episodes", "2", "--collect.segment-turns", "3", "--collect.partner-share", "0",
         "--branch.group-size", "4", "--branch.turns", "8", "--branch.worlds", "1", "--server.startup-s", str(START_S),
-        "--server.extra", *EAGER, "--json",
+        "--server.eager", "--json",
     )  # fmt: skip
     train("undisturbed")
     thread = threading.Thread(target=kill_once)

@@ -72,6 +72,10 @@ def test_the_server_gets_no_keys_and_listens_on_loopback_only(workshop: Workshop
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
     assert words[words.index("--max-cpu-loras") + 1] == "5"
+    assert "--enforce-eager" not in words
+    eager = ModelServer(workshop.folder, slots=SLOTS, log_file=tmp_path / "log", config=ServerConfig(eager=True))
+    assert "--enforce-eager" in eager.arguments(8001)
+    assert eager.environment({})["TORCHDYNAMO_DISABLE"] == "1"
 
 
 def test_without_vllm_it_is_said_how_to_get_it(tmp_path: Path):

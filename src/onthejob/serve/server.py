@@ -47,6 +47,8 @@ class ServerConfig:
     """Share of the GPU that vLLM may take; the rest is for the trainer on the same card."""
     cpu_cache_gib: int = 1
     """Size of the key-value cache on a CPU."""
+    eager: bool = False
+    """Compile nothing: a start takes a fraction of the time, tokens take longer, and no C++ compiler is needed."""
     startup_s: float = 900.0
     """Seconds until it must be healthy; a first start compiles kernels."""
     probe_mean: float = 0.05
@@ -252,6 +254,8 @@ class ModelServer:
             *("--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}'),
             *("--uvicorn-log-level", "warning"),
         ]
+        if config.eager:
+            words += ["--enforce-eager"]
         if config.device == "cuda":
             words += ["--gpu-memory-utilization", str(config.gpu_memory)]
         if self._modules:
@@ -265,5 +269,10 @@ class ModelServer:
         ours = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
         if self.config.device == "cpu":
             ours |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": str(self.config.cpu_cache_gib)}
+            # Without an answer for so long the engine ends itself; on busy cores one step may take more than the usual 300 s.
+            ours |= {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3600"}
+        if self.config.eager:
+            # Parts of sampling are compiled at the first request whatever the model is told.
+            ours |= {"TORCHDYNAMO_DISABLE": "1"}
         # What the operator says of loading wins: where it is forbidden, the fallback works.
         return {**ours, **kept}
