@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -90,7 +91,9 @@ class Bench:
         done = self.publisher.publish(adapter.path, expected=expected)
         with self.publisher.lease(role) as live:
             self.sampler.generate([self.ids], adapter=live.name, sampling=Sampling(max_new_tokens=1), seeds=[0])
-        return Live(done.first_served_s, time.perf_counter() - started, done.probe_mean or 0.0)
+        seconds = time.perf_counter() - started
+        shutil.rmtree(adapter.path)  # The publisher has its own copy.
+        return Live(done.first_served_s, seconds, done.probe_mean or 0.0)
 
     def publish_all(self, versions: int) -> list[Live]:
         """So many versions, one role after the other."""
