@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 from safetensors.torch import load_file, save
 
 from onthejob.errors import ConfigError, ContractError, ServeError
@@ -105,9 +106,10 @@ class RemoteSampler:
         }
         from onthejob.serve.trainer import COMPLETIONS
 
+        answer = self._ask("/sample", body)
         try:
-            replies = COMPLETIONS.validate_python(self._ask("/sample", body).get("completions"))
-        except ValueError as error:
+            replies = COMPLETIONS.validate_python(answer.get("completions"))
+        except ValidationError as error:
             raise ServeError(f"the worker at {self._url} answered with something else than replies: {error}") from error
         if len(replies) != len(prompts):
             raise ServeError(f"{len(prompts)} replies were asked for, {len(replies)} came back from {self._url}.")
