@@ -113,7 +113,7 @@ def test_it_loads_adapters_and_computes_what_the_trainer_does(vllm: Vllm):
     done = vllm.publish("sales")
     served = vllm.server.score(vllm.ids, done.adapter.name)
     assert done.probe_mean is not None
-    assert done.probe_mean < 0.05
+    assert done.probe_mean < 0.1
     # The adapter is at work: its numbers are nearer to the trainer's than to the base's.
     assert distance(served, before)[0] > 2 * done.probe_mean
     assert done.adapter.name in vllm.server.names()
@@ -133,7 +133,7 @@ def test_a_reply_has_its_tokens_and_their_numbers(vllm: Vllm):
         scores = trainer_scores(vllm.shop.model, "sales", prompt + reply.token_ids)[len(prompt) - 1 :]
         gaps += [abs(ours - theirs) for ours, theirs in zip(scores, reply.logprobs, strict=True)]
     # bfloat16 on both sides, summed in another order.
-    assert statistics.mean(gaps) < 0.05
+    assert statistics.mean(gaps) < 0.1
 
 
 def test_the_temperature_is_in_the_numbers(vllm: Vllm):
@@ -254,7 +254,7 @@ def test_a_killed_server_comes_back_and_nothing_is_left(vllm: Vllm):
     assert len(vllm.server.restarts) == restarts + 1
     print(f"restart: {vllm.server.restarts[-1].seconds:.1f} s")
     assert name in vllm.server.names()
-    assert vllm.publish("sales").probe_mean < 0.05
+    assert vllm.publish("sales").probe_mean < 0.1
 
 
 def test_a_killed_owner_leaves_no_server(vllm_python: str, smollm2_path: Path, tmp_path: Path):
