@@ -72,6 +72,8 @@ def test_the_server_gets_no_keys_and_listens_on_loopback_only(workshop: Workshop
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
     assert words[words.index("--max-cpu-loras") + 1] == "5"
+    targets = words[words.index("--lora-target-modules") + 1 :][:7]
+    assert sorted(targets) == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
     assert "--enforce-eager" not in words
     eager = ModelServer(workshop.folder, slots=SLOTS, log_file=tmp_path / "log", config=ServerConfig(eager=True))
     assert "--enforce-eager" in eager.arguments(8001)
