@@ -248,8 +248,8 @@ class ModelServer:
             "--enable-lora",
             *("--max-loras", str(slots.max_loras), "--max-cpu-loras", str(slots.max_cpu_loras)),
             *("--max-lora-rank", str(slots.max_rank)),
-            # Nothing else is let in. Told so, vLLM leaves the head alone: it would multiply it by zeros for every token, and a CPU
-            # engine ends when a text is scored while replies are sampled (`einsum(): subscript b has size ...`).
+            # Nothing else is let in. Told so, vLLM leaves the head alone: it would multiply it by zeros for every token, and on a
+            # CPU its engine ends when a text is scored while replies are sampled (`einsum(): subscript b has size ...`).
             *("--lora-target-modules", *BaseShape.of_folder(self.model, digest="").targets),
             # What is recorded must be the log-probabilities of the distribution that was sampled from.
             *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
