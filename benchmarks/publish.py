@@ -1,23 +1,27 @@
-"""How long a new adapter takes to go live on a running server, beside a restart of the server; and tokens per second.
+"""How long a new adapter takes to go live on a running server, beside a restart of the server.
 
     python benchmarks/publish.py                       # vLLM (see docs/serving.md), SmolLM2-135M, six roles
     python benchmarks/publish.py --tests-server        # the tests' own server: measures our side only
     python benchmarks/publish.py --model FOLDER --roles 6 --versions 20 --json
 
-A publish is everything from the adapter's directory to the switch of traffic: check, copy, load, list, probe. `loaded` is
-measured while threads sample from the live versions. The restart is what a server without run-time loading costs each time.
+`publish` is everything from the adapter's directory to the switch of traffic: check, copy, load, list, probe. `first_token` goes
+on until the new version has sampled one token. `loaded` is measured while threads sample from the live versions. The restart is
+what a server without run-time loading costs each time. `probe` is the largest mean difference to the trainer's numbers, in nats.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -36,6 +40,14 @@ ROLES = ("ceo", "dev", "marketing", "sales", "content", "hr")
 TEXT = "Acme asks for a demo of the new release on Monday; the deal is worth 12,000 dollars a year and needs single sign-on."
 
 
+class Live(NamedTuple):
+    """What one publish took."""
+
+    publish_s: float
+    first_token_s: float
+    probe_mean: float
+
+
 class Bench:
     """A server, a trainer's model and a publisher between them."""
 
@@ -52,7 +64,7 @@ class Bench:
         self.server = ModelServer(
             path,
             slots=Slots.for_roles(len(self.roles), rank=8),
-            config=ServerConfig(device=options.device, max_model_len=1024),
+            config=ServerConfig(device=options.device, max_model_len=1024, startup_s=3600, eager=options.eager),
             log_file=folder / "server.log",
             command=command,
         )
@@ -71,33 +83,41 @@ class Bench:
                     parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
         return lora.save_adapter(self.model, role, self.out, version=self.version, parent=None, base_digest=self.digest)
 
-    def publish(self, role: str) -> float:
-        """Seconds until the next version of `role` answers."""
+    def publish(self, role: str) -> Live:
+        """Let the next version of `role` go live; another thread samples one token of it as soon as traffic is switched."""
         adapter = self.write(role)
         expected = trainer_scores(self.model, role, self.ids)
-        return self.publisher.publish(adapter.path, expected=expected).first_served_s
+        seconds: list[float] = []
+        failed = threading.Event()
 
-    def tokens_per_second(self, roles: int, *, replies: int = 8, tokens: int = 32) -> float:
-        """Sampled tokens per second with `roles` adapters in the same batch."""
-        counts: list[int] = []
+        def sample_first() -> None:
+            while not failed.is_set():
+                live = self.publisher.live.get(role)
+                if live is not None and live.name == adapter.name:
+                    self.sampler.generate([self.ids], adapter=live.name, sampling=Sampling(max_new_tokens=1), seeds=[0])
+                    seconds.append(time.perf_counter() - started)
+                    return
+                time.sleep(0.002)
 
-        def sample(role: str) -> None:
-            with self.publisher.lease(role) as adapter:
-                prompts = [self.ids] * replies
-                sampling = Sampling(max_new_tokens=tokens)
-                done = self.sampler.generate(prompts, adapter=adapter.name, sampling=sampling, seeds=[0] * replies)
-                counts.append(sum(len(reply.token_ids) for reply in done))
-
-        threads = [threading.Thread(target=sample, args=(role,)) for role in self.roles[:roles]]
+        client = threading.Thread(target=sample_first)
         started = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return sum(counts) / (time.perf_counter() - started)
+        client.start()
+        try:
+            done = self.publisher.publish(adapter.path, expected=expected)
+        except BaseException:
+            failed.set()
+            raise
+        finally:
+            client.join()
+        shutil.rmtree(adapter.path)  # The publisher has its own copy.
+        return Live(done.first_served_s, seconds[0], done.probe_mean or 0.0)
 
-    def under_load(self, versions: int) -> list[float]:
-        """Seconds of publishes while two threads sample."""
+    def publish_all(self, versions: int) -> list[Live]:
+        """So many versions, one role after the other."""
+        return [self.publish(self.roles[index % len(self.roles)]) for index in range(versions)]
+
+    def under_load(self, versions: int) -> list[Live]:
+        """The same while two threads sample eight replies each."""
         over = threading.Event()
 
         def sample() -> None:
@@ -108,47 +128,67 @@ class Bench:
         threads = [threading.Thread(target=sample) for _ in range(2)]
         for thread in threads:
             thread.start()
-        seconds = [self.publish(self.roles[index % len(self.roles)]) for index in range(versions)]
-        over.set()
-        for thread in threads:
-            thread.join()
-        return seconds
+        try:
+            return self.publish_all(versions)
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
+def summary(name: str, lives: Sequence[Live]) -> dict[str, float]:
+    """Medians and worst of one series."""
+    publishes, tokens = [live.publish_s for live in lives], [live.first_token_s for live in lives]
+    return {
+        f"publish_{name}_s": statistics.median(publishes),
+        f"publish_{name}_max_s": max(publishes),
+        f"first_token_{name}_s": statistics.median(tokens),
+        f"first_token_{name}_max_s": max(tokens),
+    }
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """Options that this benchmark shares with serving.py."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--roles", type=int, default=6, choices=range(1, 7))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--eager", action="store_true", help="vLLM without compilation: a quicker start, slower tokens")
+    parser.add_argument("--tests-server", action="store_true", help="the tests' server in vLLM's place")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def show(result: Mapping[str, float], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    for name, value in result.items():
+        print(f"{name:<26} {value:10.3f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--roles", type=int, default=6, choices=range(1, 7))
+    parser = arguments(__doc__)
     parser.add_argument("--versions", type=int, default=20, help="publishes measured, idle and loaded each")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--tests-server", action="store_true", help="the tests' server in vLLM's place")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, Path(folder))
         try:
-            for role in bench.roles:
-                bench.publish(role)
-            idle = [bench.publish(bench.roles[index % len(bench.roles)]) for index in range(options.versions)]
+            bench.publish_all(len(bench.roles))
+            idle = bench.publish_all(options.versions)
             loaded = bench.under_load(options.versions)
-            speeds = {f"tokens_per_s_{count}": bench.tokens_per_second(count) for count in (1, 3, 6) if count <= len(bench.roles)}
             restart = bench.server.restart()
             result = {
                 "start_s": bench.start_s,
-                "publish_idle_s": statistics.median(idle),
-                "publish_idle_max_s": max(idle),
-                "publish_loaded_s": statistics.median(loaded),
-                "publish_loaded_max_s": max(loaded),
+                **summary("idle", idle),
+                **summary("loaded", loaded),
                 "restart_s": restart.seconds,
-                **speeds,
+                "restart_over_publish": restart.seconds / statistics.median(live.publish_s for live in idle),
+                "probe_nats": max(live.probe_mean for live in (*idle, *loaded)),
             }
         finally:
             bench.server.stop()
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        for name, value in result.items():
-            print(f"{name:<22} {value:10.3f}")
+    show(result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,15 @@ def smollm2_tokenizer(smollm2_path: Path):
     return AutoTokenizer.from_pretrained(smollm2_path)
 
 
+@pytest.fixture(scope="session")
+def vllm_python() -> str:
+    """The interpreter that has vLLM: $ONTHEJOB_VLLM_PYTHON, else that of `make vllm`; skips where there is neither."""
+    python = os.environ.get("ONTHEJOB_VLLM_PYTHON") or str(REPOSITORY / ".venv-vllm/bin/python")
+    if not os.access(python, os.X_OK):
+        pytest.skip(f"no vLLM at {python}: `make vllm` installs it")
+    return python
+
+
 @pytest.fixture
 def runs_dir(tmp_path: Path) -> Path:
     """An empty folder for runs."""

@@ -93,7 +93,12 @@ class Stack:
 
 
 def load_stack(
-    model: str, *, dtype: Literal["float32", "bfloat16"] = "bfloat16", device: str = "cpu", progress: Progress | None = None
+    model: str,
+    *,
+    dtype: Literal["float32", "bfloat16"] = "bfloat16",
+    device: str = "cpu",
+    quantize: Literal["none", "nf4"] = "none",
+    progress: Progress | None = None,
 ) -> Stack:
     """Fetch and load a base model.
 
@@ -101,17 +106,37 @@ def load_stack(
         model: as for `onthejob model fetch`.
         dtype: of the base's weights in memory; adapters are float32.
         device: torch device.
+        quantize: as for `load_base`.
         progress: told in words what is being done.
 
     Raises:
-        ConfigError, ModelError: it cannot be fetched or loaded.
+        ConfigError, MissingDependency, ModelError: it cannot be fetched or loaded.
     """
     from onthejob.models.base import load_base
     from onthejob.models.chat import ChatEncoder
     from onthejob.models.fetch import fetch
 
-    base = load_base(fetch(model, progress=progress), dtype=dtype, device=device)
+    base = load_base(fetch(model, progress=progress), dtype=dtype, device=device, quantize=quantize)
     return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=base.digest)
+
+
+def describe_stack(model: str, *, digest: str, progress: Progress | None = None) -> Stack:
+    """A stack whose base has no weights: for a run whose replies and updates others make.
+
+    Args:
+        model: as for `onthejob model fetch`; only its configuration and tokenizer are needed here.
+        digest: of the weights that the others compute with.
+        progress: told in words what is being done.
+
+    Raises:
+        ConfigError, ModelError: it cannot be fetched or read.
+    """
+    from onthejob.models.base import describe_base
+    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.fetch import fetch
+
+    base = describe_base(fetch(model, weights=False, progress=progress), digest=digest)
+    return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=digest)
 
 
 def attach_learner(

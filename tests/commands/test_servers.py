@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from onthejob.cli import main
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.learn import lora
+from onthejob.learn.lora import read_adapter
 from onthejob.models.base import weights_digest
 from onthejob.serve.server import PYTHON_ENV
 from onthejob.serve.supervisor import free_port
@@ -159,3 +161,40 @@ def test_updates_are_made_by_a_worker(call: Callable[..., Any], environ: dict[st
     finally:
         worker.terminate()
         worker.communicate(timeout=60)
+
+
+def test_a_worker_updates_and_samples_for_a_run(call: Callable[..., Any], environ: dict[str, str], base: Path, tmp_path: Path):
+    """Only the office is here: updates and replies are made by the worker, whose server is given every version."""
+    port = free_port()
+    lora_options = ("--lora.rank", "2", "--model.name", base, "--model.dtype", "float32")
+    words = ("serve", "trainer", "--port", str(port), "--roles", "ceo", "dev", *lora_options, "--serve-model")
+    worker = start(environ, tmp_path, *words, "--server.port", "0", "--files", tmp_path / "worker")
+    try:
+        url = f"http://127.0.0.1:{port}"
+        answers(f"{url}/health", worker, tmp_path)
+        told = call(
+            *("train", *SMALL, "--model.name", base, "--trainer", url, "--sampler", "worker"),
+            *("--runs", tmp_path / "runs", "--name", "far"),
+        )
+        assert told["iterations"] == 1
+        served = {path.name.split("-")[0] for path in (tmp_path / "worker/server/adapters").glob("*/*")}
+        assert {f"{role}@{adapter['version']:04d}" for role, adapter in told["adapters"].items()} <= served
+        assert "token_truncate" in json.dumps(call("runs", "show", tmp_path / "runs" / "far"))
+        # The same without the base's weights on this machine.
+        described = tmp_path / "described"
+        shutil.copytree(base, described, ignore=shutil.ignore_patterns("*.safetensors"))
+        words = ("train", *SMALL, "--model.name", described, "--model.device", "meta", "--trainer", url, "--sampler", "worker")
+        again = call(*words, "--runs", tmp_path / "runs", "--name", "light")
+        assert again["iterations"] == 1
+        adapter = read_adapter(Path(again["adapters"]["ceo"]["path"]))
+        assert json.loads((adapter.path / "adapter_meta.json").read_text())["base_digest"] == weights_digest(base)
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
+
+
+def test_a_worker_is_needed_to_sample_beside_it(environ: dict[str, str], base: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["train", *SMALL, "--model.name", str(base), "--sampler", "worker"]) == 2
+    assert "--trainer" in capsys.readouterr().err
+    assert main(["train", *SMALL, "--model.name", str(base), "--model.device", "meta"]) == 2
+    assert "no weights" in capsys.readouterr().err

@@ -18,6 +18,7 @@ import pytest
 
 from onthejob.envs.office.schema import action_schema
 from onthejob.errors import ConfigError, ProviderError
+from onthejob.models.breaker import BreakerConfig
 from onthejob.models.catalogue import find, load_catalogue, make_client
 from onthejob.models.hosted import Accounts, HostedPolicy, Price
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient, Question, plain_schema
@@ -350,6 +351,70 @@ def test_one_failure_of_a_batch_costs_one_answer_and_nothing_is_asked_again(prov
     assert first.outcome == Outcome.AUTHENTICATION
     assert getattr(second, "text", None) == REPLY
     assert len(provider.requests) == 2
+
+
+QUICK = BreakerConfig(failures=3, pause_s=0.2, longest_pause_s=0.3)
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_dead_endpoint_is_asked_by_one_at_a_time_until_it_answers(kind: str, provider: Provider, monkeypatch):
+    """Twelve turns at once: three failures open the breaker, one trial at a time follows, and nobody's turn is lost."""
+    down = threading.Event()
+    down.set()
+
+    def behave(handler: BaseHTTPRequestHandler, _: int) -> None:
+        send(handler, b"{}" if down.is_set() else good(handler), status=500 if down.is_set() else 200)
+
+    provider.behave = behave
+    limits = Limits(deadline_s=20, parallel=12, attempts=1, breaker=QUICK)
+    with client_of(kind, provider.url, monkeypatch, limits) as (client, transport):
+        policy = HostedPolicy(client, transport, accounts=Accounts())
+        failed = act_each(policy, [context()] * 3, Sampling())
+        assert [answer.outcome for answer in failed] == [Outcome.OVERLOADED] * 3
+        sent = len(provider.requests)
+        threading.Timer(0.8, down.clear).start()
+        started = time.monotonic()
+        answers = act_each(policy, [context()] * 12, Sampling())
+        assert time.monotonic() - started < 10
+    # Trials at 0.2, 0.5 and so on until the endpoint is back: far fewer than twelve turns' requests.
+    trials = [answer for answer in answers if isinstance(answer, ProviderError)]
+    assert 1 <= len(trials) <= 4
+    assert {answer.outcome for answer in trials} == {Outcome.OVERLOADED}
+    assert [answer.text for answer in answers if not isinstance(answer, ProviderError)] == [REPLY] * (12 - len(trials))
+    assert len(provider.requests) == sent + 12
+
+
+def test_turns_at_a_dead_endpoint_end_at_their_deadline_and_send_nothing(provider: Provider, monkeypatch):
+    provider.behave = lambda handler, _: send(handler, b"{}", status=500)
+    limits = Limits(deadline_s=0.5, parallel=12, attempts=1, breaker=BreakerConfig(failures=3, pause_s=60, longest_pause_s=60))
+    accounts = Accounts()
+    with client_of("openai", provider.url, monkeypatch, limits) as (client, transport):
+        policy = HostedPolicy(client, transport, accounts=accounts)
+        act_each(policy, [context()] * 3, Sampling())
+        started = time.monotonic()
+        answers = act_each(policy, [context()] * 12, Sampling())
+        assert time.monotonic() - started < 5
+        assert {answer.outcome for answer in answers} == {Outcome.UNAVAILABLE}
+        # Somebody else's endpoint is not affected, on the same transport.
+        provider.behave = lambda handler, _: send(handler, good(handler))
+        other = OpenAIClient(transport, base_url=f"{provider.url}/v1", model="m", name="openai:other")
+        assert act_each(HostedPolicy(other, transport, accounts=Accounts()), [context()], Sampling())[0].text == REPLY
+    assert len(provider.requests) == 4
+    assert accounts.roles["hr"].requests == 3
+
+
+def test_refusals_do_not_open_the_breaker(provider: Provider, monkeypatch):
+    """401 and 429 come from somebody who is there."""
+    provider.behave = lambda handler, number: send(handler, b"{}", status=401 if number % 2 else 429)
+    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20, attempts=1, breaker=QUICK)) as (client, transport):
+        answers = act_each(HostedPolicy(client, transport, accounts=Accounts()), [context()] * 12, Sampling())
+    assert {answer.outcome for answer in answers} == {Outcome.AUTHENTICATION, Outcome.RATE_LIMITED}
+    assert len(provider.requests) == 12
+
+
+def test_a_breaker_that_cannot_work_is_refused():
+    with pytest.raises(ConfigError, match="failures"):
+        BreakerConfig(failures=0)
 
 
 @pytest.mark.slow

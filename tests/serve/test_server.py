@@ -1,10 +1,9 @@
-"""A supervised model server: started, published to under load, killed, restarted. With vLLM where there is one."""
+"""A supervised model server: started, published to under load, killed, restarted. `test_real_vllm.py` does the same with vLLM."""
 
 from __future__ import annotations
 
 import os
 import signal
-import statistics
 import sys
 import threading
 import time
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from onthejob.errors import ConfigError, ServeError
-from onthejob.models.chat import ChatEncoder
 from onthejob.serve.guard import stat_of
 from onthejob.serve.intake import Intake
 from onthejob.serve.local import trainer_scores
@@ -74,6 +72,12 @@ def test_the_server_gets_no_keys_and_listens_on_loopback_only(workshop: Workshop
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
     assert words[words.index("--max-cpu-loras") + 1] == "5"
+    targets = words[words.index("--lora-target-modules") + 1 :][:7]
+    assert sorted(targets) == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+    assert "--enforce-eager" not in words
+    eager = ModelServer(workshop.folder, slots=SLOTS, log_file=tmp_path / "log", config=ServerConfig(eager=True))
+    assert "--enforce-eager" in eager.arguments(8001)
+    assert eager.environment({})["TORCHDYNAMO_DISABLE"] == "1"
 
 
 def test_without_vllm_it_is_said_how_to_get_it(tmp_path: Path):
@@ -153,80 +157,3 @@ def test_without_runtime_loading_every_adapter_is_a_restart(server: OurServer, w
     assert {"sales@0002", "dev@0001"} <= set(server.names())
     assert len(server.restarts) == 3
     assert all(restart.seconds > 0 and restart.between.system > 0 for restart in server.restarts)
-
-
-def vllm_or_skip() -> None:
-    try:
-        vllm_command()
-    except ConfigError as error:
-        pytest.skip(f"no vLLM: {error}")
-
-
-@pytest.mark.server
-@pytest.mark.timeout(1800)
-def test_real_vllm_serves_what_was_trained(smollm2_path: Path, tmp_path: Path, counts):
-    """SmolLM2 on vLLM's CPU build: probe equality, publishing under load, a kill that is survived, nothing left."""
-    vllm_or_skip()
-    from onthejob.learn import lora
-    from onthejob.models.base import load_base
-    from onthejob.serve.intake import BaseShape
-
-    base = load_base(smollm2_path)
-    roles = ["ceo", "dev", "marketing", "sales", "content", "hr"]
-    model = lora.attach(base.model, roles, lora.LoraSpec(rank=8, alpha=16), seed=0)
-    shop = Workshop(
-        folder=smollm2_path,
-        model=model,
-        chat=ChatEncoder(base.tokenizer),
-        base=BaseShape.of_folder(smollm2_path, digest=base.digest),
-        out=tmp_path / "adapters",
-    )
-    ids = tuple(base.tokenizer.encode("The sales agent calls Acme and offers a demo of the new release on Monday."))
-    server = ModelServer(
-        smollm2_path,
-        slots=Slots.for_roles(6, rank=8),
-        config=ServerConfig(max_model_len=1024),
-        log_file=tmp_path / "vllm.log",
-    )
-    try:
-        print(f"start: {server.start():.1f} s")
-        assert server.can_load
-        publisher = Publisher(server, Intake(tmp_path / "store", shop.base), probe=Probe(ids=ids))
-        sampler = VllmSampler(server.client, shop.chat, publisher, recover=server.recover)
-        firsts, differences = [], []
-        over, failures = threading.Event(), []
-
-        def rollouts() -> None:
-            while not over.is_set():
-                try:
-                    with publisher.lease("sales") as adapter:
-                        sampler.generate([ids] * 8, adapter=adapter.name, sampling=Sampling(max_new_tokens=16), seeds=[0] * 8)
-                except Exception as error:
-                    failures.append(error)
-
-        threads: list[threading.Thread] = []
-        for version in range(1, counts(20, 200) + 1):
-            for role in roles:
-                adapter = shop.write(role, version, scale=0.02)
-                done = publisher.publish(adapter.path, expected=trainer_scores(model, role, ids))
-                firsts.append(done.first_served_s)
-                differences.append(done.probe_mean)
-            if not threads:
-                threads = [threading.Thread(target=rollouts) for _ in range(2)]
-                for thread in threads:
-                    thread.start()
-        over.set()
-        for thread in threads:
-            thread.join(120)
-        print(f"publish: median {statistics.median(firsts):.2f} s, probe at most {max(differences):.4f} nats")
-        assert not failures
-        members = server.child.members()
-        os.kill(next(pid for pid in members if pid != server.child.pid), signal.SIGKILL)
-        replies = sampler.generate(
-            [ids] * 4, adapter=publisher.live["sales"].name, sampling=Sampling(max_new_tokens=8), seeds=[0] * 4
-        )
-        assert len(replies) == 4
-    finally:
-        members = server.child.members() if server.child else []
-        server.stop()
-    wait_for(lambda: not [pid for pid in members if (about := stat_of(pid)) is not None and about[0] != "Z"])

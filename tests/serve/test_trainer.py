@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, state, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.serve.jobs import MAX_ATTEMPTS, Jobs, identity
-from onthejob.serve.remote import RemoteLearner, token_from
+from onthejob.serve.remote import CA_ENV, RemoteLearner, base_of, token_from
 from onthejob.serve.trainer import GROUPS, HotloadRequest, TrainingService, TrainRequest, make_app
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
@@ -49,15 +50,15 @@ def group(actor: str = "sales") -> Group:
 
 
 @contextmanager
-def serving(service: TrainingService) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(make_app(service, token=TOKEN), host="127.0.0.1", port=0, log_level="error"))
+def serving(service: TrainingService, **tls: str) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(make_app(service, token=TOKEN), host="127.0.0.1", port=0, log_level="error", **tls))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive()
         time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(20)
@@ -209,6 +210,7 @@ def test_only_the_token_opens_the_door(service: TrainingService):
         routes = [
             ("POST", "/train", request.model_dump_json()),
             ("POST", "/hotload", HotloadRequest(role="sales", version=1, state=request.state).model_dump_json()),
+            ("POST", "/sample", "{}"),
             ("PUT", f"/states/{request.state}", "x"),
             ("GET", f"/states/{request.state}", None),
         ]
@@ -229,6 +231,9 @@ def test_only_the_token_opens_the_door(service: TrainingService):
         ("POST", "/train", b"[]", 422),
         ("POST", "/train", b'{"role": "../x"}', 422),
         ("POST", "/hotload", b'{"role": "sales", "version": 1, "state": "/etc/passwd"}', 422),
+        ("POST", "/sample", b'{"adapter": "../sales@0001"}', 422),
+        ("POST", "/sample", b'{"base": "%s", "prompts": [[]], "temperature": 1, "max_new_tokens": 1}' % BASE.encode(), 422),
+        ("POST", "/sample", b'{"base": "%s", "prompts": [[5]], "temperature": 1, "max_new_tokens": 1}' % BASE.encode(), 400),
     ],
 )
 def test_requests_of_every_ugly_kind_are_refused(service: TrainingService, method: str, path: str, body, status: int):
@@ -249,18 +254,22 @@ def test_another_base_is_refused_on_both_sides(service: TrainingService):
 def test_a_state_goes_live_as_an_adapter(tmp_path: Path):
     live: list[str] = []
 
-    def publish(adapter, expected):
-        live.append(adapter.name)
-        return {"served": True}
+    class Serving:
+        def publish(self, adapter, model):
+            live.append(adapter.name)
+            return {"served": True}
 
-    service = TrainingService(tiny_learner().model, folder=tmp_path / "worker", base_digest=BASE, publish=publish)
+        def generate(self, request):
+            raise AssertionError("nobody asked")
+
+    service = TrainingService(tiny_learner().model, folder=tmp_path / "worker", base_digest=BASE, serving=Serving())
     request = request_for(tiny_learner(), service)
     body = HotloadRequest(role="sales", version=7, parent="sales@0006", state=request.state).model_dump_json()
     with serving(service) as url:
         answer = httpx.post(f"{url}/hotload", content=body, headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
         assert answer.json()["adapter"] == "sales@0007"
     assert live == ["sales@0007"]
-    assert (tmp_path / "worker" / "adapters" / "sales@0007" / "adapter_model.safetensors").is_file()
+    assert len(list((tmp_path / "worker" / "adapters").glob("*/sales@0007/adapter_model.safetensors"))) == 1
 
 
 def test_the_token_is_only_sent_where_it_is_safe():
@@ -269,3 +278,22 @@ def test_the_token_is_only_sent_where_it_is_safe():
     with pytest.raises(ConfigError, match="ONTHEJOB_TRAINER_TOKEN"):
         token_from({"ONTHEJOB_TRAINER_TOKEN": "short"})
     assert token_from({"ONTHEJOB_TRAINER_TOKEN": TOKEN}) == TOKEN
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_workers_own_certificate_is_trusted_when_it_is_named(service: TrainingService, tmp_path: Path, monkeypatch):
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=worker", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run([*command, *names], check=True, capture_output=True, timeout=60)
+    with serving(service, ssl_keyfile=key, ssl_certfile=certificate) as url:
+        with pytest.raises(ServeError, match="does not answer"):
+            base_of(url, token=TOKEN)
+        monkeypatch.setenv(CA_ENV, certificate)
+        assert base_of(url, token=TOKEN) == BASE
+        far = remote(url, tiny_learner())
+        assert far.update("sales", [group()]).steps == 1
+        far.close()
+        monkeypatch.setenv(CA_ENV, str(tmp_path / "nothing.pem"))
+        with pytest.raises(ConfigError, match=CA_ENV):
+            base_of(url, token=TOKEN)

@@ -18,7 +18,7 @@ from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
 
-OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "hosted"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "hosted"), "claw": ("claw",)}
 """Options that only one workplace has."""
 
 
@@ -47,6 +47,8 @@ class Compare:
     retries: int | None = None
     """Office: times an unusable reply may be corrected, with growing feedback, 0 to 8; default: 8 when a hosted model plays, else
     0. The same for every team."""
+    profile: Literal["compact", "full"] = "compact"
+    """Office: what models are shown; as they were trained."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     split: Literal["dev", "test"] = "dev"
@@ -78,7 +80,14 @@ class Compare:
     def place(self) -> Workplace:
         """The workplace of these options."""
         retries = retries_for(self.retries, self.teams)
-        office = Office(scenarios=self.scenarios, seeds=self.seeds, first=self.first, days=self.days, retries=retries)
+        office = Office(
+            scenarios=self.scenarios,
+            seeds=self.seeds,
+            first=self.first,
+            days=self.days,
+            retries=retries,
+            profile=self.profile,
+        )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]
 

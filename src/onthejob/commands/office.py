@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
@@ -92,6 +92,8 @@ class Office:
     """Train on a curriculum."""
     retries: int = 0
     """Times an unusable reply may be corrected, 0 to 8."""
+    profile: Literal["compact", "full"] = "compact"
+    """What a role is shown."""
 
     @classmethod
     def loop(cls) -> TrainConfig:
@@ -103,8 +105,9 @@ class Office:
 
     @property
     def fingerprint(self) -> str:
-        # Allowing retries is another workplace: its episodes are kept apart.
-        return source_fingerprint(OfficeEnvironment) + (f"+retries{self.retries}" if self.retries else "")
+        # Allowing retries or showing more is another workplace: its episodes are kept apart.
+        own = (f"+retries{self.retries}" if self.retries else "") + (f"+{self.profile}" if self.profile != "compact" else "")
+        return source_fingerprint(OfficeEnvironment) + own
 
     def check(self) -> None:
         check_days(self.days)
@@ -129,7 +132,8 @@ class Office:
         return Rising(iterations=iterations) if self.rising else None
 
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
-        return nullcontext(make_office(OfficeConfig(crisis_bonus=self.crisis_bonus, retries=self.retries)))
+        config = OfficeConfig(crisis_bonus=self.crisis_bonus, retries=self.retries, profile=self.profile)
+        return nullcontext(make_office(config))
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
         return {name: scripted(name) for name in players()}

@@ -32,7 +32,9 @@ class ModelOptions:
     """Of the base's weights in memory; `auto` takes float32 where it is measured to be faster (see `onthejob doctor`), else
     bfloat16. A run keeps what it was started with."""
     device: str = "cpu"
-    """torch device: `cpu`, or `cuda` with an NVIDIA GPU."""
+    """torch device: `cpu`, `cuda` with an NVIDIA GPU, or, for `train --sampler worker`, `meta`: no weights on this machine."""
+    quantize: Literal["none", "nf4"] = "none"
+    """`nf4` holds the base's linear layers in 4 bits: a quarter of the memory on a GPU; needs bitsandbytes."""
 
     def settled(self) -> ModelOptions:
         """These options without `auto`."""
@@ -154,12 +156,18 @@ def retries_for(retries: int | None, specs: Sequence[str]) -> int:
 
 
 def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Stack:
-    """The model of these options."""
+    """The model of these options.
+
+    Raises:
+        ConfigError: it cannot be computed with here.
+    """
     from onthejob.stack import load_stack
 
+    if options.device == "meta":
+        raise ConfigError("--model.device meta holds no weights: it is for `train --trainer URL --sampler worker` only.")
     dtype = options.settled().dtype
     assert dtype != "auto"
-    return load_stack(options.name, dtype=dtype, device=options.device, progress=progress)
+    return load_stack(options.name, dtype=dtype, device=options.device, quantize=options.quantize, progress=progress)
 
 
 def adapters_folder(source: str) -> Path:

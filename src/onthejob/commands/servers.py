@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +18,16 @@ from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.learn.lora import LoraSpec
 from onthejob.serve.server import ServerConfig
+from onthejob.types import Adapter, Completion, Sampling
 
 if TYPE_CHECKING:
+    from peft import PeftModel
+
+    from onthejob.models.chat import ChatEncoder
     from onthejob.serve.publish import Publisher
     from onthejob.serve.server import ModelServer
-    from onthejob.types import Adapter
+    from onthejob.serve.trainer import SampleRequest
+    from onthejob.serve.vllm import VllmClient
 
 SERVER_FILES = Path("runs/server")
 WORKER_FILES = Path("runs/worker")
@@ -93,7 +97,7 @@ class Trainer:
     tls_key: Path | None = None
     """Its key (PEM)."""
     serve_model: bool = False
-    """Also start vLLM beside it, into which POST /hotload publishes."""
+    """Also start vLLM beside it: runs with `--sampler worker` publish into it and sample from it."""
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8001))
     """vLLM, with --serve-model."""
     files: Path = WORKER_FILES
@@ -122,7 +126,7 @@ class Trainer:
         folder = fetch(self.model.name, progress=terminal.progress)
         stack = load_model(self.model, terminal.progress)
         model = attach(stack.model, self.roles, self.lora, seed=0)
-        server, publish = None, None
+        server, beside = None, None
         try:
             if self.serve_model:
                 server, publisher = start_server(
@@ -133,10 +137,8 @@ class Trainer:
                     files=self.files / "server",
                     terminal=terminal,
                 )
-
-                publish = partial(publish_to, publisher)
-
-            service = TrainingService(model, folder=self.files, base_digest=stack.digest, publish=publish)
+                beside = BesideTrainer(server.client, publisher, stack.chat, recover=server.recover)
+            service = TrainingService(model, folder=self.files, base_digest=stack.digest, serving=beside)
             level = "debug" if self.output.debug else "warning" if self.output.quiet else "info"
             terminal.progress(f"training worker on {self.host}:{self.port}, roles {', '.join(self.roles)}")
             uvicorn.run(
@@ -181,13 +183,38 @@ def start_server(
     base = BaseShape.of_folder(folder, digest=weights_digest(folder))
     intake = Intake(files / "adapters", base, IntakeLimits(max_rank=slots.max_rank))
     ids = tuple(AutoTokenizer.from_pretrained(folder, local_files_only=True).encode(PROBE_TEXT, add_special_tokens=False))
-    return server, Publisher(server, intake, probe=Probe(ids=ids))
+    return server, Publisher(
+        server, intake, probe=Probe(ids=ids, mean_tolerance=config.probe_mean, max_tolerance=config.probe_max)
+    )
 
 
-def publish_to(publisher: Publisher, adapter: Adapter, expected: list[float] | None) -> dict[str, Any]:
-    """Let `adapter` go live; what a client of the worker is told."""
-    done = publisher.publish(adapter.path, expected=expected)
-    return {"served": done.adapter.name, "replaced": done.replaced, "seconds": done.first_served_s}
+class BesideTrainer:
+    """vLLM on the training worker's machine. Implements `serve.trainer.ModelServing`."""
+
+    def __init__(
+        self, client: VllmClient, publisher: Publisher, chat: ChatEncoder, *, recover: Callable[[], None] | None = None
+    ) -> None:
+        """Client and publisher of the same server; publisher's probe is of `PROBE_TEXT`. recover: starts it again."""
+        from onthejob.serve.vllm import VllmSampler
+
+        self._publisher = publisher
+        self._ids = tuple(chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
+        self._sampler = VllmSampler(client, chat, publisher, recover=recover)
+
+    def publish(self, adapter: Adapter, model: PeftModel) -> dict[str, Any]:
+        from onthejob.serve.local import trainer_scores
+
+        done = self._publisher.publish(adapter.path, expected=trainer_scores(model, adapter.role, self._ids))
+        return {"served": done.adapter.name, "replaced": done.replaced, "seconds": done.first_served_s, "probe": done.probe_mean}
+
+    def generate(self, request: SampleRequest) -> list[Completion]:
+        from onthejob.serve.trainer import NotLive
+
+        if request.adapter is not None and request.adapter not in self._sampler.published:
+            raise NotLive(request.adapter)
+        prompts = [tuple(prompt) for prompt in request.prompts]
+        sampling = Sampling(temperature=request.temperature, max_new_tokens=request.max_new_tokens)
+        return self._sampler.generate(prompts, adapter=request.adapter, sampling=sampling, seeds=[0] * len(prompts))
 
 
 PROBE_TEXT = (

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
     from onthejob.serve.remote import RemoteLearner
+    from onthejob.serve.remote_sampler import RemoteSampler
     from onthejob.serve.vllm import VllmSampler
     from onthejob.stack import Stack
 
@@ -43,7 +44,7 @@ PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
-OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum", "profile"), "claw": ("claw",)}
 """Options that only one workplace has."""
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
@@ -72,6 +73,9 @@ class Train:
     """Office: pay the extra for churn prevention; without it one can ask whether retention is learned nevertheless."""
     curriculum: bool = False
     """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased."""
+    profile: Literal["compact", "full"] = "compact"
+    """Office: prompts of about 250 tokens for small models, or with team status, memories and reasoning, for which
+    --sampling.max-new-tokens must leave room."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     init: str = ""
@@ -91,9 +95,10 @@ class Train:
     """Shape of the adapters."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
-    sampler: Literal["in-process", "vllm"] = "in-process"
-    """Who samples the trained roles' replies: this process, the default on a CPU, or a vLLM server of this run. With vLLM,
-    --learner.loss.correction defaults to token_truncate: its numbers are not bit for bit the trainer's."""
+    sampler: Literal["in-process", "vllm", "worker"] = "in-process"
+    """Who samples the trained roles' replies: this process, the default on a CPU, a vLLM server of this run, or the one beside
+    --trainer (`onthejob serve trainer --serve-model`). With vLLM, --learner.loss.correction defaults to token_truncate: its
+    numbers are not bit for bit the trainer's."""
     server: ServerConfig = field(default_factory=ServerConfig)
     """vLLM, with --sampler vllm."""
     trainer: str = ""
@@ -148,6 +153,7 @@ class Train:
             partner=self.partner,
             crisis_bonus=self.crisis_bonus,
             rising=self.curriculum,
+            profile=self.profile,
         )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]
@@ -168,6 +174,8 @@ class Train:
                 )
         elif self.extend:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
+        if self.sampler == "worker" and not self.trainer and self.resume is None:
+            raise ConfigError("--sampler worker samples beside the training worker. Name it with --trainer.")
         if self.smoke and self.from_groups:
             raise ConfigError("--smoke collects, --from-groups repeats what was collected. Leave one of them out.")
         if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):
@@ -193,8 +201,16 @@ class Train:
     def _assemble(self, terminal: Terminal, init: Mapping[str, Adapter] | None) -> tuple[Stack, Learner]:
         from onthejob.stack import attach_learner
 
+        if self.model.device == "meta" and self.sampler == "worker":
+            from onthejob.serve.remote import base_of, token_from
+            from onthejob.stack import describe_stack
+
+            digest = base_of(self.trainer, token=token_from())
+            stack = describe_stack(self.model.name, digest=digest, progress=terminal.progress)
+        else:
+            stack = load_model(self.model, terminal.progress)
         return attach_learner(
-            load_model(self.model, terminal.progress),
+            stack,
             self.roles,
             lora=self.lora,
             config=self.learner,
@@ -243,7 +259,9 @@ class Train:
         if self.extend and self.extend < again.train.iterations:
             raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {self.extend}.")
         loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
-        return dataclasses.replace(again, train=loop)
+        if again.sampler == "worker" and not self.trainer:
+            raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
+        return dataclasses.replace(again, train=loop, trainer=self.trainer)
 
     def _pool(self) -> TaskPool:
         """The training tasks."""
@@ -308,7 +326,7 @@ class Train:
         self,
         place: Workplace,
         make_env: Callable[[], Environment],
-        sampler: Sampler | VllmSampler,
+        sampler: Sampler | VllmSampler | RemoteSampler,
         partners: Mapping[str, Policy],
     ) -> Evaluate:
         from onthejob.evaluate.validation import validator
@@ -372,10 +390,17 @@ class Train:
 
     def _sampler(
         self, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
-    ) -> Sampler | VllmSampler:
+    ) -> Sampler | VllmSampler | RemoteSampler:
         """Who samples; a server that is started ends with `helpers`."""
         if self.sampler == "in-process":
             return stack.sampler()
+        if self.sampler == "worker":
+            from onthejob.serve.remote import token_from
+            from onthejob.serve.remote_sampler import RemoteSampler
+
+            far = RemoteSampler(self.trainer, stack.chat, base_digest=stack.digest, token=token_from())
+            helpers.callback(far.close)
+            return far
         from onthejob.commands.servers import PROBE_TEXT, start_server
         from onthejob.models.fetch import fetch
         from onthejob.serve.local import trainer_scores

@@ -25,7 +25,7 @@ from onthejob.learn.batch import Batch, collate
 from onthejob.learn.forward import Layout, choose_layout, score, scoring
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig, policy_loss
-from onthejob.learn.optimize import KlWatch, Totals, step
+from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, restore, step
 from onthejob.types import Group
 
 
@@ -37,6 +37,8 @@ class LearnerConfig:
     """Peak learning rate of AdamW; 0 changes nothing, exactly."""
     warmup: int = 0
     """Updates over which the rate rises linearly to `lr`; constant afterwards."""
+    optimizer: Optimizer = Optimizer.ADAMW
+    """`adamw_8bit` keeps the moments of all roles' adapters in a quarter of the memory, for large models; needs bitsandbytes."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of Adam's moments."""
     adam_eps: float = 1e-8
@@ -129,7 +131,7 @@ class UpdateMetrics:
 
 @dataclass(slots=True, kw_only=True)
 class _RoleState:
-    optimizer: torch.optim.AdamW
+    optimizer: torch.optim.Optimizer
     names: tuple[str, ...]
     updates: int = 0
     watch: KlWatch = field(default_factory=KlWatch)
@@ -155,7 +157,9 @@ class Learner:
         self.config = config
         self.seed = seed
         self._roles = {role: self._new_state(role) for role in roles}
-        self.layout = config.layout or choose_layout(model)
+        # Without weights (device meta) nothing can be tried here: who makes the updates chooses.
+        held = next(iter(model.get_base_model().parameters())).device.type != "meta"
+        self.layout = config.layout or (choose_layout(model) if held else Layout.TREE)
         if config.gradient_checkpointing:
             with warnings.catch_warnings():  # Renamed in transformers 5.23; the old name works in all versions we accept.
                 warnings.filterwarnings("ignore", message="`gradient_checkpointing_enable`", category=FutureWarning)
@@ -243,10 +247,8 @@ class Learner:
         """All that the next update of `role` depends on: fp32 masters, Adam's moments, counters, KL history. CPU copies."""
         state = self._state(role)
         tensors = {f"lora/{name}": tensor for name, tensor in lora.state(self.model, role).items()}
-        moments = state.optimizer.state_dict()["state"]
-        for index, name in enumerate(state.names):
-            for part, value in moments.get(index, {}).items():
-                tensors[f"adam/{part}/{name}"] = value.detach().to("cpu", copy=True)
+        for name, parts in zip(state.names, moments(state.optimizer), strict=True):
+            tensors |= {f"adam/{part}/{name}": value for part, value in parts.items()}
         tensors["updates"] = torch.tensor(state.updates, dtype=torch.int64)
         tensors["kls"] = torch.tensor(state.watch.history, dtype=torch.float64)
         return tensors
@@ -260,15 +262,15 @@ class Learner:
         """
         state = self._state(role)
         lora.load_state(self.model, role, {n.removeprefix("lora/"): t for n, t in tensors.items() if n.startswith("lora/")})
-        moments: dict[int, dict[str, Tensor]] = {}
+        remembered: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("adam/"):
                 _, part, key = name.split("/", 2)
-                moments.setdefault(state.names.index(key), {})[part] = tensor.clone()
-        if not {"updates", "kls"} <= tensors.keys() or len(moments) not in (0, len(state.names)):
+                remembered.setdefault(state.names.index(key), {})[part] = tensor
+        if not {"updates", "kls"} <= tensors.keys() or len(remembered) not in (0, len(state.names)):
             raise TrainingError(f"the saved state of {role!r} is incomplete; resume from an older checkpoint.")
         state.optimizer = self._new_state(role).optimizer
-        state.optimizer.load_state_dict({**state.optimizer.state_dict(), "state": moments})
+        restore(state.optimizer, remembered)
         state.updates = int(tensors["updates"])
         state.watch = KlWatch(history=tensors["kls"].tolist())
 
@@ -305,12 +307,12 @@ class Learner:
 
     def _new_state(self, role: str) -> _RoleState:
         live = lora.parameters(self.model, role)
-        optimizer = torch.optim.AdamW(
+        optimizer = make_optimizer(
+            self.config.optimizer,
             list(live.values()),
             lr=self.config.lr,
             betas=self.config.betas,
             eps=self.config.adam_eps,
             weight_decay=self.config.weight_decay,
-            foreach=True,
         )
         return _RoleState(optimizer=optimizer, names=tuple(live))

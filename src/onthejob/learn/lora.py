@@ -112,6 +112,10 @@ def attach(model: PreTrainedModel, roles: Sequence[str], spec: LoraSpec, *, seed
             raise ConfigError(f"LoRA targets {list(spec.targets)} do not fit this model: {error}") from error
         for role in roles[1:]:
             peft_model.add_adapter(role, config)
+    for name, module in peft_model.named_modules():
+        # A base without weights (device meta) takes an adapter's with it.
+        if ".lora_" in name and isinstance(module, nn.Linear) and module.weight.is_meta:
+            module.to_empty(device="cpu")
     for role in roles:
         _initialise(peft_model, role, seed)
     activate(peft_model, roles[0])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import torch
+from torch import Tensor, nn
+
+from onthejob.errors import MissingDependency
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +45,58 @@ class Totals:
     def means(self) -> dict[str, float]:
         """Sums per scored token, and the maxima."""
         return {name: value / max(1, self.terms) for name, value in self.sums.items()} | self.maxima
+
+
+class Optimizer(StrEnum):
+    """Who steps the adapter."""
+
+    ADAMW = "adamw"
+    """torch's, with moments in float32."""
+    ADAMW_8BIT = "adamw_8bit"
+    """bitsandbytes', with moments of larger tensors in 8 bits by blocks: a quarter of the memory, and other roundings."""
+
+
+def make_optimizer(
+    kind: Optimizer,
+    parameters: list[nn.Parameter],
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    """AdamW over `parameters`.
+
+    Raises:
+        MissingDependency: 8 bits without bitsandbytes.
+    """
+    if kind is Optimizer.ADAMW:
+        return torch.optim.AdamW(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=True)
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingDependency(
+            "an 8-bit optimizer needs bitsandbytes: pip install 'onthejob[quantized]'. Or set --learner.optimizer adamw."
+        )
+    from bitsandbytes.optim import AdamW8bit
+
+    return AdamW8bit(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+
+def moments(optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
+    """What an optimizer remembers of each parameter, in order, by its own names; empty before the first step. CPU copies."""
+    (group,) = optimizer.param_groups
+    states = [optimizer.state.get(parameter, {}) for parameter in group["params"]]
+    return [{name: torch.as_tensor(value).detach().to("cpu", copy=True) for name, value in state.items()} for state in states]
+
+
+def restore(optimizer: torch.optim.Optimizer, remembered: Mapping[int, Mapping[str, Tensor]]) -> None:
+    """Give a new optimizer what `moments` told, by index of the parameter."""
+    # torch counts steps in tensors, bitsandbytes in numbers.
+    counts = not isinstance(optimizer, torch.optim.AdamW)
+    state = {
+        index: {name: int(value) if counts and name == "step" else value.clone() for name, value in parts.items()}
+        for index, parts in remembered.items()
+    }
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 def step(optimizer: torch.optim.Optimizer, totals: Totals, *, lr: float, max_grad_norm: float) -> bool:

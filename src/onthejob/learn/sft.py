@@ -19,7 +19,7 @@ from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import Layout, score, scoring
 from onthejob.learn.learner import Learner
-from onthejob.learn.optimize import Totals, step
+from onthejob.learn.optimize import Totals, make_optimizer, step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +137,11 @@ def sft(
         raise ContractError("example weights must be > 0; mark an example 'negative' to leave it out.")
     plan = list(_plan(wanted, config, _generator(learner.seed, config.seed, role)))[: config.max_steps]
     lora.activate(learner.model, role)
-    optimizer = torch.optim.AdamW(
-        list(lora.parameters(learner.model, role).values()), lr=config.lr, weight_decay=config.weight_decay, foreach=True
+    optimizer = make_optimizer(
+        learner.config.optimizer,
+        list(lora.parameters(learner.model, role).values()),
+        lr=config.lr,
+        weight_decay=config.weight_decay,
     )
     history: list[SftMetrics] = []
     started, seen = time.perf_counter(), 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import logging
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onthejob.errors import ConfigError, ModelError
+from onthejob.errors import ConfigError, MissingDependency, ModelError
 from onthejob.models.fetch import cache_dir, check_folder
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ def load_base(
     *,
     dtype: Dtype = "bfloat16",
     device: str = "cpu",
+    quantize: Literal["none", "nf4"] = "none",
     attention: str | None = None,
 ) -> Base:
     """Load a local folder in HF format; never touches the network.
@@ -42,10 +44,13 @@ def load_base(
         path: what `onthejob.models.fetch.fetch` returns.
         dtype: of the weights in memory.
         device: torch device.
+        quantize: `nf4` holds the linear layers (not embeddings and head) in 4 bits, NF4 with double quantisation, and multiplies
+            in `dtype`: a quarter of bfloat16's memory.
         attention: transformers' attn_implementation; None takes its default.
 
     Raises:
         ConfigError: unknown dtype, a GPU that is not there, or a folder that is missing or incomplete.
+        MissingDependency: `nf4` without bitsandbytes.
         ModelError: the files cannot be loaded.
     """
     import torch
@@ -58,13 +63,15 @@ def load_base(
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"device is {device!r} but torch finds no GPU here. Use device cpu, or see `onthejob doctor`.")
     folder = check_folder(Path(path))
+    placed = _quantized(quantize, dtypes[dtype], device)
     try:
         with QuietTransformers():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model: Any = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True
+                folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True, **placed
             )
-        model = model.to(torch.device(device))
+        if not placed:
+            model = model.to(torch.device(device))
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"the model at {folder} cannot be loaded: {error}. Fetch it again or choose another folder.") from error
     return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=weights_digest(folder))
@@ -128,6 +135,24 @@ def quicker_dtype(device: str = "cpu") -> Dtype:
     return "float32" if device == "cpu" and pace_of_float32() > 1.2 else "bfloat16"
 
 
+def _quantized(quantize: str, dtype: Any, device: str) -> dict[str, Any]:
+    """What `from_pretrained` needs to be told; quantised weights are made on their device and not moved afterwards."""
+    if quantize == "none":
+        return {}
+    if quantize != "nf4":
+        raise ConfigError(f"quantize must be none or nf4, got {quantize!r}.")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingDependency(
+            "4-bit weights need bitsandbytes: pip install 'onthejob[quantized]'. Or set --model.quantize none."
+        )
+    from transformers import BitsAndBytesConfig
+
+    config = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+    )
+    return {"quantization_config": config, "device_map": {"": device}}
+
+
 def weights_digest(folder: Path) -> str:
     """sha256 over a folder's safetensors files in name order, remembered in the cache while their sizes and times stay."""
     files = sorted(folder.glob("*.safetensors"))
@@ -150,6 +175,34 @@ def weights_digest(folder: Path) -> str:
     except OSError as error:
         log.debug("the digest of %s is not remembered: %s", folder, error)
     return digest.hexdigest()
+
+
+def describe_base(path: Path | str, *, digest: str, dtype: Literal["float32", "bfloat16"] = "bfloat16") -> Base:
+    """A base without weights (torch device `meta`): shapes and tokenizer, for a process in which nothing is computed with it.
+
+    Args:
+        path: a folder with configuration and tokenizer; weights are not read.
+        digest: of the weights that others compute with.
+        dtype: of theirs.
+
+    Raises:
+        ConfigError: the folder is missing or incomplete.
+        ModelError: its files cannot be read.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    folder = check_folder(Path(path), weights=False)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+            model: Any = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(
+            f"the model at {folder} cannot be described: {error}. Fetch it again or choose another folder."
+        ) from error
+    return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=digest)
 
 
 class QuietTransformers:

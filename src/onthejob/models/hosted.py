@@ -169,7 +169,7 @@ class HostedPolicy:
             schema=self._schema(context) if self._schema is not None else None,
         )
         try:
-            answer = await self._transport.turn(lambda number: self._attempt(role, question, number))
+            answer = await self._transport.turn(lambda number: self._attempt(role, question, number), endpoint=self._client.name)
         except ProviderError as error:
             self._accounts.turn(role, Outcome(error.outcome))
             return error

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from onthejob.models.adapter_weights import FusedLora, LoraPair
 
@@ -39,6 +39,9 @@ class LlamaEngine:
         """True when this file computes the same function as the model's own forward."""
         config = model.config
         if config.model_type != "llama" or config.hidden_act != "silu":
+            return False
+        # It reads the weights themselves; layers that compute otherwise (4-bit ones) are run by their own forward.
+        if any(isinstance(module, nn.Linear) and type(module) is not nn.Linear for module in model.modules()):
             return False
         rope = config.rope_parameters or {}
         return rope.get("rope_type", "default") in _ROPE_TYPES and model.config.pretraining_tp == 1

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import httpx
 
 from onthejob.errors import ConfigError, ProviderError
+from onthejob.models.breaker import Breaker, BreakerConfig, Entry
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -57,6 +58,8 @@ class Outcome(StrEnum):
     """The body exceeded the limit; the rest was not read."""
     MALFORMED = "malformed"
     """The body is not the JSON that the protocol promises."""
+    UNAVAILABLE = "unavailable"
+    """Earlier attempts at this endpoint failed one after another, and until the deadline none succeeded; nothing was sent."""
     BUDGET = "budget"
     """The run's own limit of money or tokens is used up; nothing was sent."""
 
@@ -69,6 +72,11 @@ class Outcome(StrEnum):
     def retryable(self) -> bool:
         """True when the same request may succeed a moment later."""
         return self in (Outcome.CONNECTION, Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.MALFORMED)
+
+    @property
+    def is_down(self) -> bool:
+        """True when nobody seems to be there: such failures in a row open the endpoint's breaker."""
+        return self in (Outcome.CONNECTION, Outcome.TIMEOUT, Outcome.OVERLOADED, Outcome.MALFORMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,8 @@ class Limits:
     """Longest wait that a Retry-After is followed for; a longer one ends the turn."""
     parallel: int = 8
     """Requests under way at the same time."""
+    breaker: BreakerConfig = field(default_factory=BreakerConfig)
+    """When an endpoint counts as down."""
 
     def __post_init__(self) -> None:
         numbers = (self.deadline_s, self.connect_s, self.retry_after_s)
@@ -155,6 +165,7 @@ class Transport:
         # No proxies or .netrc from the environment: a key goes where the catalogue says, and nowhere else.
         self._client = httpx.AsyncClient(timeout=timeout, limits=pool, trust_env=False, follow_redirects=False)
         self._gate = asyncio.Semaphore(self.limits.parallel)
+        self._breakers: dict[str, Breaker] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine that runs on this transport's loop."""
@@ -170,26 +181,33 @@ class Transport:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
 
-    async def turn(self, attempt: Callable[[int], Awaitable[T]]) -> T:
+    async def turn(self, attempt: Callable[[int], Awaitable[T]], *, endpoint: str = "") -> T:
         """Run `attempt(number)` until it succeeds, at most `limits.attempts` times and within the deadline.
 
         Time spent waiting for a free place does not count: the deadline starts with the first attempt.
 
+        Args:
+            attempt: sends one request, or two.
+            endpoint: whom it asks; turns with the same name share a breaker. Empty for none.
+
         Raises:
-            ProviderError: the last attempt's, or `timeout`.
+            ProviderError: the last attempt's, or `timeout`, or `unavailable`.
         """
+        breaker = None
+        if endpoint:
+            breaker = self._breakers.setdefault(endpoint, Breaker(self.limits.breaker, clock=self._clock))
         async with self._gate:
             end = self._clock() + self.limits.deadline_s
             try:
                 async with asyncio.timeout(self.limits.deadline_s):
-                    return await self._attempts(attempt, end)
+                    return await self._attempts(attempt, end, breaker)
             except TimeoutError as error:
                 raise failure(Outcome.TIMEOUT, f"no whole answer within {self.limits.deadline_s:g} s") from error
 
-    async def _attempts(self, attempt: Callable[[int], Awaitable[T]], end: float) -> T:
+    async def _attempts(self, attempt: Callable[[int], Awaitable[T]], end: float, breaker: Breaker | None) -> T:
         for number in range(1, self.limits.attempts + 1):
             try:
-                return await attempt(number)
+                return await (attempt(number) if breaker is None else self._guarded(attempt, number, end, breaker))
             except ProviderError as error:
                 outcome = Outcome(error.outcome)
                 wait = 0.5 * number if error.retry_after_s is None else error.retry_after_s
@@ -200,6 +218,21 @@ class Transport:
                 log.info("attempt %d of %d: %s; again in %.1f s", number, self.limits.attempts, error, wait)
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable: attempts >= 1")
+
+    async def _guarded(self, attempt: Callable[[int], Awaitable[T]], number: int, end: float, breaker: Breaker) -> T:
+        entry = await breaker.enter(end=end)
+        if entry is Entry.REFUSED:
+            raise failure(Outcome.UNAVAILABLE, "earlier attempts failed one after another, and none succeeded meanwhile")
+        failed = True  # Also when the deadline cancels it.
+        try:
+            answer = await attempt(number)
+            failed = False
+            return answer
+        except ProviderError as error:
+            failed = Outcome(error.outcome).is_down
+            raise
+        finally:
+            breaker.report(entry, failed=failed)
 
     async def send(self, request: Request) -> Response:
         """One exchange, any status.

@@ -202,7 +202,7 @@ class Judge:
             schema=SCHEMA if self._schema else None,
         )
         try:
-            text = await self._transport.turn(lambda _: self._attempt(question))
+            text = await self._transport.turn(lambda _: self._attempt(question), endpoint=self._client.name)
         except ProviderError as error:
             self.accounts.turn(ROLE, Outcome(error.outcome))
             log.info("no verdict: %s", error)

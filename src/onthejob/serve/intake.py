@@ -45,6 +45,11 @@ class BaseShape:
     modules: Mapping[str, tuple[int, int]]
     """Projection -> (outputs, inputs), e.g. `model.layers.0.self_attn.q_proj`."""
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the linear layers that an adapter may change, e.g. `q_proj`; the head is none of them."""
+        return tuple(sorted({module.rpartition(".")[2] for module in self.modules}))
+
     @classmethod
     def of_folder(cls, folder: Path, *, digest: str) -> BaseShape:
         """Read from a model folder's file headers; no weights are loaded.

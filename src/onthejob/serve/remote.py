@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 TOKEN_ENV = "ONTHEJOB_TRAINER_TOKEN"
 """Environment variable with the worker's token, at least 16 characters, on both sides."""
+CA_ENV = "ONTHEJOB_TRAINER_CA"
+"""Environment variable with a file of certificates to trust, for a worker whose own is signed by nobody else."""
 
 
 class RemoteLearner(Learner):
@@ -60,12 +63,7 @@ class RemoteLearner(Learner):
         """
         # Not Learner.__init__: the model, its roles and its layout are those of `local`.
         self.__dict__.update(local.__dict__)
-        address = httpx.URL(url)
-        if address.scheme != "https" and address.host not in ("127.0.0.1", "localhost", "::1"):
-            raise ConfigError(f"the token is only sent over https or to this machine, not to {url}. Use https, or a tunnel.")
-        timeout = httpx.Timeout(timeout_s, connect=10.0)
-        headers = {"authorization": f"Bearer {token}"}
-        self._http = httpx.Client(base_url=url, timeout=timeout, headers=headers, trust_env=False)
+        self._http = connect(url, token=token, timeout_s=timeout_s)
         self._base_digest, self._attempts, self._wait_s = base_digest, attempts, wait_s
         try:
             self._greet(url, base_digest)
@@ -74,10 +72,7 @@ class RemoteLearner(Learner):
             raise
 
     def _greet(self, url: str, base_digest: str) -> None:
-        try:
-            health = self._http.get("/health").raise_for_status().json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise ServeError(f"the training worker at {url} does not answer ({type(error).__name__}).") from error
+        health = _health(self._http, url)
         if health.get("base") != base_digest:
             raise ConfigError(f"the worker at {url} has the base {str(health.get('base'))[:12]}, here it is {base_digest[:12]}.")
         missing = sorted(set(self.roles) - set(health.get("roles", ())))
@@ -170,6 +165,46 @@ class RemoteLearner(Learner):
         if _digest(content) != digest:
             raise ServeError("the training worker's state has another sha256 than its name. Nothing was changed here.")
         return content
+
+
+def connect(url: str, *, token: str, timeout_s: float) -> httpx.Client:
+    """A client of the worker, which trusts the certificates in the file that `CA_ENV` names, else the usual authorities.
+
+    Raises:
+        ConfigError: the token would be sent in the clear, or the file holds no certificate.
+    """
+    address = httpx.URL(url)
+    if address.scheme != "https" and address.host not in ("127.0.0.1", "localhost", "::1"):
+        raise ConfigError(f"the token is only sent over https or to this machine, not to {url}. Use https, or a tunnel.")
+    trusted = os.environ.get(CA_ENV, "")
+    try:
+        verify = ssl.create_default_context(cafile=trusted) if trusted else True
+    except OSError as error:
+        raise ConfigError(f"{CA_ENV}={trusted} holds no certificate in PEM form ({error}). Name the worker's own.") from error
+    timeout = httpx.Timeout(timeout_s, connect=10.0)
+    headers = {"authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=url, timeout=timeout, headers=headers, verify=verify, trust_env=False)
+
+
+def base_of(url: str, *, token: str) -> str:
+    """Digest of the weights that the worker computes with.
+
+    Raises:
+        ConfigError: as `connect`.
+        ServeError: it does not answer.
+    """
+    with connect(url, token=token, timeout_s=60.0) as http:
+        return str(_health(http, url).get("base"))
+
+
+def _health(http: httpx.Client, url: str) -> dict[str, Any]:
+    try:
+        health = http.get("/health").raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise ServeError(f"the training worker at {url} does not answer ({type(error).__name__}).") from error
+    if not isinstance(health, dict):
+        raise ServeError(f"what answers at {url} is no training worker.")
+    return health
 
 
 def token_from(environ: Mapping[str, str] | None = None) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from onthejob.errors import ConfigError, ServeError
+from onthejob.serve.intake import BaseShape
 from onthejob.serve.publish import Slots
 from onthejob.serve.supervisor import Child, Memory, check_port, free_port, memory, wait_until
 from onthejob.serve.vllm import WITHOUT_LOADING, VllmClient, VllmOptions
@@ -47,8 +48,15 @@ class ServerConfig:
     """Share of the GPU that vLLM may take; the rest is for the trainer on the same card."""
     cpu_cache_gib: int = 1
     """Size of the key-value cache on a CPU."""
+    eager: bool = False
+    """Compile nothing: a start takes a fraction of the time, tokens take longer, and no C++ compiler is needed."""
     startup_s: float = 900.0
     """Seconds until it must be healthy; a first start compiles kernels."""
+    probe_mean: float = 0.1
+    """Nats per token by which a new version may differ from the trainer's numbers on average. bfloat16 on both sides makes up to
+    0.06; a trainer whose base is held in 4 bits (`--model.quantize nf4`) needs more, as vLLM's is not."""
+    probe_max: float = 1.0
+    """Nats by which one token may differ."""
     extra: tuple[str, ...] = ()
     """Further arguments for vLLM."""
 
@@ -240,6 +248,9 @@ class ModelServer:
             "--enable-lora",
             *("--max-loras", str(slots.max_loras), "--max-cpu-loras", str(slots.max_cpu_loras)),
             *("--max-lora-rank", str(slots.max_rank)),
+            # Nothing else is let in. Told so, vLLM leaves the head alone: it would multiply it by zeros for every token, and on a
+            # CPU its engine ends when a text is scored while replies are sampled (`einsum(): subscript b has size ...`).
+            *("--lora-target-modules", *BaseShape.of_folder(self.model, digest="").targets),
             # What is recorded must be the log-probabilities of the distribution that was sampled from.
             *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
             "--enable-prefix-caching",
@@ -247,6 +258,8 @@ class ModelServer:
             *("--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}'),
             *("--uvicorn-log-level", "warning"),
         ]
+        if config.eager:
+            words += ["--enforce-eager"]
         if config.device == "cuda":
             words += ["--gpu-memory-utilization", str(config.gpu_memory)]
         if self._modules:
@@ -260,5 +273,10 @@ class ModelServer:
         ours = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
         if self.config.device == "cpu":
             ours |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": str(self.config.cpu_cache_gib)}
+            # Without an answer for so long the engine ends itself; on busy cores one step may take more than the usual 300 s.
+            ours |= {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3600"}
+        if self.config.eager:
+            # Parts of sampling are compiled at the first request whatever the model is told.
+            ours |= {"TORCHDYNAMO_DISABLE": "1"}
         # What the operator says of loading wins: where it is forbidden, the fallback works.
         return {**ours, **kept}

@@ -5,6 +5,7 @@
     GET  /states/DIGEST     one that was put or made here
     POST /train             TrainRequest -> lines of JSON: claimed, running ..., and last done, failed or busy
     POST /hotload           a state becomes the adapter `role@version` and goes live on this machine's model server
+    POST /sample            SampleRequest -> replies of a live adapter, or of the base, with their ids and log-probabilities
 
 A worker keeps nothing that a request depends on but states by their content's name, so the same request gives the same answer
 from any worker, and a path never travels. Roles are trained one after another; memory is freed in between.
@@ -25,16 +26,16 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from onthejob.errors import ConfigError, OnTheJobError
+from onthejob.errors import ConfigError, OnTheJobError, ServeError
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.serve.jobs import Jobs
-from onthejob.types import Adapter, Group
+from onthejob.types import Adapter, Completion, Group
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Role = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 GROUPS = TypeAdapter(list[Group])
+COMPLETIONS = TypeAdapter(list[Completion])
 LEARNER_CONFIG = TypeAdapter(LearnerConfig)
 HEARTBEAT_S = 5.0
 """Seconds between two lines of an update under way."""
@@ -80,8 +82,28 @@ class HotloadRequest(BaseModel):
     state: Digest
 
 
-Publish = Callable[[Adapter, list[float] | None], Mapping[str, Any]]
-"""Lets an adapter go live; returns what to answer."""
+class SampleRequest(BaseModel):
+    """Replies of one adapter."""
+
+    model_config = ConfigDict(extra="forbid")
+    base: Digest
+    adapter: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}@[0-9]{4,9}$")] | None = None
+    """None samples from the base."""
+    prompts: Annotated[list[Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]], Field(max_length=4096)]
+    temperature: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    max_new_tokens: Annotated[int, Field(ge=1)]
+
+
+class ModelServing(Protocol):
+    """This machine's model server, as the worker needs it."""
+
+    def publish(self, adapter: Adapter, model: PeftModel) -> Mapping[str, Any]:
+        """Let `adapter`, whose weights `model` holds now, go live; what to answer."""
+        ...
+
+    def generate(self, request: SampleRequest) -> list[Completion]:
+        """One reply for each prompt, in order."""
+        ...
 
 
 class TrainingService:
@@ -94,7 +116,7 @@ class TrainingService:
         folder: Path,
         base_digest: str,
         seed: int = 0,
-        publish: Publish | None = None,
+        serving: ModelServing | None = None,
         max_state_bytes: int = 8 << 30,
     ) -> None:
         """Serve updates.
@@ -104,12 +126,12 @@ class TrainingService:
             folder: of this worker: states, jobs, adapters.
             base_digest: of the base's weights.
             seed: of the learner.
-            publish: hands adapters to a model server; None refuses /hotload.
+            serving: the model server beside it; None refuses /hotload and /sample.
             max_state_bytes: largest state that is taken.
         """
         self.model, self.base_digest, self.folder = model, base_digest, folder
         self.max_state_bytes = max_state_bytes
-        self._seed, self._publish = seed, publish
+        self._seed, self._serving = seed, serving
         self._states = folder / "states"
         self._states.mkdir(parents=True, exist_ok=True)
         for left in self._states.glob(".*.partial"):
@@ -169,37 +191,58 @@ class TrainingService:
         """Save a state as an adapter and let it go live.
 
         Raises:
-            ConfigError: there is no model server, or the state is unknown.
+            ConfigError: there is no model server, or the state or the role is unknown.
             OnTheJobError: the adapter is refused.
         """
         from onthejob.learn import lora
 
-        if self._publish is None:
-            raise ConfigError("this worker has no model server. Start it with --serve-model.")
-        path = self.state_path(request.state)
-        if path is None:
-            raise ConfigError(f"the state {request.state[:12]} is unknown here. PUT it first.")
+        serving = self._model_server()
+        self._check_role(request.role)
+        path = self._known(request.state)
         with self._one:
             self._load_weights(request.role, path)
             adapter = lora.save_adapter(
                 self.model,
                 request.role,
-                self.folder / "adapters",
+                # Runs begin again with version 0, so a name alone says nothing here.
+                self.folder / "adapters" / request.state[:16],
                 version=request.version,
                 parent=request.parent,
                 base_digest=self.base_digest,
                 dtype="float32",
             )
-            return {"adapter": adapter.name, "digest": adapter.digest, **self._publish(adapter, None)}
+            return {"adapter": adapter.name, "digest": adapter.digest, **serving.publish(adapter, self.model)}
+
+    def sample(self, request: SampleRequest) -> list[dict[str, Any]]:
+        """Replies of this machine's model server.
+
+        Raises:
+            ConfigError: there is none, or it serves another base.
+            OnTheJobError: it failed.
+        """
+        serving = self._model_server()
+        self._check_base(request.base)
+        return COMPLETIONS.dump_python(serving.generate(request), mode="json")
+
+    def _model_server(self) -> ModelServing:
+        if self._serving is None:
+            raise ConfigError("this worker has no model server. Start it with --serve-model.")
+        return self._serving
+
+    def _check_base(self, base: str) -> None:
+        if base != self.base_digest:
+            raise ConfigError(f"this worker's base is {self.base_digest[:12]}, asked for is {base[:12]}.")
 
     def _check(self, request: TrainRequest) -> None:
-        if request.base != self.base_digest:
-            raise ConfigError(f"this worker's base is {self.base_digest[:12]}, asked for is {request.base[:12]}.")
-        if request.role not in self.model.peft_config:
-            raise ConfigError(f"this worker has no adapter for {request.role!r}; it has {sorted(self.model.peft_config)}.")
+        self._check_base(request.base)
+        self._check_role(request.role)
         missing = [digest for digest in (request.state, request.reference) if digest and self.state_path(digest) is None]
         if missing:
             raise UnknownStates(missing)
+
+    def _check_role(self, role: str) -> None:
+        if role not in self.model.peft_config:
+            raise ConfigError(f"this worker has no adapter for {role!r}; it has {sorted(self.model.peft_config)}.")
 
     def _work(self, key: str, request: TrainRequest) -> dict[str, Any]:
         try:
@@ -265,6 +308,14 @@ class TrainingService:
         return path
 
 
+class NotLive(ConfigError):
+    """An adapter that must be hot-loaded first."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is not live here. POST /hotload first.")
+        self.name = name
+
+
 class UnknownStates(ConfigError):
     """States that must be put first."""
 
@@ -292,8 +343,14 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
 
     @app.exception_handler(OnTheJobError)
     async def refused(_: Request, error: OnTheJobError) -> JSONResponse:
-        unknown = {"unknown": error.digests} if isinstance(error, UnknownStates) else {}
-        return JSONResponse({"error": str(error), **unknown}, status_code=409 if unknown else 400)
+        missing: dict[str, Any] = {}
+        if isinstance(error, UnknownStates):
+            missing = {"unknown": error.digests}
+        elif isinstance(error, NotLive):
+            missing = {"not_live": error.name}
+        # A model server that failed may serve again; everything else would be refused again.
+        status = 409 if missing else 503 if isinstance(error, ServeError) else 400
+        return JSONResponse({"error": str(error), **missing}, status_code=status)
 
     @app.get("/health")
     def health() -> dict[str, Any]:
@@ -331,6 +388,13 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
         from fastapi.concurrency import run_in_threadpool
 
         return await run_in_threadpool(service.hotload, _parsed(HotloadRequest, await _body(request, 65_536)))
+
+    @app.post("/sample")
+    async def sample(request: Request) -> JSONResponse:
+        from fastapi.concurrency import run_in_threadpool
+
+        asked = _parsed(SampleRequest, await _body(request, max_request_bytes))
+        return JSONResponse({"completions": await run_in_threadpool(service.sample, asked)})
 
     return app
 

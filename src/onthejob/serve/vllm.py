@@ -44,6 +44,8 @@ class VllmOptions:
     """Seconds for one request; a batch under load takes long, and a dead server is noticed by its closed socket."""
     parallel: int = 64
     """Requests under way at the same time; vLLM batches them."""
+    control_s: float = 120.0
+    """Seconds for loading, listing, scoring and asking for health."""
     structured: bool = False
     """Hold replies to a JSON schema by masking tokens. This changes the distribution that is sampled from: recorded with the
     run, and meant for seats that are not trained."""
@@ -56,41 +58,43 @@ class VllmClient:
         """url: without a path, on this machine. base: the name under which the base model is served."""
         self.url, self.base = url.rstrip("/"), base
         options = options or VllmOptions()
-        limits = Limits(deadline_s=options.request_s, attempts=1, body_bytes=256 << 20, parallel=options.parallel)
-        self.transport = Transport(limits)
+        self.transport = Transport(_limits(options.request_s, options.parallel))
+        # Its own connections: a publish must not queue behind replies, nor a question about health behind either for long.
+        self.control = Transport(_limits(min(options.request_s, options.control_s), 4))
 
     def close(self) -> None:
         """Close connections."""
         self.transport.close()
+        self.control.close()
 
     def healthy(self) -> bool:
         """True when the engine answers."""
         try:
-            return self._run(self._call("GET", "/health")).status == 200
+            return self._call("GET", "/health").status == 200
         except (ServeError, ProviderError):
             return False
 
     def can_load(self) -> bool:
         """True when adapters can be loaded at run time: the route is listed in the server's own description."""
-        response = self._run(self._call("GET", "/openapi.json"))
+        response = self._call("GET", "/openapi.json")
         paths = self._object(response).get("paths") if response.status == 200 else None
         return isinstance(paths, dict) and LOAD in paths
 
     def names(self) -> tuple[str, ...]:
-        response = self._expect(self._run(self._call("GET", "/v1/models")), "list its models")
+        response = self._expect(self._call("GET", "/v1/models"), "list its models")
         data = self._object(response).get("data")
         names = [item.get("id") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
         return tuple(name for name in names if isinstance(name, str) and name != self.base)
 
     def load(self, adapter: Adapter) -> None:
         body = {"lora_name": adapter.name, "lora_path": str(adapter.path.resolve())}
-        response = self._run(self._call("POST", LOAD, body))
+        response = self._call("POST", LOAD, body)
         if response.status == 404 and "cannot be found" not in response.body.decode("utf-8", "replace"):
             raise ServeError(f"{adapter.name} cannot be loaded: {WITHOUT_LOADING}.")
         self._expect(response, f"load {adapter.name}")
 
     def unload(self, name: str) -> None:
-        response = self._run(self._call("POST", UNLOAD, {"lora_name": name}))
+        response = self._call("POST", UNLOAD, {"lora_name": name})
         if response.status != 404:  # Not loaded is what was wanted.
             self._expect(response, f"unload {name}")
 
@@ -103,7 +107,7 @@ class VllmClient:
             "prompt_logprobs": 0,
             "add_special_tokens": False,
         }
-        response = self._expect(self._run(self._call("POST", "/v1/completions", body)), f"score a text with {name or self.base}")
+        response = self._expect(self._call("POST", "/v1/completions", body), f"score a text with {name or self.base}")
         choice = self._choices(response, 1)[0]
         scores = choice.get("prompt_logprobs")
         if not isinstance(scores, list) or len(scores) != len(ids):
@@ -123,20 +127,23 @@ class VllmClient:
     ) -> list[dict[str, Any]]:
         """`count` replies to one prompt: vLLM's choices, in order."""
         body = {"model": name or self.base, "prompt": list(ids), "n": count, **fields}
-        response = self._expect(await self._call("POST", "/v1/completions", body), f"sample from {name or self.base}")
+        request = self._request("POST", "/v1/completions", body)
+        response = self._expect(
+            await self.transport.turn(lambda _: self.transport.send(request)), f"sample from {name or self.base}"
+        )
         served = self._object(response).get("model")
         if served != (name or self.base):
             raise ServeError(f"{name or self.base} was asked for, and {served!r} answered.")
         return self._choices(response, count)
 
-    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Response:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Request:
         content = b"" if body is None else json.dumps(body).encode()
-        request = Request(url=self.url + path, body=content, headers={"content-type": "application/json"}, method=method)
-        return await self.transport.turn(lambda _: self.transport.send(request))
+        return Request(url=self.url + path, body=content, headers={"content-type": "application/json"}, method=method)
 
-    def _run(self, work: Any) -> Response:
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Response:
+        request = self._request(method, path, body)
         try:
-            return self.transport.run(work)
+            return self.control.run(self.control.turn(lambda _: self.control.send(request)))
         except ProviderError as error:
             raise ServeError(f"the model server at {self.url} does not answer ({error}).") from error
 
@@ -159,6 +166,10 @@ class VllmClient:
             got = len(choices) if isinstance(choices, list) else 0
             raise ServeError(f"{count} replies were asked for, {got} came back.")
         return sorted(choices, key=lambda choice: choice.get("index", 0))
+
+
+def _limits(deadline_s: float, parallel: int) -> Limits:
+    return Limits(deadline_s=deadline_s, attempts=1, body_bytes=256 << 20, parallel=parallel)
 
 
 class VllmSampler:

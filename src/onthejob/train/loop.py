@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from onthejob.record.iteration import Iteration
     from onthejob.record.store import Run
     from onthejob.rollout.judge import Judge
+    from onthejob.serve.remote_sampler import RemoteSampler
     from onthejob.serve.vllm import VllmSampler
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def train(
     make_env: Callable[[], Environment],
     pool: TaskPool,
     learner: Learner,
-    sampler: Sampler | VllmSampler,
+    sampler: Sampler | VllmSampler | RemoteSampler,
     encoder: Encoder,
     run: Run,
     partners: Mapping[str, Policy],

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onthejob.models.sampler import Sampler
     from onthejob.record.store import Run
     from onthejob.rollout.judge import Judge
+    from onthejob.serve.remote_sampler import RemoteSampler
     from onthejob.serve.vllm import VllmSampler
 
 Evaluate = Callable[[int, Mapping[str, Adapter]], Mapping[str, float]]
@@ -36,7 +37,7 @@ class Parts:
     make_env: Callable[[], Environment]
     pool: TaskPool
     learner: Learner
-    sampler: Sampler | VllmSampler
+    sampler: Sampler | VllmSampler | RemoteSampler
     encoder: Encoder
     run: Run
     partners: Mapping[str, Policy]

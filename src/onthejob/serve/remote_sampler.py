@@ -1,0 +1,161 @@
+"""Sampling on the training worker's machine: adapters go there as learner's states, prompts as ids, and sampled ids come back.
+
+Takes the place of the sampler in the loop. A worker may be replaced while a run goes on: an adapter that the new one does not
+serve yet is sent again before it is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+from safetensors.torch import load_file, save
+
+from onthejob.errors import ConfigError, ContractError, ServeError
+from onthejob.models.chat import ChatEncoder
+from onthejob.serve.remote import connect
+from onthejob.types import Adapter, Completion, Sampling
+
+log = logging.getLogger(__name__)
+
+
+class RemoteSampler:
+    """The part of `models.sampler.Sampler` that the loop uses, on a worker with a model server."""
+
+    def __init__(
+        self,
+        url: str,
+        chat: ChatEncoder,
+        *,
+        base_digest: str,
+        token: str,
+        timeout_s: float = 3600.0,
+        attempts: int = 8,
+        wait_s: float = 5.0,
+    ) -> None:
+        """Connect.
+
+        Args:
+            url: of the worker, without a path.
+            chat: of the same model.
+            base_digest: of the base's weights; the worker must have the same.
+            token: of the worker.
+            timeout_s: seconds for one batch of replies.
+            attempts: times it is asked again when it is gone. What it sampled for a lost answer is used by nobody.
+            wait_s: seconds between them.
+
+        Raises:
+            ConfigError: the URL cannot be used.
+        """
+        self.chat = chat
+        self._http = connect(url, token=token, timeout_s=timeout_s)
+        self._url, self._base_digest, self._attempts, self._wait_s = url, base_digest, attempts, wait_s
+        self._live: dict[str, Adapter] = {}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Names of the adapters that are live."""
+        return tuple(adapter.name for adapter in self._live.values())
+
+    def publish(self, adapter: Adapter) -> None:
+        """Let an adapter go live on the worker's model server, in the place of its role's version before.
+
+        Raises:
+            ConfigError: the worker has no model server, or refuses the adapter.
+            ServeError: it is gone.
+        """
+        tensors = load_file(adapter.path / "adapter_model.safetensors")
+        state = save({f"lora/{name}": tensor.float().contiguous() for name, tensor in sorted(tensors.items())})
+        digest = hashlib.sha256(state).hexdigest()
+        body = {"role": adapter.role, "version": adapter.version, "parent": adapter.parent, "state": digest}
+        done = self._ask("/hotload", body, states={digest: state})
+        self._live[adapter.role] = adapter
+        log.info("published %s on the worker in %.2f s", adapter.name, float(done.get("seconds", 0.0)))
+
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """One completion per prompt, in order. As `VllmSampler.generate`: the seeds are not used.
+
+        Raises:
+            ContractError: empty prompts, or a different number of seeds.
+            ServeError: the worker is gone, also after all attempts, or answers with something else.
+        """
+        if len(seeds) != len(prompts) or not all(prompts):
+            raise ContractError(
+                f"generate needs non-empty prompts and one seed for each, got {len(prompts)} and {len(seeds)} seeds."
+            )
+        if not prompts:
+            return []
+        body = {
+            "base": self._base_digest,
+            "adapter": adapter,
+            "prompts": [list(prompt) for prompt in prompts],
+            "temperature": sampling.temperature,
+            "max_new_tokens": sampling.max_new_tokens,
+        }
+        from onthejob.serve.trainer import COMPLETIONS
+
+        answer = self._ask("/sample", body)
+        try:
+            replies = COMPLETIONS.validate_python(answer.get("completions"))
+        except ValidationError as error:
+            raise ServeError(f"the worker at {self._url} answered with something else than replies: {error}") from error
+        if len(replies) != len(prompts):
+            raise ServeError(f"{len(prompts)} replies were asked for, {len(replies)} came back from {self._url}.")
+        return replies
+
+    def _ask(self, path: str, body: dict[str, Any], *, states: dict[str, bytes] | None = None) -> dict[str, Any]:
+        """The answer to one request; what the worker misses is sent and the request repeated."""
+        problem = ""
+        for number in range(self._attempts):
+            if number:
+                time.sleep(self._wait_s)
+            try:
+                for _ in range(3):  # An adapter to be sent again may need its state sent again.
+                    response = self._http.post(path, json=body)
+                    answer = _object(response)
+                    if response.status_code != 409 or not self._sent(answer, states or {}):
+                        break
+            except httpx.HTTPError as error:
+                problem = type(error).__name__
+            else:
+                if response.status_code == 200:
+                    return answer
+                problem = str(answer.get("error") or answer.get("detail") or f"status {response.status_code}")
+                if response.status_code < 500:
+                    raise ConfigError(f"the worker at {self._url} refuses {path}: {problem}")
+            log.warning("the worker gave no answer to %s (%s); attempt %d of %d", path, problem, number + 1, self._attempts)
+        raise ServeError(f"the worker at {self._url} gave no answer to {path} in {self._attempts} attempts: {problem}.")
+
+    def _sent(self, refusal: dict[str, Any], states: dict[str, bytes]) -> bool:
+        """Send what a worker says it misses; False when that is not ours."""
+        for digest in refusal.get("unknown", []):
+            if digest not in states:
+                return False
+            self._http.put(f"/states/{digest}", content=states[digest]).raise_for_status()
+        name = refusal.get("not_live")
+        if name is not None:
+            known = next((adapter for adapter in self._live.values() if adapter.name == name), None)
+            if known is None:
+                return False
+            self.publish(known)
+        return True
+
+
+def _object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        value = json.loads(response.content)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
