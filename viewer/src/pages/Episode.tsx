@@ -3,8 +3,10 @@ import { useState } from 'react';
 import { type EpisodeView } from '../api/client';
 import { useFetched } from '../lib/fetching';
 import { compact } from '../lib/format';
-import { link } from '../lib/route';
+import { go, link } from '../lib/route';
+import { showRecorded } from '../lib/store';
 import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
+import { Command, isCommand } from './Command';
 
 export default function Episode({ name, query }: { name: string; query: URLSearchParams }) {
   const iteration = query.get('iteration') ?? '0';
@@ -16,13 +18,23 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
   if (error) return <p className="empty bad">{error}</p>;
   if (!value) return <p className="empty">Loading…</p>;
   const { row, turns } = value;
+  const watch = async (): Promise<void> => {
+    if (await showRecorded(name, row.iteration, row.name)) go(['office']);
+  };
   const turn = turns[Math.min(open, turns.length - 1)];
   return (
     <div className="stack">
-      <h1 style={{ fontSize: 16 }}>
-        <a href={link(['runs', name], { view: 'episodes', iteration })}>{name}</a> / iteration {row.iteration} /{' '}
-        <span className="mono">{row.name}</span>
-      </h1>
+      <div className="row spread">
+        <h1 style={{ fontSize: 16 }}>
+          <a href={link(['runs', name], { view: 'episodes', iteration })}>{name}</a> / iteration {row.iteration} /{' '}
+          <span className="mono">{row.name}</span>
+        </h1>
+        {value.office && (
+          <button type="button" className="primary" onClick={() => void watch()}>
+            ▶ Watch in the office
+          </button>
+        )}
+      </div>
       {row.error && <p className="bad">{row.error}</p>}
       <div className="grid dash">
         <Panel title={`${turns.length} turns`} tools={<span className="small dim">ended: {row.stop}</span>}>
@@ -80,7 +92,7 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                     <Pay value={turn.reward} digits={3} />
                   </dd>
                 </dl>
-                <Facts facts={turn.facts} />
+                {isCommand(turn.facts) ? <Command turn={turn} /> : <Facts facts={turn.facts} />}
               </div>
             </Panel>
           )}
