@@ -40,7 +40,7 @@ def routes(reading: APIRouter, describe: Callable[[str], Config], pages: Path) -
         rows = _all_groups(ask, name)
         listed: list[EpisodeRow] = ask["episodes"](name, None)
         shown = _spread(rows, groups)
-        told = _spread([row for row in listed if row.turns], episodes)
+        told = _spread([row for row in listed if not row.error], episodes)
         open_episodes = [ask["episode"](name, row.iteration, row.name) for row in told]
         held = {
             "config": _plain(describe(name)),

@@ -207,7 +207,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     parts.run.write_checkpoint(iteration, checkpoint_files(parts, state))
     with parts.run.iteration(iteration) as record:
         record.groups(collection.groups, [advantages[group.key] for group in collection.groups])
-        _record_episodes(record, collection, branched=collector is not None)
+        record_episodes(record, collection, branched=collector is not None)
         for report in reports:
             record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
         record.metrics("loop", loop_metrics(collection, library=len(state.library), pool=parts.pool))
@@ -299,7 +299,8 @@ def _update(parts: Parts, state: State, role: str, groups: Sequence[Group], iter
     return _Update(metrics=metrics.as_dict(), adapter=adapter)
 
 
-def _record_episodes(record: Iteration, collection: Collection, *, branched: bool) -> None:
+def record_episodes(record: Iteration, collection: Collection, *, branched: bool) -> None:
+    """Record what was played turn by turn; with `branched` also where each segment began, for those who look into its branches."""
     for index, episode in enumerate(collection.episodes):
         record.episode(
             f"s{index:02d}/{episode.task.id}",

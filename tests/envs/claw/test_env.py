@@ -264,6 +264,9 @@ class Dying:
     def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
         raise SandboxError("the sandbox died")
 
+    def survey(self) -> Mapping[str, Entry]:
+        return self._sandbox.survey()
+
     def collect(self) -> Path:
         return self._sandbox.collect()
 

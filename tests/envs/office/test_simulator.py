@@ -142,9 +142,7 @@ def test_full_pipeline_rewards(office) -> None:
     raise AssertionError("no deal was won in thirty companies")
 
 
-@pytest.mark.parametrize(
-    ("tier", "months", "discount"), [("monthly", 1, 1.0), ("six_month", 6, 0.92), ("annual", 12, 0.85)]
-)
+@pytest.mark.parametrize(("tier", "months", "discount"), [("monthly", 1, 1.0), ("six_month", 6, 0.92), ("annual", 12, 0.85)])
 def test_contract_tiers(office, tier: str, months: int, discount: float) -> None:
     for seed in range(40):
         company = office(seed=seed, leads=0)
