@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,3 +136,27 @@ def comparison(root: Path, name: str = "matched", *, days: int = 2) -> Path:
             max_turns=14 * days,
         )
     return keep(root, name, json.loads(json.dumps(document(found), default=float)))
+
+
+def long_run(root: Path, name: str = "long", *, iterations: int = 100_000) -> Path:
+    """A run of very many iterations with two metrics of two roles, written past the store: one by one would take an hour."""
+    with Run.create(root, config={}, name=name) as run:
+        with run.iteration(0) as record:
+            record.metrics("train/dev", {"reward": 0.0, "kl": 0.0})
+            record.metrics("train/sales", {"reward": 0.0, "kl": 0.0})
+        path = run.path
+    numbers = range(1, iterations)
+    with closing(sqlite3.connect(path / "run.sqlite")) as database, database:
+        database.executemany(
+            "INSERT INTO iterations (n, committed_at) VALUES (?, '2026-01-01T00:00:00')", ((n,) for n in numbers)
+        )
+        database.executemany(
+            "INSERT INTO metrics (iteration, scope, name, value, is_nan, is_clock) VALUES (?, ?, ?, ?, 0, 0)",
+            (
+                (n, scope, metric, math.sin(n / 3_000 + phase) + 0.2 * math.sin(n * 1.7))
+                for n in numbers
+                for scope, phase in (("train/dev", 0.0), ("train/sales", 1.0))
+                for metric in ("reward", "kl")
+            ),
+        )
+    return path

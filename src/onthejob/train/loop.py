@@ -300,7 +300,7 @@ def _update(parts: Parts, state: State, role: str, groups: Sequence[Group], iter
 
 
 def record_episodes(record: Iteration, collection: Collection, *, branched: bool) -> None:
-    """Record what was played turn by turn; with `branched` also where each segment began, for those who look into its branches."""
+    """Record what was played turn by turn; with `branched` also where each segment began, to look into its branches later."""
     for index, episode in enumerate(collection.episodes):
         record.episode(
             f"s{index:02d}/{episode.task.id}",

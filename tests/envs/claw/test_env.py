@@ -16,6 +16,7 @@ from onthejob.envs.claw.protocol import IGNORED, ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Problem, parse
 from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxError, SandboxHost, open_host
+from onthejob.envs.claw.sandbox.contract import Entry
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.chat import ChatEncoder

@@ -5,6 +5,10 @@ await played();
 for (const [index, team] of ['heuristic', 'expert'].entries())
   await api('reset', { world: `race-${index + 1}`, days: 3, pace_s: 0, playing: true, seats: { sales: team, dev: team } });
 const group = encodeURIComponent('it0001/0/dev');
+const branched = encodeURIComponent((await api('runs/office/groups')).rows.find((row) => row.distinct > 2).key);
+const [played_] = await api('runs/office/episodes');
+const solved = (await api('runs/claw/episodes')).find((row) => row.metrics.passed);
+const where = (row) => `iteration=${row.iteration}&episode=${encodeURIComponent(row.name)}`;
 const pages = [
   '/office',
   '/dashboard',
@@ -18,6 +22,10 @@ const pages = [
   '/runs/first?view=episodes',
   '/runs/first?view=config',
   `/runs/first/group?key=${group}`,
+  `/runs/office/group?key=${branched}`,
+  `/runs/office/episode?${where(played_)}`,
+  `/runs/claw/episode?${where(solved)}`,
+  '/comparisons/matched',
 ];
 await run(async (open) => {
   for (const hash of pages)
