@@ -31,6 +31,6 @@ export function compact(value: number | null | undefined): string {
   if (value === 0) return '0';
   const size = Math.abs(value);
   if (size >= 1e9 || size < 1e-4) return value.toExponential(1).replace('-', '−');
-  if (size >= 1e4) return whole(value);
+  if (size >= 1e3) return whole(value);
   return String(Number(value.toPrecision(4))).replace('-', '−');
 }

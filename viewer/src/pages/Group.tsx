@@ -160,7 +160,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
         )}
         {legal < group.replies.length && (
           <div>
-            invalid = min(worst legal − {rule.invalid_gap}, {rule.invalid_ceiling})
+            invalid = min(worst legal − {rule.invalid_gap}, {compact(rule.invalid_ceiling)})
           </div>
         )}
       </div>

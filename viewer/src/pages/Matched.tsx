@@ -116,7 +116,7 @@ function Whiskers({
   return (
     <div className="whiskers" role="table" aria-label={label}>
       {rows.map((row) => (
-        <div key={row.name} role="row" style={{ display: 'contents' }}>
+        <div key={row.name} role="row" className="line">
           <span role="rowheader" className="legend">
             <span>
               <i style={{ background: row.color }} />

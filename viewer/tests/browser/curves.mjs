@@ -44,7 +44,9 @@ await run(async (open) => {
     (last) => Number(/^(\d+): /.exec(document.querySelector('figcaption').textContent)?.[1]) > last,
     0.9 * POINTS,
   );
-  console.error(`100,000 points: ${perMove.toFixed(1)} ms of main thread a pointer move, ${perZoom.toFixed(0)} ms a zoom and 20 moves`);
+  console.error(
+    `100,000 points: ${perMove.toFixed(1)} ms of main thread a pointer move, ${perZoom.toFixed(0)} ms a zoom and 20 moves`,
+  );
   assert.ok(perMove < 50, `${perMove} ms of main thread for a pointer move`);
   assert.ok(perZoom < 2_500, `${perZoom} ms of main thread for a zoom`);
 });

@@ -66,7 +66,7 @@ await run(async (open) => {
   const table = page.getByRole('region', { name: 'Differences by group of tasks' });
   await table.waitFor();
   assert.equal(await table.locator('tbody tr').count(), matched.strata.length);
-  assert.equal(await page.locator('.whisker .span').count() > 0, true);
+  assert.equal((await page.locator('.whisker .span').count()) > 0, true);
   await page.getByLabel('team', { exact: true }).selectOption('random');
   await page.getByRole('heading', { name: 'company_value: random against the others' }).waitFor();
 });
