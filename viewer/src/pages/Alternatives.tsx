@@ -2,7 +2,7 @@
 import { useMemo, useState } from 'react';
 import { post, type Branches, type Frame, type PlayerInfo, type PromptView, type Suggestions } from '../api/client';
 import { useFetched } from '../lib/fetching';
-import { dollars, fixed, signed } from '../lib/format';
+import { dollars, fixed, replyTitle, signed } from '../lib/format';
 import { act, useStore } from '../lib/store';
 import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
 import { PlayerOptions } from '../ui/Players';
@@ -104,7 +104,7 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
               start={result.start}
               before={before}
               ghosts={ranked.slice(0, GHOST_COLORS.length).map(({ reply }, place) => ({
-                name: title(reply.text),
+                name: replyTitle(reply.text),
                 color: GHOST_COLORS[place]!,
                 values: reply.values,
                 strong: place === 0,
@@ -117,7 +117,7 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
                     <div className="row spread small" style={{ flexWrap: 'nowrap' }}>
                       <span className="mono ellipsis" title={reply.text}>
                         <i className="swatch" style={{ background: GHOST_COLORS[place] ?? 'transparent' }} />
-                        {title(reply.text)} {times > 1 && <span className="tag">×{times}</span>}{' '}
+                        {replyTitle(reply.text)} {times > 1 && <span className="tag">×{times}</span>}{' '}
                         {!reply.valid && <span className="tag bad">unusable</span>}
                       </span>
                       <span className="nowrap">
@@ -150,13 +150,4 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
       </div>
     </Panel>
   );
-}
-
-function title(text: string): string {
-  try {
-    const fields = JSON.parse(text) as { action_type?: string; target?: string; parameters?: Record<string, unknown> };
-    return [fields.action_type, fields.target, ...Object.values(fields.parameters ?? {})].filter(Boolean).join(' ');
-  } catch {
-    return text;
-  }
 }

@@ -81,11 +81,7 @@ export function Command({ turn }: { turn: EpisodeTurn }) {
           {Boolean(facts.files_left_out) && <p className="small dim">and {facts.files_left_out} more</p>}
         </div>
       )}
-      {facts.sentinel && (
-        <p className="small">
-          It said that it is done: <span className="mono">{facts.sentinel}</span>
-        </p>
-      )}
+      {facts.sentinel && <p className="small">It said that it is done (stop sign: {facts.sentinel}).</p>}
       {facts.verdicts && <Verdicts verdicts={facts.verdicts} />}
     </div>
   );

@@ -2,7 +2,7 @@
 import { useMemo, useState } from 'react';
 import type { BranchTrace, GroupView, Traces, TraceTurn } from '../api/client';
 import { useFetched } from '../lib/fetching';
-import { dollars, fixed, words } from '../lib/format';
+import { dollars, fixed, replyTitle, words } from '../lib/format';
 import { titleOf } from '../lib/roles';
 import { TURNS_PER_DAY } from '../lib/world';
 import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
@@ -45,10 +45,8 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
   const first = ranked.find((trace) => trace.index === left) ?? ranked[0]!;
   const second = ranked.find((trace) => trace.index === right) ?? ranked.at(-1)!;
   const agree = ranked.every((trace) => trace.agrees);
-  const head = (trace: BranchTrace): string => {
-    const turn = trace.turns[0];
-    return turn?.valid ? `${words(turn.action)} ${turn.target}`.trim() : 'unusable reply';
-  };
+  const head = (trace: BranchTrace): string =>
+    trace.turns[0]?.valid ? words(replyTitle(group.replies[trace.index]!.text)) : 'unusable reply';
   return (
     <div className="stack" data-testid="futures">
       <p className="small" data-agrees={agree}>
@@ -96,6 +94,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
           <thead>
             <tr>
               <th scope="col">reply</th>
+              <th scope="col">compare</th>
               <th scope="col" className="num">
                 company value
               </th>
@@ -111,7 +110,6 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
               <th scope="col" className="num" title="What the trainer compares, at the end of the branch">
                 value
               </th>
-              <th scope="col">compare</th>
             </tr>
           </thead>
           <tbody>
@@ -120,24 +118,17 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
               const now = upTo.at(-1);
               return (
                 <tr key={trace.index}>
-                  <th scope="row" className="legend">
-                    <span>
-                      <i style={{ background: color(trace) }} />
-                      {head(trace)}
+                  <th scope="row">
+                    <span className="legend">
+                      <span>
+                        <i style={{ background: color(trace) }} />
+                        {head(trace)}
+                      </span>
                       {group.chosen !== null && sameReply(group, trace.index, group.chosen) && (
-                        <span className="tag accent" style={{ marginLeft: 6 }}>
-                          went on with
-                        </span>
+                        <span className="tag accent">went on with</span>
                       )}
                     </span>
                   </th>
-                  <td className="num">{dollars(now?.value ?? traces.start)}</td>
-                  <td className="num">{dollars(now?.mrr ?? 0)}</td>
-                  <td className="num">{upTo.reduce((sum, turn) => sum + won(turn), 0)}</td>
-                  <td className="num">
-                    <Pay value={upTo.reduce((sum, turn) => sum + turn.own, 0)} digits={1} />
-                  </td>
-                  <td className="num">{fixed(trace.value, 3)}</td>
                   <td className="nowrap">
                     {(['A', 'B'] as const).map((side) => (
                       <button
@@ -152,6 +143,13 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
                       </button>
                     ))}
                   </td>
+                  <td className="num">{dollars(now?.value ?? traces.start)}</td>
+                  <td className="num">{dollars(now?.mrr ?? 0)}</td>
+                  <td className="num">{upTo.reduce((sum, turn) => sum + won(turn), 0)}</td>
+                  <td className="num">
+                    <Pay value={upTo.reduce((sum, turn) => sum + turn.own, 0)} digits={1} />
+                  </td>
+                  <td className="num">{fixed(trace.value, 3)}</td>
                 </tr>
               );
             })}

@@ -224,11 +224,11 @@ function Groups({ name, run, query }: { name: string; run: RunView; query: URLSe
                 <tr key={row.key}>
                   <td>
                     {holdsGroup(row.key) ? (
-                      <a href={link(['runs', name, 'group'], { key: row.key })} className="mono">
+                      <a href={link(['runs', name, 'group'], { key: row.key })} className="mono nowrap">
                         {row.key}
                       </a>
                     ) : (
-                      <span className="mono dim" title="Not in this file; the viewer shows it">
+                      <span className="mono dim nowrap" title="Not in this file; the viewer shows it">
                         {row.key}
                       </span>
                     )}{' '}
@@ -316,7 +316,10 @@ function Episodes({ name, run, query }: { name: string; run: RunView; query: URL
                 <tr key={`${row.iteration} ${row.name}`}>
                   <td>
                     {holdsEpisode(row.iteration, row.name) ? (
-                      <a className="mono" href={link(['runs', name, 'episode'], { iteration: row.iteration, episode: row.name })}>
+                      <a
+                        className="mono nowrap"
+                        href={link(['runs', name, 'episode'], { iteration: row.iteration, episode: row.name })}
+                      >
                         {row.name}
                       </a>
                     ) : (
