@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api.recording import claw_run, comparison, long_run, office_run
 
 from onthejob.api.app import PAGES
 
@@ -53,6 +54,10 @@ def node() -> str:
 def address(runs: Path) -> Iterator[str]:
     """A server of its own process, with one recorded run."""
     node()
+    office_run(runs)
+    claw_run(runs)
+    comparison(runs)
+    long_run(runs)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -76,7 +81,9 @@ def address(runs: Path) -> Iterator[str]:
             process.wait(timeout=20)
 
 
-@pytest.mark.parametrize("check", ["pages", "timeline", "playground", "group", "stages", "access", "export"])
+@pytest.mark.parametrize(
+    "check", ["pages", "timeline", "scrub", "playground", "group", "recorded", "curves", "stages", "access", "export"]
+)
 def test_in_the_browser(check: str, address: str, tmp_path: Path):
     done = subprocess.run(
         [node(), str(CHECKS / f"{check}.mjs"), address, TOKEN],

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands.chat_server import IDLE, Chat
 
 from onthejob.cli import main
 from onthejob.learn import lora
@@ -19,50 +18,6 @@ from onthejob.rollout.seats import give_order
 from onthejob.testing import tiny_model
 
 SECRET = "sk-never-to-be-seen-0123456789"
-IDLE = '{"action_type":"IDLE","target":""}'
-
-
-class Chat:
-    """Serves one model under the OpenAI protocol; `reply` is a function of the request."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
-        self.reply: Callable[[dict[str, Any]], str] = lambda body: IDLE
-        self.status = 200
-        chat = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self._send({"object": "list", "data": [{"id": "small"}]})
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                chat.seen.append(body)
-                message = {"role": "assistant", "content": chat.reply(body)}
-                choice = {"index": 0, "message": message, "finish_reason": "stop"}
-                usage = {"prompt_tokens": 10, "completion_tokens": 5}
-                self._send({"model": "small", "choices": [choice], "usage": usage})
-
-            def _send(self, answer: Any) -> None:
-                content = json.dumps(answer).encode()
-                self.send_response(chat.status)
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        self.name = f"openai:http://127.0.0.1:{self.server.server_address[1]}/v1"
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
 
 
 @pytest.fixture

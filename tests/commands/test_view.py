@@ -26,6 +26,9 @@ from onthejob.record import Run
         (["--scenario", "moon"], "scenario must be one of"),
         (["--days", "0"], "days"),
         (["--policy", "nobody"], "nobody is called"),
+        (["--policy", "run:nowhere"], "nobody is called"),
+        (["--policy", "openai:ftp://x"], "must be http or https"),
+        (["--seat", "janitor=expert"], "--seat takes ROLE=PLAYER"),
         (["--host", "192.0.2.1"], "cannot listen"),
     ],
 )

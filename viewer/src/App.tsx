@@ -3,9 +3,10 @@ import { lazy, Suspense, useEffect, useRef, useState } from 'react';
 import { Dashboard } from './pages/Dashboard';
 import { go, link, useRoute } from './lib/route';
 import { ROLES } from './lib/roles';
+import { held, isExport } from './lib/exported';
 import {
   clearProblem,
-  isExport,
+  current,
   loadConfig,
   seek,
   setRole,
@@ -20,13 +21,14 @@ import { JUMPS, stops, TURNS_PER_DAY, type Jump } from './lib/world';
 import { Timeline } from './ui/Timeline';
 
 const Office = lazy(() => import('./pages/Office'));
-/** An export holds one episode; the code of pages that need a server stays out of it. */
+/** An export holds one episode or run; the code of pages that need a server stays out of it. */
 const absent = (): Promise<never> => Promise.reject(new Error('This page is not part of an export.'));
 const Playground = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Playground')));
-const Runs = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Runs')));
-const Run = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Run')));
-const Group = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Group')));
-const Episode = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Episode')));
+const Runs = lazy(() => import('./pages/Runs'));
+const Run = lazy(() => import('./pages/Run'));
+const Group = lazy(() => import('./pages/Group'));
+const Episode = lazy(() => import('./pages/Episode'));
+const Matched = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Matched')));
 const Race = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Race')));
 
 const TABS = [
@@ -36,8 +38,6 @@ const TABS = [
   ['race', 'Race'],
   ['runs', 'Training'],
 ] as const;
-/** What an export shows; the rest needs a server. */
-const EXPORTED = new Set(['office', 'dashboard']);
 const WITH_TIMELINE = new Set(['office', 'dashboard', 'play']);
 
 const KEYS: readonly (readonly [string, string])[] = [
@@ -62,8 +62,8 @@ function useKeyboard(showHelp: () => void): void {
       if (event.ctrlKey || event.metaKey || event.altKey || typing) return;
       // A focused button keeps its own space and enter.
       if (event.key === ' ' && target.closest('button, a, [role=button], summary')) return;
-      const { seq, worlds, theme, stage } = useStore.getState();
-      const frames = worlds.live?.frames ?? [];
+      const { seq, theme, stage } = useStore.getState();
+      const frames = current(useStore.getState())?.frames ?? [];
       const kind = (document.getElementById('jump-kind') as HTMLSelectElement | null)?.value as Jump | undefined;
       const marks = kind && kind in JUMPS ? stops(frames, kind) : [];
       const far = event.shiftKey ? TURNS_PER_DAY : 1;
@@ -130,11 +130,14 @@ export function App() {
     document.documentElement.dataset.theme = theme;
   }, [theme]);
   useEffect(() => {
-    if (openRun && !location.hash.replace(/^#\/?/, '')) go(['runs', openRun]);
+    if (openRun && (!isExport || held?.run) && !location.hash.replace(/^#\/?/, '')) go(['runs', openRun]);
   }, [openRun]);
 
   const page = route.path[0] ?? 'office';
-  const tab = TABS.find(([id]) => id === page);
+  const tab = TABS.find(([id]) => id === (page === 'comparisons' ? 'runs' : page));
+  const watching = useStore((state) => current(state) !== undefined);
+  // An export shows what it holds; the rest needs a server.
+  const exported: Record<string, boolean> = { office: watching, dashboard: watching, runs: Boolean(held?.run) };
   useEffect(() => {
     document.title = tab ? `${tab[1]} · onthejob` : 'onthejob';
   }, [tab]);
@@ -153,8 +156,8 @@ export function App() {
           onthejob
         </a>
         <nav className="tabs" aria-label="Pages">
-          {TABS.filter(([id]) => !isExport || EXPORTED.has(id)).map(([id, name]) => (
-            <a key={id} href={link([id])} aria-current={page === id ? 'page' : undefined}>
+          {TABS.filter(([id]) => !isExport || exported[id]).map(([id, name]) => (
+            <a key={id} href={link([id])} aria-current={tab?.[0] === id ? 'page' : undefined}>
               {name}
             </a>
           ))}
@@ -166,7 +169,7 @@ export function App() {
             </span>
           )}
           <span className={`pill ${connected ? 'live' : 'off'}`} role="status">
-            <i className="dot" /> {isExport ? 'replay' : connected ? (playing ? 'live' : 'connected') : 'no connection'}
+            <i className="dot" /> {isExport ? 'saved' : connected ? (playing ? 'live' : 'connected') : 'no connection'}
           </span>
           <button
             type="button"
@@ -198,6 +201,7 @@ export function App() {
           {page === 'runs' && run && !part && <Run name={run} query={route.query} />}
           {page === 'runs' && run && part === 'group' && <Group name={run} id={route.query.get('key') ?? ''} />}
           {page === 'runs' && run && part === 'episode' && <Episode name={run} query={route.query} />}
+          {page === 'comparisons' && run && <Matched name={run} query={route.query} />}
           {!tab && (
             <p className="empty">
               There is no such page. <a href={link(['office'])}>To the office</a>

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { agrees, arithmetic } from '../src/lib/advantage';
-import { align, smooth, thin } from '../src/lib/curves';
+import { align, between, smooth, thin, worstOf } from '../src/lib/curves';
 
 const rule = { scale: 'std', eps: 0.02, invalid_gap: 0.5, invalid_ceiling: -1.5 };
 const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop });
@@ -56,6 +56,21 @@ describe('curves', () => {
     );
     expect(found.x.length).toBeLessThanOrEqual(1500);
     expect(Math.max(...found.high.map((value) => value ?? 0))).toBe(1e6);
+  });
+  it('cuts a stretch out, with a point more on each side', () => {
+    const x = Array.from({ length: 100 }, (_, index) => 2 * index);
+    const found = between(x, x, [50, 61]);
+    expect(found.x).toEqual([48, 50, 52, 54, 56, 58, 60, 62, 64]);
+    expect(found.y).toEqual(found.x);
+    expect(between(x, x, [-5, 1]).x).toEqual([0, 2, 4]);
+    expect(between(x, x, null).x).toBe(x);
+  });
+  it('keeps the worst of every stretch', () => {
+    const values = Array.from({ length: 10_001 }, (_, index) => (index === 7_777 ? 9 : index % 3 ? 0.5 : null));
+    const found = worstOf(values, 2_000);
+    expect(found.length).toBeLessThanOrEqual(2_000);
+    expect(found.filter((value) => value === 9)).toHaveLength(1);
+    expect(worstOf([null, null, null], 2)).toEqual([null, null]);
   });
   it('aligns series on the union of their iterations', () => {
     expect(

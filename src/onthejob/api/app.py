@@ -13,9 +13,9 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from fastapi.staticfiles import StaticFiles
 
 from onthejob import __version__
-from onthejob.api import recorded, watching
+from onthejob.api import comparisons, exported, recorded, watching
 from onthejob.api.feed import Live
-from onthejob.api.players import LoadTeam, Players
+from onthejob.api.players import Hosted, LoadTeam, Players
 from onthejob.api.schema import Problem, Reset
 from onthejob.api.security import Guard
 from onthejob.api.tokens import Tokens
@@ -40,6 +40,7 @@ def create_app(
     open_run: str = "",
     load: LoadTeam | None = None,
     extra_players: Sequence[str] = (),
+    hosted: Hosted | None = None,
     default: Reset | None = None,
     replay: Replay | None = None,
     pages: Path = PAGES,
@@ -52,12 +53,13 @@ def create_app(
         runs: folder of recorded runs.
         open_run: the run to show first.
         load: how models are loaded; None: only scripted players can be seated.
-        extra_players: names beside base and runs that `load` understands.
+        extra_players: names beside base and runs that `load` or `hosted` understands.
+        hosted: where hosted models come from; None: none can be seated.
         default: the company to found first.
         replay: a recorded game to show instead.
         pages: folder of the built pages.
     """
-    players = Players(runs=runs, load=load, extra=extra_players)
+    players = Players(runs=runs, load=load, extra=extra_players, hosted=hosted)
     worlds = Worlds(players, default or Reset.model_validate({}), replay)
     store = recorded.Runs(runs if runs is not None else Path("runs"))
     tokens = Tokens()
@@ -77,7 +79,10 @@ def create_app(
         responses={400: {"model": Problem}, 404: {"model": Problem}, 409: {"model": Problem}, 500: {"model": Problem}},
     )
     app.include_router(watching.routes(worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run, pages=pages))
-    app.include_router(recorded.routes(store))
+    reading = recorded.routes(store)
+    app.include_router(reading)
+    app.include_router(comparisons.routes(store.root))
+    app.include_router(exported.routes(reading, lambda name: watching.describe(worlds, runs=True, open_run=name), pages))
     live = Live(worlds)
 
     @app.websocket("/ws/live")

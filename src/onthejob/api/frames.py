@@ -31,12 +31,13 @@ class Teller:
         self.frames: list[Frame] = []
         self._bases: list[Base] = []
         self._stages: dict[int, int] = {}
-        self._events = 0
 
     def found(self, s: State) -> None:
-        """Tell the founding; forgets what was told before."""
-        self.frames, self._bases, self._stages, self._events = [], [], {}, 0
-        self._tell(s, turn=-1, actor="", reply=Reply("", "", 0), action=None, log=None, valid=True)
+        """Tell the beginning, which need not be the founding; forgets what was told before."""
+        self.frames, self._bases = [], []
+        # Accounts of a company that is founded arrive; those of one that is continued were there.
+        self._stages = {} if s.turn == 0 else {a.id: a.stage for a in s.accounts}
+        self._tell(s, turn=s.turn - 1, actor="", reply=Reply("", "", 0), action=None, log=None, valid=True)
 
     def turn(self, s: State, role: str, action: Action | None, log: TurnLog, reply: Reply) -> None:
         """Tell one turn; `s` is the state after it."""

@@ -1,8 +1,9 @@
-"""Looks at one moment of a company: a role's prompt, what replies would lead to, and the whole episode as one file."""
+"""Looks at one moment of a company: a role's prompt, and what replies would lead to; and the pages as one file."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -12,8 +13,6 @@ from onthejob.api.schema import (
     BranchAsk,
     Branches,
     BranchView,
-    Config,
-    Frames,
     Legal,
     PromptView,
     RoleName,
@@ -24,7 +23,10 @@ from onthejob.api.tokens import Tokens
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.market import company_value
+from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.sections import Section, prune
+from onthejob.envs.office.state import State
 from onthejob.errors import ConfigError, ContractError, RecordError
 from onthejob.rollout.branch import group_worlds
 
@@ -85,8 +87,8 @@ def prompt_view(
     )
 
 
-def single_file(page: Path, config: Config, part: Frames) -> str:
-    """The viewer as one file that holds this episode.
+def single_file(page: Path, held: str) -> str:
+    """The viewer as one file that holds this JSON.
 
     Raises:
         RecordError: the pages are not built.
@@ -95,14 +97,14 @@ def single_file(page: Path, config: Config, part: Frames) -> str:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(
-            "the viewer's pages are not built, so there is nothing to put the episode into. Run `make viewer`."
+            "the viewer's pages are not built, so there is nothing to put the record into. Run `make viewer`."
         ) from error
     # In a script element only `<` could end it; JSON may write it as an escape.
-    data = f'{{"config":{config.model_dump_json()},"part":{part.model_dump_json()}}}'.replace("<", "\\u003c")
+    data = held.replace("<", "\\u003c")
     before, _, rest = text.partition(PLACE)
     _, closing, after = rest.partition("</script>")
     if not closing:
-        raise RecordError(f"{page.name} has no place for an episode. Build the viewer again: `make viewer`.")
+        raise RecordError(f"{page.name} has no place for a record. Build the viewer again: `make viewer`.")
     return f"{before}{PLACE}{data}{closing}{after}"
 
 
@@ -118,8 +120,12 @@ def branched(env: OfficeEnvironment, asked: BranchAsk) -> Branches:
     shared = group_worlds(env.company.seed, "viewer", env.company.turn, count=asked.worlds)
     keys = [env.canonical(reply) for reply in asked.replies]
     first = {key: keys.index(key) for key in keys}
+    told = {key: [_Values() for _ in shared] for key in first}
     found = {
-        key: [env.branch(asked.replies[index], world=world, turns=asked.turns) for world in shared]
+        key: [
+            env.branch(asked.replies[index], world=world, turns=asked.turns, on_turn=values)
+            for world, values in zip(shared, told[key], strict=True)
+        ]
         for key, index in first.items()
     }
     means = [float(np.mean([branch.outcome for branch in found[key]])) for key in keys]
@@ -138,7 +144,25 @@ def branched(env: OfficeEnvironment, asked: BranchAsk) -> Branches:
                 mean=means[index],
                 advantage=(means[index] - float(np.mean(legal))) / spread if spread > 0 and results[0].valid else None,
                 returns={role: float(np.mean([branch.returns.get(role, 0.0) for branch in results])) for role in roles},
+                values=_mean_line([values.dollars for values in told[key]]),
             )
         )
     turns = max(branch.turns for branches in found.values() for branch in branches)
-    return Branches(seq=asked.seq, role=pending.actor, worlds=list(shared), turns=turns, replies=replies)
+    start = company_value(env.company) / 100
+    return Branches(seq=asked.seq, role=pending.actor, worlds=list(shared), turns=turns, start=start, replies=replies)
+
+
+class _Values:
+    """Spectator of one branch: what the company was worth after each turn."""
+
+    def __init__(self) -> None:
+        self.dollars: list[float] = []
+
+    def __call__(self, s: State, role: str, action: Action | None, log: TurnLog) -> None:
+        self.dollars.append(company_value(s) / 100)
+
+
+def _mean_line(lines: Sequence[Sequence[float]]) -> list[float]:
+    """Mean after each turn; a line that ended keeps its last value."""
+    longest = max(map(len, lines))
+    return [float(np.mean([line[min(turn, len(line) - 1)] for line in lines])) for turn in range(longest)]

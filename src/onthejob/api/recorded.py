@@ -13,12 +13,14 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query
 
+from onthejob.api.again import episode_frames, traces
 from onthejob.api.schema import (
     ActionShare,
     AdvantageRule,
     EpisodeRow,
     EpisodeTurn,
     EpisodeView,
+    Frames,
     GroupPage,
     GroupRow,
     GroupView,
@@ -27,6 +29,7 @@ from onthejob.api.schema import (
     RunInfo,
     RunView,
     Series,
+    Traces,
     TurnView,
 )
 from onthejob.api.tokens import Tokens, model_of
@@ -37,6 +40,7 @@ from onthejob.record import Run, RunSummary, list_runs
 from onthejob.record.listing import summary
 from onthejob.record.reading import Episode, GroupHead
 from onthejob.record.store import check_name
+from onthejob.rollout.origin import read_origin
 from onthejob.types import Group, Trajectory
 
 Iteration = Annotated[int | None, Query(ge=0, le=2**31)]
@@ -171,7 +175,26 @@ def routes(runs: Runs) -> APIRouter:
             found = next(iter(run.read_episodes(iteration, episode)), None)
         if found is None:
             raise RecordError(f"run {name!r} has no episode {episode!r} in iteration {iteration}.")
-        return EpisodeView(row=_episode_row(found), turns=[_episode_turn(n, turn) for n, turn in enumerate(found.timeline)])
+        turns = [_episode_turn(n, turn) for n, turn in enumerate(found.timeline)]
+        origin = read_origin(found.facts, f"episode {episode!r} of run {name!r}")
+        return EpisodeView(row=_episode_row(found), turns=turns, office=origin is not None and origin.task.env == "office")
+
+    @api.get("/{name}/office")
+    def office(name: str, iteration: Annotated[int, Query(ge=0, le=2**31)], episode: Key) -> Frames:
+        with runs.open(name) as run:
+            found = next(iter(run.read_episodes(iteration, episode)), None)
+        if found is None:
+            raise RecordError(f"run {name!r} has no episode {episode!r} in iteration {iteration}.")
+        return episode_frames(found, name)
+
+    @api.get("/{name}/branches")
+    def branches(name: str, key: Key, world: Annotated[int, Query(ge=1, le=9_999)]) -> Traces:
+        with runs.open(name) as run, run.frozen():
+            found = next(iter(run.read_groups(key=key)), None)
+            iteration = next((at for at, one in run.read_group_keys() if one == key), None)
+            if found is None or iteration is None:
+                raise RecordError(f"run {name!r} has no group {key!r}.")
+            return traces(run, name, found, iteration, world)
 
     return api
 

@@ -13,6 +13,8 @@ from onthejob.envs.office.actions import MAX_REPLY_BYTES
 from onthejob.envs.office.env import MAX_DAYS
 
 WorldName = Literal["live", "race-1", "race-2", "race-3"]
+ShownName = Literal["live", "race-1", "race-2", "race-3", "recorded"]
+"""`recorded` is an episode of a run: it can be looked at, and not played on."""
 RoleName = Literal["ceo", "dev", "marketing", "sales", "content", "hr", "customer"]
 SeatName = Literal["ceo", "dev", "marketing", "sales", "content", "hr"]
 Text = Annotated[str, StringConstraints(max_length=MAX_REPLY_BYTES)]
@@ -140,7 +142,7 @@ class Frame(Sent):
     step: int
     """How many replies were given up to here; the customer's turns add none."""
     turn: int
-    """The turn that was played, -1 for the founding."""
+    """The turn that was played; in frame 0, where nobody acts, the one before the first: -1 for the founding."""
     day: int
     phase: str
     actor: str
@@ -183,11 +185,15 @@ class Base(Sent):
 class Seats(Sent):
     """Who plays, and how."""
 
-    world: WorldName
+    world: ShownName
     epoch: int
     """Rises with every reset and undo: frames of another epoch are void."""
     length: int
     """Frames so far."""
+    first: int
+    """Turns that were played before frame 0: not 0 where a recorded segment began in the middle of an episode."""
+    turns: int
+    """Turns that the timeline has when all is played."""
     scenario: str
     seed: int
     days: int
@@ -242,7 +248,7 @@ class PlayerInfo(Sent):
     """Somebody who can sit in a seat."""
 
     name: str
-    kind: Literal["scripted", "model"]
+    kind: Literal["scripted", "model", "hosted"]
     note: str
 
 
@@ -312,6 +318,8 @@ class BranchView(Sent):
     """(mean - group mean) / sample deviation over the legal replies; None when there is nothing to compare."""
     returns: dict[str, float]
     """Role -> mean return over the branch."""
+    values: list[float]
+    """Company value after each turn, mean over worlds, dollars; a world that ended keeps its last value."""
 
 
 class Branches(Sent):
@@ -321,6 +329,8 @@ class Branches(Sent):
     role: str
     worlds: list[int]
     turns: int
+    start: float
+    """Company value before, dollars."""
     replies: list[BranchView]
 
 
@@ -568,6 +578,125 @@ class EpisodeView(Sent):
 
     row: EpisodeRow
     turns: list[EpisodeTurn]
+    office: bool
+    """`/api/runs/{name}/office` can show it as frames."""
+
+
+class TraceTurn(Sent):
+    """One turn of a branch."""
+
+    turn: int
+    actor: str
+    action: str
+    target: str
+    valid: bool
+    paid: float
+    """To who acted."""
+    own: float
+    """To the role whose reply is judged."""
+    value: float
+    """Company value after it, dollars."""
+    mrr: float
+    moves: list[Move]
+
+
+class BranchTrace(Sent):
+    """What followed one reply in one world."""
+
+    index: int
+    """Of the first reply of the group that does this."""
+    outcome: float
+    """Change of the company's prospects less luck, dollars."""
+    ret: float
+    """Return of the role over the branch."""
+    value: float
+    """Scaled value, computed again."""
+    recorded: float
+    agrees: bool
+    """The two are the same."""
+    turns: list[TraceTurn]
+
+
+class Traces(Sent):
+    """What followed each distinct reply of a group in one of its worlds."""
+
+    key: str
+    actor: str
+    world: int
+    turn: int
+    """In which the replies were given."""
+    start: float
+    """Company value before, dollars."""
+    stand_ins: bool
+    """Imitations of the policies played on, not the scripted partners."""
+    replies: list[BranchTrace]
+
+
+class EstimateView(Sent):
+    """A number with its interval; null where there is none."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+    minimum: float | None = None
+
+
+class MeanView(EstimateView):
+    """What one team reached."""
+
+    team: str
+    metric: str
+    stratum: str
+
+
+class DifferenceView(EstimateView):
+    """`first` minus `second`, paired by task."""
+
+    first: str
+    second: str
+    metric: str
+    stratum: str
+
+
+class McNemarView(Sent):
+    """Two teams on tasks that are passed or failed."""
+
+    first: str
+    second: str
+    metric: str
+    only_first: int
+    only_second: int
+    both: int
+    neither: int
+    p: float
+
+
+class ComparisonInfo(Sent):
+    """One line of the list of comparisons."""
+
+    name: str
+    teams: list[str]
+    tasks: int
+    error: str | None
+    """Why it cannot be read."""
+
+
+class ComparisonView(Sent):
+    """A matched comparison, as `onthejob compare --name` kept it."""
+
+    name: str
+    teams: list[str]
+    tasks: int
+    settings: dict[str, Any]
+    metrics: list[str]
+    strata: list[str]
+    """`all`, then each group of tasks."""
+    means: list[MeanView]
+    differences: list[DifferenceView]
+    mcnemar: list[McNemarView]
+    failed: int
+    """Episodes that failed on our side, and are left out with their pairs."""
 
 
 class Problem(Sent):

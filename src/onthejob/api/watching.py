@@ -50,16 +50,7 @@ def routes(
 
     @api.get("/config")
     def config() -> Config:
-        return Config(
-            version=__version__,
-            parts=list(PARTS),
-            roles={str(role): spec.person for role, spec in ROLES.items()},
-            actions={str(role): list(spec.actions) for role, spec in ROLES.items()},
-            duties={str(role): spec.duty for role, spec in ROLES.items()},
-            worlds=[world.status() for world in worlds.all()],
-            runs=runs,
-            open_run=open_run,
-        )
+        return describe(worlds, runs=runs, open_run=open_run)
 
     @api.get("/scenarios")
     def list_scenarios() -> list[ScenarioInfo]:
@@ -122,7 +113,8 @@ def routes(
     @api.get("/export", response_class=HTMLResponse)
     def export(world: World_ = "live") -> HTMLResponse:
         name = f"onthejob-{world}-{worlds.get(world).status().scenario}.html"
-        text = single_file(pages / SINGLE_FILE, config(), worlds.get(world).frames(0))
+        held = f'{{"config":{config().model_dump_json()},"part":{worlds.get(world).frames(0).model_dump_json()}}}'
+        text = single_file(pages / SINGLE_FILE, held)
         return HTMLResponse(text, headers={"content-disposition": f'attachment; filename="{name}"'})
 
     @api.post("/branches")
@@ -140,3 +132,17 @@ def routes(
         return Suggestions(role=role, player=asked.player, replies=replies)
 
     return api
+
+
+def describe(worlds: Worlds, *, runs: bool, open_run: str) -> Config:
+    """What does not change while the server runs, and the worlds as they are now."""
+    return Config(
+        version=__version__,
+        parts=list(PARTS),
+        roles={str(role): spec.person for role, spec in ROLES.items()},
+        actions={str(role): list(spec.actions) for role, spec in ROLES.items()},
+        duties={str(role): spec.duty for role, spec in ROLES.items()},
+        worlds=[world.status() for world in worlds.all()],
+        runs=runs,
+        open_run=open_run,
+    )

@@ -16,14 +16,14 @@ from onthejob.api.frames import CUSTOMER, Reply, Teller
 from onthejob.api.schema import Frames, Seats, WorldName
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import State
 from onthejob.errors import ContractError, OnTheJobError, RecordError
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.replay import Said
-from onthejob.types import Context, Observation, Policy, Sampling, Task
+from onthejob.types import Context, Kind, Message, Observation, Policy, Sampling, Task
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ class Seat:
     policy: Policy
     encoder: Encoder | None = None
     """Needed by policies that read tokens."""
+    retries: int = 0
+    """Times an unusable reply may be corrected with growing feedback, 0 to 8."""
 
 
 class World:
@@ -88,6 +90,8 @@ class World:
             world=self.name,
             epoch=self.epoch,
             length=self.length,
+            first=0,
+            turns=14 * int(self.task.payload["days"]),
             scenario=str(self.task.payload["scenario"]),
             seed=self.task.seed,
             days=int(self.task.payload["days"]),
@@ -265,11 +269,13 @@ class World:
                 (completion,) = seat.policy.act([asked], GREEDY)
                 self._say(observation.actor, seat.policy.version, completion.text)
                 return True
+            before = self._env.snapshot() if seat.retries else b""
         # A model thinks while others look at the world, or change it: then nobody wants its answer any more.
         (completion,) = seat.policy.act([asked], GREEDY)
+        text = corrected(before, asked, completion.text, seat) if seat.retries else completion.text
         with self._change:
             if mark == (self.epoch, len(self._replies)) and not self._closed:
-                self._say(observation.actor, seat.policy.version, completion.text)
+                self._say(observation.actor, seat.policy.version, text)
         return True
 
     def _say(self, actor: str, policy: str, text: str) -> None:
@@ -299,6 +305,19 @@ def context(observation: Observation, seat: Seat, seed: int) -> Context:
     return Context(observation=observation, prompt_ids=seat.encoder.encode(compact), seed=seed)
 
 
-def seats_of(given: Mapping[str, Seat], default: Seat) -> dict[str, Seat]:
-    """Somebody in every seat."""
-    return {role: given.get(role, default) for role in SEATS}
+def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
+    """`text`, or what `seat` replied after it was told what is wrong with it, as often as it may be.
+
+    The tries happen in a copy of the company: the world's own turn is the last reply, usable or not.
+    """
+    twin = OfficeEnvironment(OfficeConfig(profile=PROFILE, retries=seat.retries))
+    twin.restore(before)
+    messages = asked.messages
+    while not twin.step(text).valid:
+        told = twin.observe()
+        if told is None or told.kind is not Kind.RETRY:
+            break
+        messages = (*messages, Message("assistant", text), *told.messages)
+        (completion,) = seat.policy.act([Context(observation=told, messages=messages, seed=asked.seed)], GREEDY)
+        text = completion.text
+    return text

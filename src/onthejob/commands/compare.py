@@ -12,8 +12,9 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_teams, steps
 from onthejob.commands.office import Office
+from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
-from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
@@ -69,6 +70,8 @@ class Compare:
     """Show an earlier comparison's teams too: the file holds what `compare --json` printed. Refused when its tasks differ."""
     cache: Path = CACHE
     """Where finished episodes are kept."""
+    name: str = ""
+    """Keep the result as `comparisons/NAME.json` beside the runs, where `onthejob view` shows it."""
     report: Path | None = None
     """Also write a self-contained HTML report here."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -95,7 +98,7 @@ class Compare:
         """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.compare import compare
-        from onthejob.evaluate.matched import document, joined, kinds, matched_dict
+        from onthejob.evaluate.matched import document, joined, keep, kinds, matched_dict
         from onthejob.evaluate.report import write_report
         from onthejob.evaluate.report_data import Report
         from onthejob.evaluate.sheets import matched_sheets
@@ -157,6 +160,8 @@ class Compare:
             tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
         if detailed:
             data |= matched_dict(comparison, groupings, place.headline)
+        if self.name:
+            terminal.progress(f"wrote {keep(RUNS, self.name, jsonable(data))}")
         if self.report is not None:
             lead = f"{len(tasks)} {self.split} tasks of the {place.name} per team, temperature {self.temperature:g}."
             write_report(
@@ -178,6 +183,10 @@ class Compare:
         if unknown := [role for role in self.alone if role not in place.roles]:
             raise ConfigError(f"--alone takes some of {', '.join(place.roles)}, got {', '.join(unknown)}.")
         check_teams(self.teams)
+        if self.name:
+            from onthejob.record.store import check_name
+
+            check_name(self.name, "comparison")
         if self.limit < 0 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
             raise ConfigError(f"limit must be >= 0 and max_new_tokens >= 1, got {self.limit} and {self.max_new_tokens}.")
         refuse_foreign(self, self.env, OWN)

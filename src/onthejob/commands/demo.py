@@ -281,8 +281,10 @@ class Demo:
         )
 
     def _finish(self, terminal: Terminal, run: Path, quality: QualityResult, comparison: Comparison, seconds: float) -> int:
+        from onthejob.evaluate.matched import document, keep
         from onthejob.evaluate.tables import comparison_table, quality_differences_table, quality_table
 
+        keep(self.runs, run.name, jsonable(document(comparison)))
         data: dict[str, Any] = {
             "run": run,
             "report": self.report.resolve(),

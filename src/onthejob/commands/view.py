@@ -6,6 +6,7 @@ import secrets
 import socket
 import threading
 import webbrowser
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import BASE, ModelOptions
+from onthejob.commands.seats import BASE, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.serve import is_loopback
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office.env import SEATS
@@ -34,7 +35,10 @@ class View:
     root: Path = RUNS
     """Folder of recorded runs, when no run is named."""
     policy: str = "heuristic"
-    """Who sits in all seats at first: a scripted player, `base`, a run, or a folder of adapters. The browser can change it."""
+    """Who sits in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
+    `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
+    seat: tuple[str, ...] = ()
+    """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`."""
     scenario: str = "baseline"
     """The company that is founded first: a shipped scenario."""
     seed: int = 1_000
@@ -49,6 +53,8 @@ class View:
     """Open the browser; otherwise the address is only printed."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model behind `base` and adapters; loaded when somebody asks for it."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Hosted models, when one is seated."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -69,9 +75,14 @@ class View:
                 raise ConfigError(f"{self.run_} holds no run. `onthejob runs ls` lists the runs of a folder.")
             root, name = self.run_.absolute().parent, self.run_.name
         load = Loader(self.model, terminal)
-        extra = [] if self.policy in players() or self.policy == BASE or (root / self.policy).is_dir() else [self.policy]
+        seats = self._seats()
+        extra = [
+            player
+            for player in dict.fromkeys(seats.values())
+            if not (player in players() or player == BASE or (root / player / "run.sqlite").is_file())
+        ]
+        away = Away(self.hosted)
         try:
-            seats = dict.fromkeys(SEATS, self.policy)
             first = Reset.model_validate({"scenario": self.scenario, "seed": self.seed, "days": self.days, "seats": seats})
         except ValidationError as error:
             problem = error.errors()[0]
@@ -84,6 +95,7 @@ class View:
             open_run=name,
             load=load,
             extra_players=extra,
+            hosted=away,
             default=first,
             replay=replay,
         )
@@ -100,8 +112,40 @@ class View:
         server = uvicorn.Server(
             uvicorn.Config(app, log_level=level, ws="websockets-sansio", ws_max_size=65_536, timeout_graceful_shutdown=2)
         )
-        server.run(sockets=[listener])
+        with closing(away):
+            server.run(sockets=[listener])
+        if spent := away.spent():
+            terminal.progress(f"hosted models: {spent}")
         return 0
+
+    def _seats(self) -> dict[str, str]:
+        """Seat -> who sits there first."""
+        seats = dict.fromkeys(SEATS, self.policy.removeprefix("run:"))
+        for given in self.seat:
+            role, equals, player = given.partition("=")
+            if role not in SEATS or not equals or not player:
+                raise ConfigError(f"--seat takes ROLE=PLAYER with a role of {', '.join(SEATS)}, got {given!r}.")
+            seats[role] = player.removeprefix("run:")
+        return seats
+
+
+class Away(HostedSeats):
+    """Hosted models for seats, and what they took."""
+
+    def __init__(self, options: HostedOptions) -> None:
+        super().__init__(options)
+        self._last = ""
+
+    def spent(self) -> str:
+        """Requests, tokens and dollars of all of them; empty when nothing was asked."""
+        accounts = self.accounts.values()
+        requests = sum(account.requests for account in accounts)
+        if requests:
+            tokens = sum(account.prompt_tokens + account.completion_tokens for account in accounts)
+            unknown = sum(account.unanswered + account.unpriced for account in accounts)
+            price = f"${sum(account.usd for account in accounts):.4f}" + (f" and {unknown} without a price" if unknown else "")
+            self._last = f"{requests} requests, {tokens} tokens, {price}"
+        return self._last
 
 
 class Loader:

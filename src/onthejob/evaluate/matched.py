@@ -20,6 +20,8 @@ from onthejob.evaluate.statistics import Estimate, ratio_interval
 from onthejob.types import Task
 
 PASSED, TOTAL = "passed/", "total/"
+COMPARISONS = "comparisons"
+"""Folder beside the runs in which comparisons are kept."""
 
 
 class McNemar(NamedTuple):
@@ -164,6 +166,23 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "tasks": {task.id: task_key(task) for task in comparison.tasks},
         **comparison.as_dict(),
     }
+
+
+def keep(folder: Path, name: str, data: Mapping[str, Any]) -> Path:
+    """Write a comparison's document as `NAME.json` into the folder of comparisons below `folder`, atomically.
+
+    Raises:
+        RecordError: it cannot be written.
+    """
+    path = folder / COMPARISONS / f"{name}.json"
+    part = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(data, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise RecordError(f"cannot write the comparison to {path}: {error}. Free space or choose another place.") from error
+    return path
 
 
 def joined(comparison: Comparison, path: Path) -> Comparison:

@@ -75,6 +75,8 @@ class Collection:
     """What a branch raised, where one of the dropped groups was lost to that."""
     habits: tuple[tuple[str, Habits], ...] = ()
     """(actor, what the replies chose) of every group, where branches are played on by stand-ins."""
+    stand_ins: Rates = field(default_factory=dict)
+    """Who they were."""
     starts: Mapping[str, int] = field(default_factory=dict)
     """How many segments began `fresh`, from the `library`, and how many were played among `partners`."""
 
@@ -222,6 +224,7 @@ class Collector:
             dropped=dropped,
             failure=failure,
             habits=tuple(habits),
+            stand_ins=(stand_ins or {}) if self._branch.continuation == "stand_ins" else {},
             starts=_origins(segments),
         )
 
@@ -234,7 +237,7 @@ class Collector:
             live = start(env, task, encoder=self._encoder)
         else:
             entry = library.sample(own, "start", actor=actor)
-            live = LiveEpisode(env, entry.task, env.restore(entry.snapshot), encoder=self._encoder)
+            live = LiveEpisode(env, entry.task, env.restore(entry.snapshot), encoder=self._encoder, start=entry.snapshot)
         among_partners = keyed_uniform(own, "partners") < self._config.partner_share
         learners = {keyed_choice(self._trained, own, "learner")} if among_partners else set(self._trained)
         current = {**self._partners, **policies}

@@ -91,6 +91,8 @@ class Episode:
     """Rewards of actors who were never asked."""
     error: str | None = None
     """What our side raised, when `stop` is ERROR. Such an episode is never trained on."""
+    start: bytes | None = None
+    """Snapshot in which a segment began; None: it began with its task."""
     seconds: float = field(default=0.0, compare=False)
     """Wall time of its own: stepping the environment, and its share of the batches in which its replies were sampled. Grouped
     or parallel play makes the clock on the wall run less than the sum over episodes."""
@@ -103,10 +105,19 @@ class Episode:
 class LiveEpisode:
     """An environment with its pending request and everything recorded so far."""
 
-    def __init__(self, env: Environment, task: Task, observation: Observation | None, *, encoder: Encoder | None) -> None:
-        """`observation` is the pending request, as returned by `env.reset(task)` or `env.restore(snapshot)`."""
+    def __init__(
+        self,
+        env: Environment,
+        task: Task,
+        observation: Observation | None,
+        *,
+        encoder: Encoder | None,
+        start: bytes | None = None,
+    ) -> None:
+        """`observation` is the pending request, as returned by `env.reset(task)` or `env.restore(start)`."""
         self.env = env
         self.task = task
+        self.start = start
         self.observation = observation
         self.stop: StopReason | None = None
         self.error: str | None = None
@@ -239,6 +250,7 @@ class LiveEpisode:
             transcript=tuple(self._transcript),
             unseated=dict(self._early),
             error=self.error,
+            start=self.start,
             seconds=self.seconds,
         )
 

@@ -24,6 +24,7 @@ from onthejob.rollout.episode import Encoder
 from onthejob.rollout.judge import add_opinion
 from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.library import Entry, visit
+from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
@@ -212,7 +213,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     parts.run.write_checkpoint(iteration, checkpoint_files(parts, state))
     with parts.run.iteration(iteration) as record:
         record.groups(collection.groups, [advantages[group.key] for group in collection.groups])
-        _record_episodes(record, collection)
+        record_episodes(record, collection, branched=collector is not None)
         for report in reports:
             record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
         record.metrics("loop", loop_metrics(collection, library=len(state.library), pool=parts.pool))
@@ -326,14 +327,21 @@ def _update(parts: Parts, state: State, role: str, groups: Sequence[Group], iter
     return _Update(metrics=metrics.as_dict(), adapter=adapter)
 
 
-def _record_episodes(record: Iteration, collection: Collection) -> None:
+def record_episodes(record: Iteration, collection: Collection, *, branched: bool) -> None:
+    """Record what was played turn by turn; with `branched` also where each segment began, to look into its branches later."""
     for index, episode in enumerate(collection.episodes):
         record.episode(
             f"s{index:02d}/{episode.task.id}",
             policies={turn.actor: turn.policy for turn in episode.transcript},
             metrics=episode.metrics,
             timeline=[asdict(turn) for turn in episode.transcript],
-            facts={"task": episode.task.id, "stop": str(episode.stop), "error": episode.error, "unseated": episode.unseated},
+            facts={
+                "task": episode.task.id,
+                "stop": str(episode.stop),
+                "error": episode.error,
+                "unseated": episode.unseated,
+                **(origin_facts(episode, collection.stand_ins) if branched else {}),
+            },
         )
 
 

@@ -16,6 +16,7 @@ from onthejob.envs.claw.protocol import IGNORED, ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Problem, parse
 from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxError, SandboxHost, open_host
+from onthejob.envs.claw.sandbox.contract import Entry
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.chat import ChatEncoder
@@ -263,6 +264,9 @@ class Dying:
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
         raise SandboxError("the sandbox died")
+
+    def survey(self) -> Mapping[str, Entry]:
+        return self._sandbox.survey()
 
     def collect(self) -> Path:
         return self._sandbox.collect()

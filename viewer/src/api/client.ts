@@ -1,12 +1,17 @@
 // Typed calls to the server. The types come from its OpenAPI document: `npm run types`.
+import { answer as heldAnswer, isExport } from '../lib/exported';
 import type { components } from './schema';
 
 type Schemas = components['schemas'];
 export type Account = Schemas['Account'];
 export type Base = Schemas['Base'];
 export type Branches = Schemas['Branches'];
+export type BranchTrace = Schemas['BranchTrace'];
+export type ComparisonInfo = Schemas['ComparisonInfo'];
+export type ComparisonView = Schemas['ComparisonView'];
 export type Config = Schemas['Config'];
 export type EpisodeRow = Schemas['EpisodeRow'];
+export type EpisodeTurn = Schemas['EpisodeTurn'];
 export type EpisodeView = Schemas['EpisodeView'];
 export type ActionShare = Schemas['ActionShare'];
 export type Feature = Schemas['Feature'];
@@ -28,7 +33,9 @@ export type ScenarioInfo = Schemas['ScenarioInfo'];
 export type Seats = Schemas['Seats'];
 export type Series = Schemas['Series'];
 export type Suggestions = Schemas['Suggestions'];
-export type WorldName = Seats['world'];
+export type Traces = Schemas['Traces'];
+export type TraceTurn = Schemas['TraceTurn'];
+export type WorldName = NonNullable<Schemas['Reset']['world']>;
 export type SeatName = NonNullable<Schemas['Reset']['human']> extends infer T ? Exclude<T, ''> : never;
 
 const TOKEN_KEY = 'onthejob-token';
@@ -62,7 +69,7 @@ export class Refused extends Error {
   }
 }
 
-async function answer<T>(response: Response): Promise<T> {
+async function read<T>(response: Response): Promise<T> {
   if (response.ok) return (await response.json()) as T;
   let detail = response.statusText;
   try {
@@ -78,18 +85,19 @@ async function answer<T>(response: Response): Promise<T> {
 type Query = Record<string, string | number | null | undefined | string[]>;
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  if (isExport) return heldAnswer(path, query) as T;
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (Array.isArray(value)) for (const one of value) parameters.append(name, one);
     else if (value !== undefined && value !== null) parameters.set(name, String(value));
   }
   const text = parameters.toString();
-  return answer<T>(await fetch(`./api/${path}${text ? `?${text}` : ''}`, signal ? { signal } : {}));
+  return read<T>(await fetch(`./api/${path}${text ? `?${text}` : ''}`, signal ? { signal } : {}));
 }
 
 export async function post<K extends keyof Bodies, T>(path: K, body: Bodies[K]): Promise<T> {
   const headers = { 'content-type': 'application/json', 'x-onthejob-token': token() };
-  return answer<T>(await fetch(`./api/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }));
+  return read<T>(await fetch(`./api/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }));
 }
 
 interface Bodies {

@@ -21,6 +21,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/comparisons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List All */
+        get: operations["list_all_api_comparisons_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/comparisons/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show */
+        get: operations["show_api_comparisons__name__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/config": {
         parameters: {
             query?: never;
@@ -174,6 +208,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{name}/branches": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Branches */
+        get: operations["branches_api_runs__name__branches_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{name}/drift": {
         parameters: {
             query?: never;
@@ -225,6 +276,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{name}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Export */
+        get: operations["export_api_runs__name__export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{name}/group": {
         parameters: {
             query?: never;
@@ -268,6 +336,23 @@ export interface paths {
         };
         /** Metrics */
         get: operations["metrics_api_runs__name__metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{name}/office": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Office */
+        get: operations["office_api_runs__name__office_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -466,6 +551,26 @@ export interface components {
             worlds: number;
         };
         /**
+         * BranchTrace
+         * @description What followed one reply in one world.
+         */
+        BranchTrace: {
+            /** Agrees */
+            agrees: boolean;
+            /** Index */
+            index: number;
+            /** Outcome */
+            outcome: number;
+            /** Recorded */
+            recorded: number;
+            /** Ret */
+            ret: number;
+            /** Turns */
+            turns: components["schemas"]["TraceTurn"][];
+            /** Value */
+            value: number;
+        };
+        /**
          * BranchView
          * @description What one reply would lead to.
          */
@@ -486,6 +591,8 @@ export interface components {
             text: string;
             /** Valid */
             valid: boolean;
+            /** Values */
+            values: number[];
         };
         /**
          * Branches
@@ -498,10 +605,54 @@ export interface components {
             role: string;
             /** Seq */
             seq: number;
+            /** Start */
+            start: number;
             /** Turns */
             turns: number;
             /** Worlds */
             worlds: number[];
+        };
+        /**
+         * ComparisonInfo
+         * @description One line of the list of comparisons.
+         */
+        ComparisonInfo: {
+            /** Error */
+            error: string | null;
+            /** Name */
+            name: string;
+            /** Tasks */
+            tasks: number;
+            /** Teams */
+            teams: string[];
+        };
+        /**
+         * ComparisonView
+         * @description A matched comparison, as `onthejob compare --name` kept it.
+         */
+        ComparisonView: {
+            /** Differences */
+            differences: components["schemas"]["DifferenceView"][];
+            /** Failed */
+            failed: number;
+            /** Mcnemar */
+            mcnemar: components["schemas"]["McNemarView"][];
+            /** Means */
+            means: components["schemas"]["MeanView"][];
+            /** Metrics */
+            metrics: string[];
+            /** Name */
+            name: string;
+            /** Settings */
+            settings: {
+                [key: string]: unknown;
+            };
+            /** Strata */
+            strata: string[];
+            /** Tasks */
+            tasks: number;
+            /** Teams */
+            teams: string[];
         };
         /**
          * Config
@@ -530,6 +681,30 @@ export interface components {
             version: string;
             /** Worlds */
             worlds: components["schemas"]["Seats"][];
+        };
+        /**
+         * DifferenceView
+         * @description `first` minus `second`, paired by task.
+         */
+        DifferenceView: {
+            /** First */
+            first: string;
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /** Mean */
+            mean: number | null;
+            /** Metric */
+            metric: string;
+            /** Minimum */
+            minimum?: number | null;
+            /** N */
+            n: number;
+            /** Second */
+            second: string;
+            /** Stratum */
+            stratum: string;
         };
         /**
          * EpisodeRow
@@ -588,6 +763,8 @@ export interface components {
          * @description An episode turn by turn.
          */
         EpisodeView: {
+            /** Office */
+            office: boolean;
             row: components["schemas"]["EpisodeRow"];
             /** Turns */
             turns: components["schemas"]["EpisodeTurn"][];
@@ -856,6 +1033,50 @@ export interface components {
             text: string;
         };
         /**
+         * McNemarView
+         * @description Two teams on tasks that are passed or failed.
+         */
+        McNemarView: {
+            /** Both */
+            both: number;
+            /** First */
+            first: string;
+            /** Metric */
+            metric: string;
+            /** Neither */
+            neither: number;
+            /** Only First */
+            only_first: number;
+            /** Only Second */
+            only_second: number;
+            /** P */
+            p: number;
+            /** Second */
+            second: string;
+        };
+        /**
+         * MeanView
+         * @description What one team reached.
+         */
+        MeanView: {
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /** Mean */
+            mean: number | null;
+            /** Metric */
+            metric: string;
+            /** Minimum */
+            minimum?: number | null;
+            /** N */
+            n: number;
+            /** Stratum */
+            stratum: string;
+            /** Team */
+            team: string;
+        };
+        /**
          * MemoryView
          * @description One memory.
          */
@@ -896,7 +1117,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "scripted" | "model";
+            kind: "scripted" | "model" | "hosted";
             /** Name */
             name: string;
             /** Note */
@@ -1147,6 +1368,8 @@ export interface components {
             epoch: number;
             /** Error */
             error: string;
+            /** First */
+            first: number;
             /** Human */
             human: string;
             /** Length */
@@ -1163,11 +1386,13 @@ export interface components {
             };
             /** Seed */
             seed: number;
+            /** Turns */
+            turns: number;
             /**
              * World
              * @enum {string}
              */
-            world: "live" | "race-1" | "race-2" | "race-3";
+            world: "live" | "race-1" | "race-2" | "race-3" | "recorded";
         };
         /**
          * SectionView
@@ -1274,6 +1499,52 @@ export interface components {
             to: string;
         };
         /**
+         * TraceTurn
+         * @description One turn of a branch.
+         */
+        TraceTurn: {
+            /** Action */
+            action: string;
+            /** Actor */
+            actor: string;
+            /** Moves */
+            moves: components["schemas"]["Move"][];
+            /** Mrr */
+            mrr: number;
+            /** Own */
+            own: number;
+            /** Paid */
+            paid: number;
+            /** Target */
+            target: string;
+            /** Turn */
+            turn: number;
+            /** Valid */
+            valid: boolean;
+            /** Value */
+            value: number;
+        };
+        /**
+         * Traces
+         * @description What followed each distinct reply of a group in one of its worlds.
+         */
+        Traces: {
+            /** Actor */
+            actor: string;
+            /** Key */
+            key: string;
+            /** Replies */
+            replies: components["schemas"]["BranchTrace"][];
+            /** Stand Ins */
+            stand_ins: boolean;
+            /** Start */
+            start: number;
+            /** Turn */
+            turn: number;
+            /** World */
+            world: number;
+        };
+        /**
          * TurnView
          * @description One turn of a recorded trajectory.
          */
@@ -1347,6 +1618,129 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Branches"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_all_api_comparisons_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparisonInfo"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_api_comparisons__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparisonView"];
                 };
             };
             /** @description Bad Request */
@@ -1976,6 +2370,76 @@ export interface operations {
             };
         };
     };
+    branches_api_runs__name__branches_get: {
+        parameters: {
+            query: {
+                key: string;
+                world: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Traces"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     drift_api_runs__name__drift_get: {
         parameters: {
             query?: {
@@ -2184,6 +2648,76 @@ export interface operations {
             };
         };
     };
+    export_api_runs__name__export_get: {
+        parameters: {
+            query?: {
+                groups?: number;
+                episodes?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     group_api_runs__name__group_get: {
         parameters: {
             query: {
@@ -2346,6 +2880,76 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Series"][];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    office_api_runs__name__office_get: {
+        parameters: {
+            query: {
+                iteration: number;
+                episode: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Frames"];
                 };
             };
             /** @description Bad Request */

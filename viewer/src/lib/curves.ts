@@ -46,6 +46,37 @@ export function thin(x: readonly number[], y: readonly (number | null)[], most: 
   return column;
 }
 
+/** The part of a series between two iterations, with one point more on each side so that lines run to the edges. */
+export function between(x: readonly number[], y: readonly (number | null)[], range: readonly [number, number] | null) {
+  if (!range) return { x, y };
+  const after = (value: number): number => {
+    let low = 0;
+    let high = x.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (x[middle]! < value) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  };
+  const start = Math.max(0, after(range[0]) - 1);
+  const end = Math.min(x.length, after(range[1]) + 2);
+  return { x: x.slice(start, end), y: y.slice(start, end) };
+}
+
+/** At most about `most` values: of each stretch the highest, so that no bad moment disappears; the newest one is the last. */
+export function worstOf(values: readonly (number | null)[], most: number): (number | null)[] {
+  if (values.length <= most) return [...values];
+  const size = Math.ceil(values.length / most);
+  const found: (number | null)[] = [];
+  for (let start = 0; start < values.length; start += size) {
+    let high: number | null = null;
+    for (const value of values.slice(start, start + size)) if (value !== null && (high === null || value > high)) high = value;
+    found.push(high);
+  }
+  return found;
+}
+
 /** Several series on the union of their iterations, for one plot. */
 export function align(series: readonly { x: number[]; y: (number | null)[] }[]): { x: number[]; ys: (number | null)[][] } {
   const x = [...new Set(series.flatMap((one) => one.x))].sort((a, b) => a - b);

@@ -25,12 +25,22 @@ export const words = (action: string): string => {
   return text.charAt(0).toUpperCase() + text.slice(1);
 };
 
+/** A reply in short: action, target and parameters; the text itself where it is no JSON. */
+export function replyTitle(text: string): string {
+  try {
+    const fields = JSON.parse(text) as { action_type?: string; target?: string; parameters?: Record<string, unknown> };
+    return [fields.action_type, fields.target, ...Object.values(fields.parameters ?? {})].filter(Boolean).join(' ');
+  } catch {
+    return text;
+  }
+}
+
 /** Significant digits without an exponent where one can do without. */
 export function compact(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (value === 0) return '0';
   const size = Math.abs(value);
   if (size >= 1e9 || size < 1e-4) return value.toExponential(1).replace('-', '−');
-  if (size >= 1e4) return whole(value);
+  if (size >= 1e3) return whole(value);
   return String(Number(value.toPrecision(4))).replace('-', '−');
 }

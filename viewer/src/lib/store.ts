@@ -1,11 +1,22 @@
 // The state that pages share: the worlds, where the timeline stands, and how it moves.
 import { create } from 'zustand';
 import { get, hasToken, post, type Config, type Frames, type Seats, type WorldName } from '../api/client';
+import { held, isExport } from './exported';
 import { extend, type World } from './world';
+
+/** An episode of a run, shown as an office. */
+export interface Recorded {
+  world: World;
+  run: string;
+  iteration: number;
+  episode: string;
+}
 
 interface State {
   config: Config | null;
   worlds: Partial<Record<WorldName, World>>;
+  /** What is shown instead of the live company. */
+  recorded: Recorded | null;
   connected: boolean;
   canChange: boolean;
   /** The frame that is shown. */
@@ -41,6 +52,7 @@ const light = typeof matchMedia === 'function' && matchMedia('(prefers-color-sch
 export const useStore = create<State>(() => ({
   config: null,
   worlds: {},
+  recorded: null,
   connected: false,
   canChange: hasToken(),
   seq: 0,
@@ -55,19 +67,22 @@ export const useStore = create<State>(() => ({
 
 const { getState, setState } = useStore;
 
+/** The world that office, dashboard and timeline show. */
+export const current = (state: State): World | undefined => state.recorded?.world ?? state.worlds.live;
+
 /** Timeline time, in frames and fractions of them. Stages read it every animation frame, so it is no React state. */
 export const clock = { t: 0 };
 
 export function seek(seq: number, keepMoving = false): void {
-  const last = (getState().worlds.live?.frames.length ?? 1) - 1;
+  const last = (current(getState())?.frames.length ?? 1) - 1;
   const to = Math.max(0, Math.min(last, Math.round(seq)));
   clock.t = to;
   setState({ seq: to, follow: to >= last && !keepMoving, moving: keepMoving && to < last });
 }
 
 export function togglePlay(): void {
-  const { worlds, seq, moving, follow } = getState();
-  const world = worlds.live;
+  const { seq, moving, follow } = getState();
+  const world = current(getState());
   if (!world) return;
   const atEnd = seq >= world.frames.length - 1;
   if (moving) setState({ moving: false });
@@ -92,8 +107,8 @@ export const setStage = (stage: '2d' | '3d'): void => {
 export const setRole = (role: string): void => setState({ role });
 export const setSpeed = (speed: number): void => {
   setState({ speed });
-  const world = getState().worlds.live;
-  if (world && !world.seats.done && getState().canChange)
+  const { recorded, worlds, canChange } = getState();
+  if (!recorded && worlds.live && !worlds.live.seats.done && canChange)
     void act(post('reconfigure', { pace_s: Math.round(1000 / speed) / 1000 }));
 };
 
@@ -115,9 +130,9 @@ function take(name: WorldName, part: Frames): boolean {
   const world = extend(before, part);
   if (!world) return false;
   const last = world.frames.length - 1;
-  const { follow, seq, worlds } = getState();
+  const { follow, seq, worlds, recorded } = getState();
   const patch: Partial<State> = { worlds: { ...worlds, [name]: world } };
-  if (name === 'live') {
+  if (name === 'live' && !recorded) {
     const anew = before !== null && part.seats.epoch !== before.seats.epoch && part.start === 0;
     if (anew || follow) Object.assign(patch, { seq: last, follow: true, moving: false });
     else if (seq > last) Object.assign(patch, { seq: last, follow: true });
@@ -128,24 +143,32 @@ function take(name: WorldName, part: Frames): boolean {
   return true;
 }
 
-interface Episode {
-  config: Config;
-  part: Frames;
-}
-
-/** The episode in this file, when it is an export: then there is no server. */
-export const isExport = import.meta.env.VITE_REPLAY === 'true' || import.meta.env.VITE_REPLAY === true;
-
 function openExport(): void {
-  const text = document.getElementById('onthejob-episode')?.textContent ?? 'null';
-  const episode = JSON.parse(text) as Episode | null;
-  if (!episode) {
-    setState({ problem: 'This file holds no episode.' });
+  if (!held) {
+    setState({ problem: 'This file holds no record.' });
     return;
   }
-  setState({ config: episode.config, connected: true, follow: false, stage: '2d' });
-  take('live', episode.part);
+  setState({ config: held.config, connected: true, follow: false, stage: '2d' });
+  if (!held.part) return;
+  take('live', held.part);
   seek(0);
+}
+
+/** Show an episode of a run as an office, from its beginning. */
+export async function showRecorded(run: string, iteration: number, episode: string): Promise<boolean> {
+  const part = await act(get<Frames>(`runs/${encodeURIComponent(run)}/office`, { iteration, episode }));
+  const world = part && extend(null, part);
+  if (!world) return false;
+  setState({ recorded: { world, run, iteration, episode } });
+  seek(0, true);
+  return true;
+}
+
+/** Back to the company that is played now. */
+export function showLive(): void {
+  if (!getState().recorded) return;
+  setState({ recorded: null });
+  seek(Infinity);
 }
 
 /** Keep one world up to date over the live feed; returns what ends it. */
@@ -197,8 +220,8 @@ export function startClock(): () => void {
   const tick = (now: number): void => {
     const passed = Math.min((now - before) / 1000, 0.25);
     before = now;
-    const { moving, follow, speed, seq, worlds } = getState();
-    const last = (worlds.live?.frames.length ?? 1) - 1;
+    const { moving, follow, speed, seq } = getState();
+    const last = (current(getState())?.frames.length ?? 1) - 1;
     if (moving) {
       clock.t = Math.min(clock.t + passed * speed, last);
       const shown = Math.floor(clock.t);

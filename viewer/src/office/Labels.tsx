@@ -1,7 +1,7 @@
 // Names and bubbles above either stage, as ordinary elements: sharp at every zoom, selectable, read by screen readers.
 import { forwardRef, useImperativeHandle, useMemo, useRef, type CSSProperties } from 'react';
 import { ROLES } from '../lib/roles';
-import { setRole, useStore } from '../lib/store';
+import { current, setRole, useStore } from '../lib/store';
 import { roleStyle } from '../ui/small';
 import { BUBBLE_COLORS, bubblesAt } from './bubbles';
 import { ZONES } from './layout';
@@ -55,11 +55,11 @@ function stack(names: { name: HTMLElement; x: number; y: number }[]): void {
 }
 
 export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
-  const world = useStore((state) => state.worlds.live);
+  const world = useStore(current);
   const seq = useStore((state) => state.seq);
   const selected = useStore((state) => state.role);
   // Where everybody stands together, the role alone has to do as a name.
-  const crowded = useStore((state) => ['standup', 'review'].includes(state.worlds.live?.frames[state.seq]?.phase ?? ''));
+  const crowded = useStore((state) => ['standup', 'review'].includes(current(state)?.frames[state.seq]?.phase ?? ''));
   const layer = useRef<HTMLDivElement>(null);
   const elements = useRef<Record<string, HTMLDivElement | null>>({});
   const places = useRef<Record<string, Place>>({});

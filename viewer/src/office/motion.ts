@@ -36,7 +36,7 @@ const same = (a: Tile, b: Tile): boolean => a[0] === b[0] && a[1] === b[1];
 function home(frame: Frame, role: string): { tile: Tile; then: Activity } {
   const work = SEATS[role]!;
   if (role === 'customer') return { tile: frame.phase === 'review' ? COMMONS[role]! : work, then: 'IDLE' };
-  if (frame.turn < 0) return { tile: work, then: 'WORKING' };
+  if (!frame.actor) return { tile: work, then: 'WORKING' };
   if (frame.phase === 'standup') return { tile: BOARD[role]!, then: 'COLLABORATING' };
   if (frame.phase === 'review') return { tile: COMMONS[role]!, then: 'COLLABORATING' };
   // One turn of planning is too short to move everybody: who plans the company goes to the board room.

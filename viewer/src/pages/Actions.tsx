@@ -81,8 +81,8 @@ export function Actions({ name, run }: { name: string; run: RunView }) {
                 const after = share.get(`${last} ${action}`) ?? 0;
                 return (
                   <tr key={action}>
-                    <th scope="row" className="legend">
-                      <span>
+                    <th scope="row">
+                      <span className="legend inline">
                         <i style={{ background: color(action) }} />
                         {words(action)}
                       </span>

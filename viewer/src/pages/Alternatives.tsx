@@ -1,15 +1,20 @@
 // What would have happened: replies to one request, each stepped in forks of the company.
 import { useMemo, useState } from 'react';
-import { post, type Branches, type PlayerInfo, type PromptView, type Suggestions } from '../api/client';
+import { post, type Branches, type Frame, type PlayerInfo, type PromptView, type Suggestions } from '../api/client';
 import { useFetched } from '../lib/fetching';
-import { dollars, fixed, signed } from '../lib/format';
+import { dollars, fixed, replyTitle, signed } from '../lib/format';
 import { act, useStore } from '../lib/store';
+import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
+import { PlayerOptions } from '../ui/Players';
 import { Panel, Scroll } from '../ui/small';
+
+const NO_FRAMES: readonly Frame[] = [];
 
 /** K replies from here, each stepped in forks of the company under the same luck. */
 export function Alternatives({ seq, view, asked }: { seq: number; view: PromptView | null; asked: string }) {
   const { value: players } = useFetched<PlayerInfo[]>('models');
   const canChange = useStore((state) => state.canChange);
+  const frames = useStore((state) => state.worlds.live?.frames) ?? NO_FRAMES;
   const [source, setSource] = useState('legal');
   const [count, setCount] = useState(8);
   const [worlds, setWorlds] = useState(4);
@@ -32,6 +37,14 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
       .filter(({ reply, index }) => reply.same_as === index)
       .sort((a, b) => b.reply.mean - a.reply.mean);
   }, [result]);
+  // As many turns of the past as make a seventh of the picture.
+  const before = useMemo(
+    () =>
+      result
+        ? frames.slice(Math.max(0, result.seq - Math.ceil(result.turns / 6)), result.seq).map((frame) => frame.kpis.value)
+        : [],
+    [result, frames],
+  );
   const means = ranked.map(({ reply }) => reply.mean);
   const low = Math.min(...means);
   const span = Math.max(...means) - low || 1;
@@ -43,11 +56,7 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
             replies from
             <select value={source} onChange={(event) => setSource(event.target.value)}>
               <option value="legal">the legal actions</option>
-              {(players ?? []).map((player) => (
-                <option key={player.name} value={player.name}>
-                  {player.name}
-                </option>
-              ))}
+              <PlayerOptions players={players} />
             </select>
           </label>
           <label className="field">
@@ -87,15 +96,28 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
           <>
             <p className="small dim">
               {result.role} at seq {result.seq}: {result.replies.length} replies, {result.worlds.length} worlds, {result.turns}{' '}
-              turns on with the heuristic in all seats. Bars: company value gained, best to worst.
+              turns on with the heuristic in all seats. Lines: company value, mean over worlds. Bars: what was gained, best to
+              worst.
             </p>
+            <Ghosts
+              label="Company value"
+              start={result.start}
+              before={before}
+              ghosts={ranked.slice(0, GHOST_COLORS.length).map(({ reply }, place) => ({
+                name: replyTitle(reply.text),
+                color: GHOST_COLORS[place]!,
+                values: reply.values,
+                strong: place === 0,
+              }))}
+            />
             <Scroll label="Branches" max={380}>
               <ol className="bars">
-                {ranked.map(({ reply, index, times }) => (
+                {ranked.map(({ reply, index, times }, place) => (
                   <li key={index}>
                     <div className="row spread small" style={{ flexWrap: 'nowrap' }}>
                       <span className="mono ellipsis" title={reply.text}>
-                        {title(reply.text)} {times > 1 && <span className="tag">×{times}</span>}{' '}
+                        <i className="swatch" style={{ background: GHOST_COLORS[place] ?? 'transparent' }} />
+                        {replyTitle(reply.text)} {times > 1 && <span className="tag">×{times}</span>}{' '}
                         {!reply.valid && <span className="tag bad">unusable</span>}
                       </span>
                       <span className="nowrap">
@@ -128,13 +150,4 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
       </div>
     </Panel>
   );
-}
-
-function title(text: string): string {
-  try {
-    const fields = JSON.parse(text) as { action_type?: string; target?: string; parameters?: Record<string, unknown> };
-    return [fields.action_type, fields.target, ...Object.values(fields.parameters ?? {})].filter(Boolean).join(' ');
-  } catch {
-    return text;
-  }
 }

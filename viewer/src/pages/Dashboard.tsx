@@ -3,7 +3,8 @@ import { useDeferredValue, useEffect, useMemo, useState } from 'react';
 import { get, type Account, type Frame, type Kpis, type MemoryView } from '../api/client';
 import { dollars, fixed, percent, whole, words } from '../lib/format';
 import { ROLES } from '../lib/roles';
-import { isExport, seek, setRole, useStore } from '../lib/store';
+import { isExport } from '../lib/exported';
+import { current, seek, setRole, useStore } from '../lib/store';
 import { cumulative, paid, TURNS_PER_DAY, type World } from '../lib/world';
 import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
 
@@ -30,7 +31,8 @@ const STAGES = ['lead', 'qualified', 'demo', 'proposal', 'negotiation', 'won'] a
 const SHOWN_DEALS = 7;
 
 export function Dashboard() {
-  const world = useStore((state) => state.worlds.live);
+  const world = useStore(current);
+  const recorded = useStore((state) => state.recorded !== null);
   const seq = useDeferredValue(useStore((state) => state.seq));
   if (!world || !world.frames[seq]) return <p className="empty">Waiting for the company…</p>;
   return (
@@ -45,7 +47,7 @@ export function Dashboard() {
         </div>
         <div className="stack">
           <Feed world={world} seq={seq} />
-          {!isExport && <Memories seq={seq} epoch={world.seats.epoch} />}
+          {!isExport && !recorded && <Memories seq={seq} epoch={world.seats.epoch} />}
         </div>
       </div>
     </div>

@@ -1,10 +1,12 @@
 // A recorded episode turn by turn, of any workplace: who did what, what it paid, and what the workplace noted about it.
 import { useState } from 'react';
-import { type EpisodeView } from '../api/client';
+import { type EpisodeView, type GroupPage } from '../api/client';
 import { useFetched } from '../lib/fetching';
 import { compact } from '../lib/format';
-import { link } from '../lib/route';
+import { go, link } from '../lib/route';
+import { showRecorded } from '../lib/store';
 import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
+import { Command, isCommand } from './Command';
 
 export default function Episode({ name, query }: { name: string; query: URLSearchParams }) {
   const iteration = query.get('iteration') ?? '0';
@@ -13,16 +15,38 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
     episode: query.get('episode') ?? '',
   });
   const [open, setOpen] = useState(0);
+  // Attempts at the same task are one group, whose key is iteration, task and actor.
+  const task = (query.get('episode') ?? '').replace(/^s\d+\//, '');
+  const { value: groups } = useFetched<GroupPage>(value && !value.office ? `runs/${encodeURIComponent(name)}/groups` : null, {
+    iteration,
+    count: 500,
+  });
+  const others = groups?.rows.find((row) => row.key.split('/').slice(1, -1).join('/') === task);
   if (error) return <p className="empty bad">{error}</p>;
   if (!value) return <p className="empty">Loading…</p>;
   const { row, turns } = value;
+  const watch = async (): Promise<void> => {
+    if (await showRecorded(name, row.iteration, row.name)) go(['office']);
+  };
   const turn = turns[Math.min(open, turns.length - 1)];
   return (
     <div className="stack">
-      <h1 style={{ fontSize: 16 }}>
-        <a href={link(['runs', name], { view: 'episodes', iteration })}>{name}</a> / iteration {row.iteration} /{' '}
-        <span className="mono">{row.name}</span>
-      </h1>
+      <div className="row spread">
+        <h1 style={{ fontSize: 16 }}>
+          <a href={link(['runs', name], { view: 'episodes', iteration })}>{name}</a> / iteration {row.iteration} /{' '}
+          <span className="mono">{row.name}</span>
+        </h1>
+        {others && (
+          <a className="button" href={link(['runs', name, 'group'], { key: others.key })}>
+            request and other attempts
+          </a>
+        )}
+        {value.office && (
+          <button type="button" className="primary" onClick={() => void watch()}>
+            ▶ Watch in the office
+          </button>
+        )}
+      </div>
       {row.error && <p className="bad">{row.error}</p>}
       <div className="grid dash">
         <Panel title={`${turns.length} turns`} tools={<span className="small dim">ended: {row.stop}</span>}>
@@ -37,13 +61,7 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                       <RoleBadge role={one.actor} />
                     </td>
                     <td>
-                      <button
-                        type="button"
-                        className="quiet mono"
-                        style={{ textAlign: 'left', justifyContent: 'start', whiteSpace: 'pre-wrap' }}
-                        onClick={() => setOpen(index)}
-                        aria-pressed={index === open}
-                      >
+                      <button type="button" className="choose" onClick={() => setOpen(index)} aria-pressed={index === open}>
                         {one.text.length > 160 ? `${one.text.slice(0, 160)}…` : one.text}
                       </button>
                       {!one.valid && <span className="tag bad">unusable</span>}
@@ -61,9 +79,11 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
           {turn && (
             <Panel title={`Turn ${turn.index + 1}`} tools={<span className="small mono dim">{turn.policy}</span>}>
               <div className="stack">
-                <pre className="block" tabIndex={0} aria-label="Reply">
-                  {turn.text}
-                </pre>
+                {!isCommand(turn.facts) && (
+                  <pre className="block" tabIndex={0} aria-label="Reply">
+                    {turn.text}
+                  </pre>
+                )}
                 <dl className="facts">
                   {Object.entries(turn.parts).map(([part, value]) => (
                     <div key={part} style={{ display: 'contents' }}>
@@ -80,7 +100,13 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                     <Pay value={turn.reward} digits={3} />
                   </dd>
                 </dl>
-                <Facts facts={turn.facts} />
+                {isCommand(turn.facts) && (
+                  <details>
+                    <summary className="small dim">the reply as it was written</summary>
+                    <pre className="block">{turn.text}</pre>
+                  </details>
+                )}
+                {isCommand(turn.facts) ? <Command turn={turn} /> : <Facts facts={turn.facts} />}
               </div>
             </Panel>
           )}

@@ -1,12 +1,14 @@
 // The K replies to one prompt, side by side: every token with its probability, the gate, the value in each world, and how the
 // advantage follows from it.
 import { useMemo, useState, type CSSProperties } from 'react';
-import { type GroupView, type ReplyView } from '../api/client';
+import { type EpisodeRow, type GroupView, type ReplyView } from '../api/client';
 import { agrees, arithmetic, type Arithmetic } from '../lib/advantage';
 import { useFetched } from '../lib/fetching';
 import { compact, dollars, fixed, percent, signed } from '../lib/format';
+import { holdsGroup, isExport } from '../lib/exported';
 import { link } from '../lib/route';
 import { Panel, RoleBadge } from '../ui/small';
+import { Continuation } from './Continuation';
 
 export default function Group({ name, id }: { name: string; id: string }) {
   const { value: group, error } = useFetched<GroupView>(`runs/${encodeURIComponent(name)}/group`, { key: id });
@@ -43,12 +45,12 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
           <span className="mono">{group.key}</span>
         </h1>
         <span className="row">
-          {group.previous && (
+          {group.previous && holdsGroup(group.previous) && (
             <a className="button" href={link(['runs', name, 'group'], { key: group.previous })} rel="prev">
               ‹ previous
             </a>
           )}
-          {group.next && (
+          {group.next && holdsGroup(group.next) && (
             <a className="button" href={link(['runs', name, 'group'], { key: group.next })} rel="next">
               next ›
             </a>
@@ -121,9 +123,12 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
       </div>
       <div className="replies">
         {cards.map((members) => (
-          <Reply key={members.join(' ')} group={group} members={members} result={result} range={range} />
+          <Reply key={members.join(' ')} name={name} group={group} members={members} result={result} range={range} />
         ))}
       </div>
+      {group.source === 'branch' && group.worlds.length > 0 && !isExport && (
+        <Continuation key={group.key} name={name} group={group} />
+      )}
     </div>
   );
 }
@@ -155,7 +160,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
         )}
         {legal < group.replies.length && (
           <div>
-            invalid = min(worst legal − {rule.invalid_gap}, {rule.invalid_ceiling})
+            invalid = min(worst legal − {rule.invalid_gap}, {compact(rule.invalid_ceiling)})
           </div>
         )}
       </div>
@@ -175,11 +180,13 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
 const tokenColor = (logprob: number): string => `hsl(${Math.round(130 * Math.exp(logprob))} 60% 52%)`;
 
 function Reply({
+  name,
   group,
   members,
   result,
   range,
 }: {
+  name: string;
   group: GroupView;
   members: readonly number[];
   result: Arithmetic;
@@ -242,7 +249,7 @@ function Reply({
         <dt>probability of the reply</dt>
         <dd>{percent(Math.exp(reply.logprobs.reduce((sum, value) => sum + value, 0)), 1)}</dd>
       </dl>
-      {reply.turns.length > 0 && <Turns reply={reply} />}
+      {reply.turns.length > 0 && <Turns name={name} group={group} reply={reply} index={index} />}
     </article>
   );
 }
@@ -346,23 +353,34 @@ function Worlds({ values, worlds, range }: { values: readonly number[]; worlds: 
   );
 }
 
-function Turns({ reply }: { reply: ReplyView }) {
+function Turns({ name, group, reply, index }: { name: string; group: GroupView; reply: ReplyView; index: number }) {
+  // A group of whole episodes holds them in the order in which they were recorded; failed ones are in no group.
+  const { value: rows } = useFetched<EpisodeRow[]>(`runs/${encodeURIComponent(name)}/episodes`, { iteration: group.iteration });
+  const task = group.key.split('/').slice(1, -1).join('/');
+  const episode = rows?.filter((row) => !row.error && row.name.replace(/^s\d+\//, '') === task)[index];
   return (
-    <details>
-      <summary className="small">{reply.turns.length} turns of the episode</summary>
-      <ol className="feed">
-        {reply.turns.map((turn) => (
-          <li key={turn.index}>
-            <span className="row spread small">
-              <span className="dim">
-                turn {turn.index + 1} {turn.kind !== 'act' && turn.kind}
+    <>
+      {episode && (
+        <a href={link(['runs', name, 'episode'], { iteration: group.iteration, episode: episode.name })}>
+          the episode, with commands, outputs and assertions
+        </a>
+      )}
+      <details>
+        <summary className="small">{reply.turns.length} turns of the episode</summary>
+        <ol className="feed">
+          {reply.turns.map((turn) => (
+            <li key={turn.index}>
+              <span className="row spread small">
+                <span className="dim">
+                  turn {turn.index + 1} {turn.kind !== 'act' && turn.kind}
+                </span>
+                <span className={turn.valid ? '' : 'bad'}>{turn.reward === null ? '–' : signed(turn.reward)}</span>
               </span>
-              <span className={turn.valid ? '' : 'bad'}>{turn.reward === null ? '–' : signed(turn.reward)}</span>
-            </span>
-            <pre className="block">{turn.text}</pre>
-          </li>
-        ))}
-      </ol>
-    </details>
+              <pre className="block">{turn.text}</pre>
+            </li>
+          ))}
+        </ol>
+      </details>
+    </>
   );
 }

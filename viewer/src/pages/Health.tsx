@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef } from 'react';
 import { type RunView, type Series } from '../api/client';
 import { compact } from '../lib/format';
+import { worstOf } from '../lib/curves';
 import { useStore } from '../lib/store';
 import { Panel } from '../ui/small';
 
@@ -19,6 +20,9 @@ const STRIPS: readonly Strip[] = [
   { metric: 'sampling/kl', label: 'mismatch', tone: '#5aa2f0', full: 0.02 },
   { metric: 'skipped', label: 'skipped', tone: '#ee6fa3', full: 1 },
 ];
+
+/** No canvas is wider than some 30,000 pixels, and no screen shows as many. */
+const MOST_COLUMNS = 2_000;
 
 /** The worst value over roles, per iteration, as colour. */
 export function Health({ metrics, run }: { metrics: Map<string, Series[]>; run: RunView }) {
@@ -45,7 +49,7 @@ function HealthLine({ strip, series, iterations }: { strip: Strip; series: reado
         const value = one.values[index];
         if (at !== undefined && value !== null && value !== undefined) values[at] = Math.max(values[at] ?? -Infinity, value);
       });
-    return values;
+    return worstOf(values, MOST_COLUMNS);
   }, [series, iterations]);
   useEffect(() => {
     const element = canvas.current;
@@ -65,7 +69,7 @@ function HealthLine({ strip, series, iterations }: { strip: Strip; series: reado
     });
   }, [worst, strip, theme]);
   const known = worst.filter((value) => value !== null);
-  const high = known.length ? Math.max(...known) : null;
+  const high = known.length ? known.reduce((most, value) => Math.max(most, value), -Infinity) : null;
   const text = `${strip.label}: newest ${compact(known.at(-1))}, highest ${compact(high)}`;
   return (
     <div className="line small">

@@ -3,7 +3,8 @@ import { useEffect, useMemo, useRef, useState } from 'react';
 import { dollars, fixed, percent, words } from '../lib/format';
 import { ROLE } from '../lib/roles';
 import { link } from '../lib/route';
-import { clock, isExport, setRole, setStage, useStore } from '../lib/store';
+import { isExport } from '../lib/exported';
+import { clock, current, setRole, setStage, useStore } from '../lib/store';
 import { paid, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
 import type { Stage, StageHost } from '../office/stage';
@@ -12,7 +13,7 @@ import { describe } from '../ui/Timeline';
 import { Feed } from './Dashboard';
 
 export default function Office() {
-  const world = useStore((state) => state.worlds.live);
+  const world = useStore(current);
   const seq = useStore((state) => state.seq);
   const stage = useStore((state) => state.stage);
   if (!world) return <p className="empty">Waiting for the company…</p>;
@@ -34,8 +35,8 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
   const stage = useRef<Stage | null>(null);
   const [problem, setProblem] = useState('');
   const [ready, setReady] = useState(false);
-  const frame = useStore((state) => state.worlds.live?.frames[state.seq]);
-  const seats = useStore((state) => state.worlds.live?.seats);
+  const frame = useStore((state) => current(state)?.frames[state.seq]);
+  const seats = useStore((state) => current(state)?.seats);
 
   useEffect(() => {
     const element = box.current;
@@ -43,7 +44,7 @@ function StageView({ kind }: { kind: '2d' | '3d' }) {
     let gone = false;
     const reduced = matchMedia('(prefers-reduced-motion: reduce)');
     const host: StageHost = {
-      world: () => useStore.getState().worlds.live,
+      world: () => current(useStore.getState()),
       seq: () => useStore.getState().seq,
       time: () => clock.t,
       selected: () => useStore.getState().role,

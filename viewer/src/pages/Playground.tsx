@@ -11,14 +11,17 @@ import {
   type Seats,
 } from '../api/client';
 import { dollars, words } from '../lib/format';
-import { useFetched } from '../lib/fetching';
+import { GROWING_MS, useFetched } from '../lib/fetching';
 import { ROLES } from '../lib/roles';
-import { act, seek, useStore } from '../lib/store';
+import { act, seek, showLive, useStore } from '../lib/store';
 import { paid, type World } from '../lib/world';
+import { PlayerOptions } from '../ui/Players';
 import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
 import { Alternatives } from './Alternatives';
 
 const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id as SeatName);
+/** Stands for a model that is not in the list yet. */
+const HOSTED = '+';
 const TIERS = ['#f0686f', '#f2b84b', '#9bcf5c', '#58c4a7', '#5aa2f0', '#7f88f0', '#b48cf0', '#ee6fa3', '#9aa3ba'];
 
 export default function Playground() {
@@ -57,6 +60,8 @@ export default function Playground() {
     };
   }, [role, seq, epoch, profile, limit, over]);
 
+  // A recorded episode is over and cannot be played on.
+  useEffect(showLive, []);
   // Whose turn it is, is shown: a person who plays is taken to their own seat.
   useEffect(() => {
     if (mine && asked === mine) useStore.setState({ role: mine });
@@ -123,11 +128,16 @@ export default function Playground() {
 }
 
 function Table({ world }: { world: World }) {
-  const { value: players } = useFetched<PlayerInfo[]>('models');
+  const { value: players } = useFetched<PlayerInfo[]>('models', {}, GROWING_MS);
   const canChange = useStore((state) => state.canChange);
   const [busy, setBusy] = useState('');
+  const [asking, setAsking] = useState<SeatName | ''>('');
+  const [spec, setSpec] = useState('');
   const { seats } = world;
+  const spent = players?.find((player) => player.kind === 'hosted')?.note;
   const change = async (role: SeatName, name: string): Promise<void> => {
+    setAsking(name === HOSTED ? role : '');
+    if (name === HOSTED) return;
     setBusy(role);
     if (name === 'you') await act(post<'reconfigure', Seats>('reconfigure', { human: role }));
     else
@@ -149,7 +159,7 @@ function Table({ world }: { world: World }) {
             </label>
             <select
               id={`seat-${role}`}
-              value={seats.human === role ? 'you' : seats.seats[role]}
+              value={asking === role ? HOSTED : seats.human === role ? 'you' : seats.seats[role]}
               disabled={!canChange || busy !== ''}
               onChange={(event) => void change(role, event.target.value)}
             >
@@ -157,22 +167,46 @@ function Table({ world }: { world: World }) {
               {players && !players.some((player) => player.name === seats.seats[role]) && (
                 <option value={seats.seats[role]}>{seats.seats[role]}</option>
               )}
-              {(['scripted', 'model'] as const).map((kind) => {
-                const found = players?.filter((player) => player.kind === kind) ?? [];
-                return found.length ? (
-                  <optgroup key={kind} label={kind === 'model' ? 'language models' : 'scripted'}>
-                    {found.map((player) => (
-                      <option key={player.name} value={player.name} title={player.note}>
-                        {player.name}
-                      </option>
-                    ))}
-                  </optgroup>
-                ) : null;
-              })}
+              <PlayerOptions players={players} />
+              <option value={HOSTED}>another hosted model…</option>
             </select>
           </div>
         ))}
       </div>
+      {asking && (
+        <form
+          className="stack"
+          style={{ marginTop: 8 }}
+          onSubmit={(event) => {
+            event.preventDefault();
+            void change(asking, spec.trim());
+          }}
+        >
+          <label className="field">
+            hosted model for {ROLES.find((info) => info.id === asking)?.title}
+            <input
+              value={spec}
+              onChange={(event) => setSpec(event.target.value)}
+              className="mono"
+              placeholder="openai:http://127.0.0.1:8001/v1"
+              maxLength={200}
+              spellCheck={false}
+            />
+          </label>
+          <p className="small dim">
+            openai:URL, openai:MODEL, anthropic:MODEL or bedrock:MODEL. Keys come from the server&apos;s environment.
+          </p>
+          <div className="row">
+            <button type="submit" className="primary" disabled={!/^(openai|anthropic|bedrock):./.test(spec.trim())}>
+              Seat it
+            </button>
+            <button type="button" onClick={() => setAsking('')}>
+              Cancel
+            </button>
+          </div>
+        </form>
+      )}
+      {spent && <p className="small dim">Hosted models so far: {spent}</p>}
       {busy && <p className="small dim">Loading… a model takes a while the first time.</p>}
       {!canChange && <p className="small dim">Read-only: open the address that `onthejob view` printed to play.</p>}
     </Panel>

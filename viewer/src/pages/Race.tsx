@@ -10,6 +10,7 @@ import { bake, H, ITEMS, W } from '../office/layout';
 import { Motion } from '../office/motion';
 import { character, CH, CW, FRAMES, furniture, mk, T } from '../office/pix';
 import { Plot, type Line } from '../ui/Plot';
+import { PlayerOptions } from '../ui/Players';
 import { Panel, Pay, RoleBadge } from '../ui/small';
 
 const LANES: readonly WorldName[] = ['race-1', 'race-2', 'race-3'];
@@ -38,7 +39,7 @@ export default function Race() {
 
   // A race that was run before this page was opened is shown again.
   useEffect(() => {
-    const running = (config?.worlds ?? []).map((world) => world.world).filter((name) => LANES.includes(name));
+    const running = (config?.worlds ?? []).flatMap(({ world }) => LANES.filter((name) => name === world));
     if (!running.length) return;
     setWatched(running);
     setTurn(Infinity);
@@ -130,11 +131,7 @@ export default function Race() {
                 onChange={(event) => setTeams(teams.map((one, place) => (place === index ? event.target.value : one)))}
               >
                 {index === 2 && <option value={NOBODY}>nobody</option>}
-                {(players ?? []).map((player) => (
-                  <option key={player.name} value={player.name}>
-                    {player.name}
-                  </option>
-                ))}
+                <PlayerOptions players={players} />
               </select>
             </label>
           ))}
@@ -256,7 +253,7 @@ function Lane({ world, seq, color, leads }: { world: World; seq: number; color: 
       </header>
       <Miniature world={world} seq={seq} />
       <p className="row small" style={{ margin: '8px 0', flexWrap: 'nowrap' }}>
-        {frame.turn < 0 ? (
+        {!frame.actor ? (
           <span className="dim">founded</span>
         ) : (
           <>

@@ -4,6 +4,7 @@ import { type EpisodeRow, type GroupPage, type RunView, type Series } from '../a
 import { GROWING_MS, useFetched } from '../lib/fetching';
 import { byMetric } from '../lib/curves';
 import { compact, dollars, fixed } from '../lib/format';
+import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
 import { go, link } from '../lib/route';
 import { colorOf, ROLES, titleOf } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
@@ -39,9 +40,19 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
         <h1>
           <a href={link(['runs'])}>Training</a> / {name}
         </h1>
-        <span className="small dim">
+        <span className="row small dim">
           iteration {run.info.last_iteration ?? '–'} · {run.info.groups} groups · {run.info.turns} turns · {run.info.adapters}{' '}
           adapters
+          {!isExport && (
+            <a
+              className="button"
+              href={`./api/runs/${encodeURIComponent(name)}/export`}
+              download
+              title="Save this run as one file that opens without a server"
+            >
+              ⤓ save as one file
+            </a>
+          )}
         </span>
       </div>
       <div className="rolebar" role="group" aria-label="What to show">
@@ -77,6 +88,16 @@ function Curves({ name, run }: { name: string; run: RunView }) {
       }),
     }));
   }, [metrics, all]);
+  const evaluated = useMemo(
+    () =>
+      (series ?? [])
+        .filter((one) => one.scope === 'eval')
+        .map((one) => ({
+          title: one.name,
+          lines: [{ name: 'evaluation', color: '#f2b84b', x: one.iterations, y: one.values }] satisfies Line[],
+        })),
+    [series],
+  );
   if (error) return <p className="empty bad">{error}</p>;
   if (!series) return <p className="empty">Loading…</p>;
   return (
@@ -117,6 +138,16 @@ function Curves({ name, run }: { name: string; run: RunView }) {
           <Plot key={chart.metric} title={chart.metric} lines={chart.lines} weight={weight} log={log} />
         ))}
       </div>
+      {evaluated.length > 0 && (
+        <>
+          <h2>Evaluated on held-out tasks while training</h2>
+          <div className="curves">
+            {evaluated.map((chart) => (
+              <Plot key={chart.title} title={chart.title} lines={chart.lines} weight={0} log={false} />
+            ))}
+          </div>
+        </>
+      )}
     </>
   );
 }
@@ -192,9 +223,15 @@ function Groups({ name, run, query }: { name: string; run: RunView; query: URLSe
               {page.rows.map((row) => (
                 <tr key={row.key}>
                   <td>
-                    <a href={link(['runs', name, 'group'], { key: row.key })} className="mono">
-                      {row.key}
-                    </a>{' '}
+                    {holdsGroup(row.key) ? (
+                      <a href={link(['runs', name, 'group'], { key: row.key })} className="mono nowrap">
+                        {row.key}
+                      </a>
+                    ) : (
+                      <span className="mono dim nowrap" title="Not in this file; the viewer shows it">
+                        {row.key}
+                      </span>
+                    )}{' '}
                     {!row.trained && <span className="tag bad">dead</span>}
                   </td>
                   <td>
@@ -278,9 +315,18 @@ function Episodes({ name, run, query }: { name: string; run: RunView; query: URL
               {rows.map((row) => (
                 <tr key={`${row.iteration} ${row.name}`}>
                   <td>
-                    <a className="mono" href={link(['runs', name, 'episode'], { iteration: row.iteration, episode: row.name })}>
-                      {row.name}
-                    </a>
+                    {holdsEpisode(row.iteration, row.name) ? (
+                      <a
+                        className="mono nowrap"
+                        href={link(['runs', name, 'episode'], { iteration: row.iteration, episode: row.name })}
+                      >
+                        {row.name}
+                      </a>
+                    ) : (
+                      <span className="mono dim" title="Not in this file; the viewer shows it">
+                        {row.name}
+                      </span>
+                    )}
                   </td>
                   <td>{row.error ? <span className="bad">{row.error}</span> : row.stop}</td>
                   <td className="num">{row.turns || '–'}</td>

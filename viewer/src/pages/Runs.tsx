@@ -1,6 +1,6 @@
 // All recorded runs, and some of them side by side: how they were configured differently, and what came of it.
 import { useMemo, useState } from 'react';
-import { type RunInfo, type RunView, type Series } from '../api/client';
+import { type ComparisonInfo, type RunInfo, type RunView, type Series } from '../api/client';
 import { GROWING_MS, useFetched } from '../lib/fetching';
 import { bytes, whole } from '../lib/format';
 import { go, link } from '../lib/route';
@@ -84,7 +84,55 @@ export default function Runs({ query }: { query: URLSearchParams }) {
         )}
       </Panel>
       {chosen.length > 0 && <Comparison names={chosen} />}
+      <Comparisons />
     </div>
+  );
+}
+
+/** What `onthejob compare --name` kept: teams on held-out tasks. */
+function Comparisons() {
+  const { value: found, error } = useFetched<ComparisonInfo[]>('comparisons', {}, GROWING_MS);
+  return (
+    <Panel title="Matched comparisons" tools={<span className="small dim">teams on the same held-out tasks</span>}>
+      {error && <p className="bad">{error}</p>}
+      {found && !found.length && (
+        <p className="empty">
+          None yet. <code className="mono">onthejob compare base first heuristic --name first</code> makes one.
+        </p>
+      )}
+      {found && found.length > 0 && (
+        <Scroll label="Matched comparisons">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">name</th>
+                <th scope="col">teams</th>
+                <th scope="col" className="num">
+                  tasks
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {found.map((one) => (
+                <tr key={one.name}>
+                  <td>
+                    {one.error ? (
+                      <>
+                        {one.name} <span className="tag bad">cannot be read</span> <span className="small bad">{one.error}</span>
+                      </>
+                    ) : (
+                      <a href={link(['comparisons', one.name])}>{one.name}</a>
+                    )}
+                  </td>
+                  <td className="small">{one.teams.join(', ')}</td>
+                  <td className="num">{one.error ? '–' : whole(one.tasks)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </Scroll>
+      )}
+    </Panel>
   );
 }
 

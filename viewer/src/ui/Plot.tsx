@@ -3,7 +3,7 @@ import { useEffect, useId, useRef, useState } from 'react';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { compact } from '../lib/format';
-import { align, smooth, thin } from '../lib/curves';
+import { align, between, smooth, thin } from '../lib/curves';
 
 export interface Line {
   name: string;
@@ -37,28 +37,41 @@ export function Plot({
     if (!element) return;
     const style = getComputedStyle(document.documentElement);
     const ink = (name: string): string => style.getPropertyValue(name).trim();
-    const columns = lines.map((line) => thin(line.x, line.y, MOST_POINTS));
-    const { x, ys } = align(columns.flatMap((c) => [c.y, c.low, c.high, smooth(c.y, weight)].map((y) => ({ x: c.x, y }))));
-    const useLog = log && ys.some((lane) => lane.some((value) => value !== null && value > 0));
+    const long = lines.some((line) => line.x.length > MOST_POINTS);
+    const useLog = log && lines.some((line) => line.y.some((value) => value !== null && value > 0));
     const fit = (lane: (number | null)[]): (number | null)[] =>
       useLog ? lane.map((value) => (value !== null && value > 0 ? value : null)) : lane;
+    let x: number[] = [];
+    let soft: (number | null)[][] = [];
+    /** What is drawn of the iterations in `range`; closer in, less has to be thinned. */
+    const collect = (range: readonly [number, number] | null): (number | null)[][] => {
+      const columns = lines.map((line) => {
+        const part = between(line.x, line.y, range);
+        return thin(part.x, part.y, MOST_POINTS);
+      });
+      const joined = align(columns.flatMap((c) => [c.y, c.low, c.high, smooth(c.y, weight)].map((y) => ({ x: c.x, y }))));
+      x = joined.x;
+      soft = lines.map((_, index) => joined.ys[4 * index + 3]!);
+      const data: (number | null)[][] = [x];
+      lines.forEach((line, index) => {
+        const [raw, low, high] = joined.ys.slice(4 * index, 4 * index + 3);
+        if (line.x.length > MOST_POINTS) data.push(fit(low!), fit(high!));
+        else if (weight > 0) data.push(fit(raw!));
+        data.push(fit(soft[index]!));
+      });
+      return data;
+    };
     const series: uPlot.Series[] = [{}];
-    const data: (number | null)[][] = [x];
     const bands: uPlot.Band[] = [];
-    const soft = lines.map((_, index) => ys[4 * index + 3]!);
-    lines.forEach((line, index) => {
-      const [raw, low, high] = ys.slice(4 * index, 4 * index + 3);
+    const data = collect(null);
+    lines.forEach((line) => {
       if (line.x.length > MOST_POINTS) {
         bands.push({ series: [series.length + 1, series.length], fill: `${line.color}22` });
         series.push(
           { width: 0, stroke: 'transparent', points: { show: false } },
           { width: 0, stroke: 'transparent', points: { show: false } },
         );
-        data.push(fit(low!), fit(high!));
-      } else if (weight > 0) {
-        series.push({ stroke: `${line.color}40`, width: 1, spanGaps: true, points: { show: false } });
-        data.push(fit(raw!));
-      }
+      } else if (weight > 0) series.push({ stroke: `${line.color}40`, width: 1, spanGaps: true, points: { show: false } });
       series.push({
         label: line.name,
         stroke: line.color,
@@ -67,7 +80,6 @@ export function Plot({
         points: { show: x.length < 3, size: 5 },
         ...(line.dash?.length ? { dash: line.dash } : {}),
       });
-      data.push(fit(soft[index]!));
     });
     const axis = {
       stroke: ink('--dim'),
@@ -75,13 +87,27 @@ export function Plot({
       ticks: { stroke: ink('--line'), width: 1 },
       font: '11px sans-serif',
     };
+    const first = Math.min(...lines.map((line) => line.x[0] ?? Infinity));
+    const last = Math.max(...lines.map((line) => line.x.at(-1) ?? -Infinity));
+    let shown: readonly [number, number] = [first, last];
     const options: uPlot.Options = {
       width: Math.max(element.clientWidth, 120),
       height,
       series,
       bands,
-      cursor: { sync: { key: 'onthejob' }, drag: { x: true, y: false }, points: { size: 5 } },
-      scales: { x: { time: false }, y: useLog ? { distr: 3 } : {} },
+      cursor: {
+        sync: { key: 'onthejob' },
+        drag: { x: true, y: false },
+        points: { size: 5 },
+        // uPlot would fit the scale to the data it holds, which is only the part that is shown.
+        bind: {
+          dblclick: (self: uPlot) => () => {
+            self.setScale('x', { min: first, max: last });
+            return null;
+          },
+        },
+      },
+      scales: { x: { time: false, ...(long ? { min: first, max: last } : {}) }, y: useLog ? { distr: 3 } : {} },
       legend: { show: false },
       axes: [
         { ...axis, size: 30 },
@@ -92,6 +118,16 @@ export function Plot({
         },
       ],
       hooks: {
+        setScale: [
+          (self: uPlot, key: string) => {
+            const { min, max } = self.scales.x ?? {};
+            if (!long || key !== 'x' || min === null || max === null || min === undefined || max === undefined) return;
+            if (shown[0] === min && shown[1] === max) return;
+            shown = [min, max];
+            self.setData(collect(shown) as uPlot.AlignedData, false);
+            self.redraw();
+          },
+        ],
         setCursor: [
           (self: uPlot) => {
             const index = self.cursor.idx;

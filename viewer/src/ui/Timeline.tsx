@@ -2,15 +2,23 @@
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { words } from '../lib/format';
 import { colorOf, titleOf } from '../lib/roles';
-import { isExport, seek, setSpeed, togglePlay, useStore } from '../lib/store';
+import { isExport } from '../lib/exported';
+import { link } from '../lib/route';
+import { current, seek, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
 import { JUMPS, paid, stops, TURNS_PER_DAY, type Jump } from '../lib/world';
-import type { Frame } from '../api/client';
+import type { Frame, Seats } from '../api/client';
 import { Pay, RoleBadge } from './small';
 
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32];
 
 /** One bar per turn: colour says who, height how much, direction whether it was good. */
-function draw(canvas: HTMLCanvasElement, frames: readonly Frame[], turns: number, seq: number, marks: readonly number[]): void {
+function draw(
+  canvas: HTMLCanvasElement,
+  frames: readonly Frame[],
+  { first, turns }: Pick<Seats, 'first' | 'turns'>,
+  seq: number,
+  marks: readonly number[],
+): void {
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
   const ratio = window.devicePixelRatio || 1;
@@ -26,8 +34,8 @@ function draw(canvas: HTMLCanvasElement, frames: readonly Frame[], turns: number
   const step = width / Math.max(1, turns + 1);
   const middle = height * 0.6;
   pen.fillStyle = line;
-  for (let day = 0; day * TURNS_PER_DAY <= turns; day++) {
-    const x = (day * TURNS_PER_DAY + 1) * step;
+  for (let day = Math.ceil(first / TURNS_PER_DAY); day * TURNS_PER_DAY - first <= turns; day++) {
+    const x = (day * TURNS_PER_DAY - first + 1) * step;
     pen.globalAlpha = day % 5 ? 0.25 : 0.7;
     pen.fillRect(x, 0, 1, height);
   }
@@ -60,13 +68,14 @@ function draw(canvas: HTMLCanvasElement, frames: readonly Frame[], turns: number
 
 export function describe(frame: Frame | undefined): string {
   if (!frame) return 'no turn yet';
-  if (frame.turn < 0) return 'The company is founded.';
+  if (!frame.actor) return frame.turn < 0 ? 'The company is founded.' : `The record begins after turn ${frame.turn + 1}.`;
   const did = frame.valid ? `${words(frame.action)} ${frame.target}`.trim() : 'an unusable reply';
   return `Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}. ${titleOf(frame.actor)}: ${did}. Reward ${paid(frame).toFixed(2)}.`;
 }
 
 export function Timeline() {
-  const world = useStore((state) => state.worlds.live);
+  const world = useStore(current);
+  const recorded = useStore((state) => state.recorded);
   const seq = useStore((state) => state.seq);
   const moving = useStore((state) => state.moving);
   const follow = useStore((state) => state.follow);
@@ -78,7 +87,8 @@ export function Timeline() {
   const [width, setWidth] = useState(0);
   const frames = world?.frames;
   const marks = useMemo(() => (frames ? stops(frames, jump) : []), [frames, jump]);
-  const turns = (world?.seats.days ?? 30) * TURNS_PER_DAY;
+  const seats = world?.seats;
+  const turns = seats?.turns ?? 0;
 
   useEffect(() => {
     const element = canvas.current;
@@ -88,7 +98,7 @@ export function Timeline() {
     return () => observer.disconnect();
   }, []);
   useEffect(() => {
-    if (canvas.current && frames) draw(canvas.current, frames, turns, seq, marks);
+    if (canvas.current && frames && seats) draw(canvas.current, frames, seats, seq, marks);
   }, [frames, turns, seq, marks, width, theme]);
 
   const frame = frames?.[seq];
@@ -187,7 +197,7 @@ export function Timeline() {
           </button>
           <span className="small dim nowrap">{marks.length}</span>
         </div>
-        {!isExport && (
+        {!isExport && !recorded && (
           <a
             className="button wide"
             href="./api/export"
@@ -199,9 +209,13 @@ export function Timeline() {
         )}
         <div className="now">
           <span className="nowrap dim">
-            {frame && frame.turn >= 0 ? `Day ${frame.day + 1} · ${frame.phase} · ${frame.turn + 1}/${turns}` : 'Founded'}
+            {frame?.actor
+              ? `Day ${frame.day + 1} · ${frame.phase} · ${frame.turn + 1}/${(seats?.first ?? 0) + turns}`
+              : frame && frame.turn >= 0
+                ? `Day ${frame.day + 1} · record begins`
+                : 'Founded'}
           </span>
-          {frame && frame.turn >= 0 && (
+          {frame?.actor && (
             <>
               <RoleBadge role={frame.actor} />
               <span className="ellipsis" title={frame.text || `${frame.action} ${frame.target}`}>
@@ -212,6 +226,20 @@ export function Timeline() {
           )}
         </div>
       </div>
+      {recorded && (
+        <p className="row small from">
+          <span className="tag accent">recorded</span>
+          <a
+            className="ellipsis mono"
+            href={link(['runs', recorded.run, 'episode'], { iteration: recorded.iteration, episode: recorded.episode })}
+          >
+            {recorded.run} / iteration {recorded.iteration} / {recorded.episode}
+          </a>
+          <button type="button" onClick={showLive}>
+            {isExport ? 'close' : 'back to the live company'}
+          </button>
+        </p>
+      )}
       <p className="sr" aria-live="polite">
         {playing ? '' : describe(frame)}
       </p>

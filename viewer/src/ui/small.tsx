@@ -14,7 +14,7 @@ export function RoleBadge({ role, person = false }: { role: string; person?: boo
   return (
     <span className="badge" style={roleStyle(role)}>
       <span className="glyph" aria-hidden="true">
-        {info?.glyph ?? '?'}
+        {info?.glyph ?? '›'}
       </span>
       {person && info ? `${info.person} · ${info.title}` : titleOf(role)}
     </span>

@@ -1,7 +1,7 @@
 // axe-core finds no serious or critical violation on any page, in either theme.
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { assert, played, run } from './lib.mjs';
+import { api, assert, played, run } from './lib.mjs';
 
 await played();
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -14,6 +14,12 @@ const pages = [
   '/runs/first',
   '/runs/first?view=groups',
   `/runs/first/group?key=${encodeURIComponent('it0001/0/dev')}`,
+  `/runs/office/group?key=${encodeURIComponent((await api('runs/office/groups')).rows.find((row) => row.distinct > 2).key)}`,
+  ...(await api('runs/claw/episodes'))
+    .filter((row) => row.metrics.passed)
+    .slice(0, 1)
+    .map((row) => `/runs/claw/episode?iteration=${row.iteration}&episode=${encodeURIComponent(row.name)}`),
+  '/comparisons/matched',
 ];
 await run(async (open) => {
   for (const hash of pages)

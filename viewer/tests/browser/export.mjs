@@ -7,10 +7,15 @@ import { chromium } from 'playwright-core';
 import { address, assert, FLAGS, PATIENCE, played } from './lib.mjs';
 
 const { frames } = await played();
-const file = join(tmpdir(), 'episode.html');
-const response = await fetch(`${address}/api/export`);
-assert.ok(response.ok, String(response.status));
-await writeFile(file, await response.text());
+const save = async (path, name) => {
+  const response = await fetch(`${address}/api/${path}`);
+  assert.ok(response.ok, `${path}: ${response.status}`);
+  const file = join(tmpdir(), name);
+  await writeFile(file, await response.text());
+  return pathToFileURL(file).href;
+};
+const episode = await save('export', 'episode.html');
+const whole = await save('runs/office/export?groups=6&episodes=3', 'run.html');
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: FLAGS });
 const page = await browser.newPage();
 page.setDefaultTimeout(PATIENCE);
@@ -18,7 +23,7 @@ const problems = [];
 page.on('console', (message) => message.type() === 'error' && problems.push(message.text()));
 page.on('pageerror', (error) => problems.push(error.message));
 page.on('request', (request) => /^(file|data|blob):/.test(request.url()) || problems.push(request.url()));
-await page.goto(pathToFileURL(file).href);
+await page.goto(episode);
 await page.locator('.stage[data-ready=true] canvas').waitFor();
 const slider = page.getByRole('slider', { name: 'Turn', exact: true });
 await slider.fill('50');
@@ -28,6 +33,25 @@ assert.ok(
 );
 await page.getByRole('link', { name: 'Dashboard' }).click();
 await page.getByRole('heading', { name: 'Deals' }).waitFor();
+
+// A run: curves, a group with its arithmetic, an episode as an office.
+await page.goto(whole);
+await page.getByRole('heading', { name: /Training \/ office/ }).waitFor();
+await page.locator('.plot canvas').first().waitFor();
+await page.getByRole('button', { name: 'groups', exact: true }).click();
+await page.getByLabel('iteration', { exact: true }).selectOption('all');
+const links = page.getByRole('region', { name: 'Groups' }).getByRole('link');
+await links.first().waitFor();
+assert.equal(await links.count(), 6);
+await links.first().click();
+await page.locator('.reply').first().waitFor();
+await page.goBack();
+await page.getByRole('button', { name: 'episodes', exact: true }).click();
+await page.getByLabel('iteration', { exact: true }).selectOption('all');
+await page.getByRole('region', { name: 'Episodes' }).getByRole('link').first().click();
+await page.getByRole('button', { name: /Watch in the office/ }).click();
+await page.locator('.stage[data-ready=true] canvas').waitFor();
+await page.locator('.timeline .from').getByText('recorded').waitFor();
 await browser.close();
 assert.deepEqual(problems, []);
 console.log(JSON.stringify({ checked: 1 }));

@@ -1,10 +1,15 @@
-// Every page opens at both widths: no error, no request elsewhere, nothing wider than the window.
+// Every page opens at both widths: no error, no request elsewhere, nothing wider than the window. PICTURES=FOLDER keeps pictures.
+import { join } from 'node:path';
 import { address, api, assert, played, run } from './lib.mjs';
 
 await played();
 for (const [index, team] of ['heuristic', 'expert'].entries())
   await api('reset', { world: `race-${index + 1}`, days: 3, pace_s: 0, playing: true, seats: { sales: team, dev: team } });
 const group = encodeURIComponent('it0001/0/dev');
+const branched = encodeURIComponent((await api('runs/office/groups')).rows.find((row) => row.distinct > 2).key);
+const [played_] = await api('runs/office/episodes');
+const solved = (await api('runs/claw/episodes')).find((row) => row.metrics.passed);
+const where = (row) => `iteration=${row.iteration}&episode=${encodeURIComponent(row.name)}`;
 const pages = [
   '/office',
   '/dashboard',
@@ -18,7 +23,12 @@ const pages = [
   '/runs/first?view=episodes',
   '/runs/first?view=config',
   `/runs/first/group?key=${group}`,
+  `/runs/office/group?key=${branched}`,
+  `/runs/office/episode?${where(played_)}`,
+  `/runs/claw/episode?${where(solved)}`,
+  '/comparisons/matched',
 ];
+const pictures = process.env.PICTURES;
 await run(async (open) => {
   for (const hash of pages)
     for (const width of [1366, 390]) {
@@ -27,6 +37,17 @@ await run(async (open) => {
       const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.ok(over <= 0, `${hash} at ${width} px is ${over} px too wide`);
       assert.equal(await page.locator('[role=alert]').count(), 0, `${hash} shows a problem`);
+      if (pictures) {
+        // Curves and branches arrive after the page; the office needs a moment to draw itself.
+        await page.waitForLoadState('networkidle');
+        await page.waitForTimeout(1000);
+        const name = hash
+          .replace(/^\//, '')
+          .replace(/\?.*(compare|view)=(\w+)/, '-$2')
+          .replace(/\?.*/, '')
+          .replaceAll('/', '-');
+        await page.screenshot({ path: join(pictures, `${name}-${width}.png`) });
+      }
       await page.context().close();
     }
   // The first page is small: what comes before an engine is loaded.

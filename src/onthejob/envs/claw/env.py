@@ -16,6 +16,8 @@ from onthejob.envs.claw.protocol import ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Reply, parse
 from onthejob.envs.claw.reward import RewardConfig, reward_parts
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxHost
+from onthejob.envs.claw.sandbox.contract import Entry
+from onthejob.envs.claw.sandbox.surveying import changes
 from onthejob.envs.claw.schema import AssertionKind
 from onthejob.envs.claw.stops import stop_table
 from onthejob.envs.claw.work import Work, work_of
@@ -23,6 +25,8 @@ from onthejob.errors import ContractError
 from onthejob.types import Message, Step, StopReason, Task, TextObservation
 
 ACTOR = "agent"
+SHOWN_CHANGES = 50
+"""Changed files that a turn's facts name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class ClawEnvironment:
         self._stops = stop_table(self.config.protocol.stops)
         self._task: Work | None = None
         self._sandbox: Sandbox | None = None
+        self._files: Mapping[str, Entry] = {}
         self._counts = _Counts()
         self._grade: Grade | None = None
         self._stop: StopReason | None = None
@@ -81,6 +86,7 @@ class ClawEnvironment:
         self._task = work = work_of(task, host=self._host, grader=self.config.grader, limits=self.config.sandbox)
         self._counts, self._grade, self._stop, self._parts = _Counts(), None, None, {}
         self._sandbox = self._host.open(work.files, self.config.sandbox)
+        self._files = self._sandbox.survey()
         sizes = {path: len(data) for path, data in work.files.items()}
         messages = first_messages(work.intent, sizes, self.config.protocol)
         return self._observation(messages, {"files": [list(item) for item in sizes.items()]}, fresh=True)
@@ -112,7 +118,7 @@ class ClawEnvironment:
             counts.timeouts += int(result.timed_out)
             counts.restarts += int(result.restarted)
             text = observe(result, protocol, ignored=read.ignored)
-            facts |= {"command": read.command, **_result_facts(result), "ignored_blocks": read.ignored}
+            facts |= {"command": read.command, **_result_facts(result), "ignored_blocks": read.ignored, **self._changes()}
             seen |= self._seen(result)
         counts.chars += len(reply) + len(text)
         facts["observation"] = text
@@ -152,6 +158,13 @@ class ClawEnvironment:
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
+
+    def _changes(self) -> dict[str, Any]:
+        """Which files the command changed."""
+        assert self._sandbox is not None
+        before, self._files = self._files, self._sandbox.survey()
+        found = changes(before, self._files)
+        return {"files": found[:SHOWN_CHANGES], "files_left_out": max(0, len(found) - SHOWN_CHANGES)}
 
     def _why_stop(self, read: Reply) -> StopReason | None:
         if read.stop is not None:

@@ -7,14 +7,14 @@ calls a model.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
-from onthejob.envs.office.episode import run
+from onthejob.envs.office.episode import OnTurn, run
 from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
@@ -41,9 +41,6 @@ SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
 MAX_DAYS = 90
 PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
 """Keys that a task's payload may have."""
-
-OnTurn = Callable[[State, str, Action | None, TurnLog], None]
-"""Told of every turn of the main line, the customer's too: state after it, who acted, action (None: unusable), log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +91,7 @@ class OfficeEnvironment:
             config: presentation.
             count_tokens: the policy's tokenizer, for `config.budget`.
             continuation: players that continue branches, per seat; the heuristic by default.
-            on_turn: a spectator, who must change nothing; forks and branches have none.
+            on_turn: a spectator of the main line, the customer's turns included; forks and branches have none.
 
         Raises:
             ConfigError: a budget without a token counter, or a continuation that leaves a seat empty.
@@ -316,13 +313,13 @@ class OfficeEnvironment:
         parsed = self._read(reply, pending.actor if actor is None else actor)
         return INVALID_KEY if isinstance(parsed, Invalid) else render(replace(parsed, reasoning=""))
 
-    def branch(self, reply: str, *, world: int, turns: int) -> Branch:
+    def branch(self, reply: str, *, world: int, turns: int, on_turn: OnTurn | None = None) -> Branch:
         """Step `reply` in a fork of luck `world` and continue with the scripted players.
 
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
         noise. Where the branch ends before the episode, what the open pipeline is expected to bring counts as well (the
         bootstrapped value of an n-step return), so that a deal signed the day after is not worth nothing. An unusable reply is a
-        no-op turn here, also where `step` would still allow a retry; a reflection takes no turn.
+        no-op turn here, also where `step` would still allow a retry; a reflection takes no turn. `on_turn` is a spectator.
 
         Raises:
             ContractError: the episode is over, or `world` < 1, or `turns` < 1.
@@ -335,12 +332,15 @@ class OfficeEnvironment:
         before, start = prospects(copy), copy.turn
         if pending.kind is Kind.REFLECT:
             valid = True
-            returns = run(simulator, copy, self._continuation, turns=turns)
+            returns = run(simulator, copy, self._continuation, turns=turns, on_turn=on_turn)
         else:
             parsed = self._read(reply, pending.actor)
             valid = not isinstance(parsed, Invalid)
-            log = simulator.step(copy, None if isinstance(parsed, Invalid) else parsed)
-            returns = run(simulator, copy, self._continuation, turns=turns - 1)
+            action = None if isinstance(parsed, Invalid) else parsed
+            log = simulator.step(copy, action)
+            if on_turn is not None:
+                on_turn(copy, pending.actor, action, log)
+            returns = run(simulator, copy, self._continuation, turns=turns - 1, on_turn=on_turn)
             for name, value in log.rewards().items():
                 returns[name] = returns.get(name, 0.0) + value
         return Branch(

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from onthejob.envs.office.actions import Action
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.policies import Player
+from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.simulator import Simulator, kpis
 from onthejob.envs.office.state import State
 from onthejob.envs.office.views import view
 
+OnTurn = Callable[[State, str, Action | None, TurnLog], None]
+"""A spectator, who changes nothing: told the state after each turn, who acted, the action (None: unusable) and the log."""
 
-def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: int, mute: bool = False) -> dict[str, float]:
+
+def run(
+    simulator: Simulator,
+    s: State,
+    seats: Mapping[str, Player],
+    *,
+    turns: int,
+    mute: bool = False,
+    on_turn: OnTurn | None = None,
+) -> dict[str, float]:
     """Advance `s` in place by at most `turns` turns with scripted players; returns role -> sum of rewards.
 
     Args:
@@ -21,6 +34,7 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
         turns: at most so many; the episode may end before.
         seats: a player per trained role; the customer is the simulator's own.
         mute: drop all messages (what a team loses when it does not talk).
+        on_turn: told of every turn.
     """
     total: dict[str, float] = {}
     key = mix(s.seed, Sub.POLICY, s.world)
@@ -39,4 +53,6 @@ def run(simulator: Simulator, s: State, seats: Mapping[str, Player], *, turns: i
         before = log.after  # players see copies, so nothing changes the state between two turns
         for name, reward in log.paid.items():
             total[name] = total.get(name, 0.0) + reward
+        if on_turn is not None:
+            on_turn(s, role, action, log)
     return total

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from onthejob.envs.claw.sandbox import workspace
 from onthejob.envs.claw.sandbox.arguments import INSIDE_UID
-from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN, TIMED_OUT, CommandResult, Limits
+from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN, TIMED_OUT, CommandResult, Entry, Limits
+from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
 DEATH_S = 60.0
@@ -119,6 +120,12 @@ class BwrapSandbox:
                 code = TIMED_OUT if late else DIED
                 return failed(code, problem, timed_out=late, wall_s=time.monotonic() - start, restarted=True)
             return parse_reply(reply, time.monotonic() - start)
+
+    def survey(self) -> dict[str, Entry]:
+        with self._lock:
+            if self._state == "closed":
+                raise ContractError("the sandbox is closed, its workspace is gone.")
+            return survey(workspace.root(self._folder))
 
     def collect(self) -> Path:
         with self._lock:

@@ -104,6 +104,15 @@ class HostReport:
         return any(layer.active for layer in self.layers if layer.name == name)
 
 
+class Entry(NamedTuple):
+    """One file, link or empty folder of a workspace."""
+
+    mark: str
+    """Differs when the content differs."""
+    size: int | None
+    """Bytes of a regular file."""
+
+
 class Sandbox(Protocol):
     """One episode's place to work."""
 
@@ -125,6 +134,16 @@ class Sandbox(Protocol):
             ConfigError: `timeout_s` is not a positive number.
             ContractError: The sandbox was collected or closed.
             SandboxError: The sandbox died and could not be started again.
+        """
+        ...
+
+    def survey(self) -> Mapping[str, Entry]:
+        """What the workspace holds between two commands, when nothing runs: path -> entry. To show what a command changed.
+
+        Bounded: what lies too deep or is too many is left out (see `survey` in `sandbox.surveying`).
+
+        Raises:
+            ContractError: The sandbox was closed.
         """
         ...
 

@@ -26,12 +26,14 @@ from onthejob.envs.claw.sandbox.contract import (
     NOT_RUN,
     TIMED_OUT,
     CommandResult,
+    Entry,
     HostReport,
     Layer,
     Limits,
     Sandbox,
     checked_paths,
 )
+from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.errors import ConfigError, ContractError
 
 BACKEND = "unsafe"
@@ -152,6 +154,11 @@ class UnsafeSandbox:
                 timed_out=timed_out,
                 wall_s=time.monotonic() - start,
             )
+
+    def survey(self) -> dict[str, Entry]:
+        if self._state == "closed":
+            raise ContractError("the sandbox is closed, its workspace is gone.")
+        return survey(self.work)
 
     def collect(self) -> Path:
         if self._state == "closed":

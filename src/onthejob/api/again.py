@@ -1,0 +1,236 @@
+"""Recorded play, played again: training episodes as frames of the office, and a group's branches turn by turn.
+
+The record holds replies and where a segment began (`rollout.origin`), not states. The office is deterministic, so playing the
+replies again gives what was; every reward is compared with the recorded one, and what differs is refused and not shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from onthejob.api.frames import CUSTOMER, Reply, Teller
+from onthejob.api.schema import BranchTrace, Frames, Move, Seats, Traces, TraceTurn
+from onthejob.envs.office.actions import Action
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.market import company_value
+from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.state import STAGES, State
+from onthejob.errors import ContractError, RecordError
+from onthejob.evaluate.recorded import SCALES_SCOPE
+from onthejob.record import Run
+from onthejob.record.reading import Episode
+from onthejob.rollout.branch import BranchConfig, Scales
+from onthejob.rollout.origin import Origin, read_origin
+from onthejob.types import Group
+
+TOLERANCE = 1e-9
+"""Relative: the record holds doubles, and the same sums are made in the same order."""
+PROFILE = "compact"
+"""Training's; snapshots of another profile cannot be restored."""
+
+
+def episode_frames(episode: Episode, run: str) -> Frames:
+    """A recorded segment of the office as frames.
+
+    Raises:
+        RecordError: it is of another workplace, or of a record that does not say where it began, or rules have changed since.
+    """
+    origin = _origin(episode, run)
+    teller = Teller()
+    saying = Reply("", "", 0)
+
+    def tell(s: State, role: str, action: Action | None, log: TurnLog) -> None:
+        teller.turn(s, role, action, log, saying if role != CUSTOMER else saying._replace(policy="world", text=""))
+
+    env = OfficeEnvironment(OfficeConfig(profile=PROFILE), on_turn=tell)
+    _begin(env, origin, episode, run)
+    teller.found(env.company)
+    first = env.company.turn
+    for number, turn in enumerate(episode.timeline):
+        saying = Reply(str(turn["policy"]), str(turn["text"]), number + 1)
+        _repeat(env, turn, number, episode, run)
+        if not turn["valid"]:
+            teller.explain(str(turn["facts"].get("why", "")))
+    payload, policies = origin.task.payload, episode.policies
+    length = len(teller.frames)
+    seats = Seats(
+        world="recorded",
+        epoch=0,
+        length=length,
+        first=first,
+        turns=length - 1,
+        scenario=str(payload.get("scenario", "baseline")),
+        seed=origin.task.seed,
+        days=int(payload.get("days", 30)),
+        seats={role: policies.get(role, "–") for role in SEATS},
+        human="",
+        playing=False,
+        pace_s=0.5,
+        done=str(episode.facts.get("stop") or "recorded"),
+        error="",
+    )
+    return Frames(seats=seats, start=0, base=teller.base(0), frames=teller.frames)
+
+
+def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Traces:
+    """What followed each distinct reply of a recorded group in one of its worlds, turn by turn.
+
+    Raises:
+        RecordError: the group was not scored by branches, `world` is none of its worlds, or the segment cannot be played again.
+    """
+    facts = group.facts
+    if facts.get("source") != "branch" or "turn" not in facts:
+        raise RecordError(f"group {group.key!r} was not scored by branches: nothing was played on from its replies.")
+    if world not in facts["worlds"]:
+        raise RecordError(f"group {group.key!r} was not played in world {world}, only in {facts['worlds']}. Choose one of them.")
+    config = BranchConfig(**_known(run.config.get("branch")))
+    scales = Scales(
+        **{
+            "outcome" if metric.name == "outcome" else "ret": metric.value
+            for metric in run.read_metrics(f"{SCALES_SCOPE}{group.actor}", iteration=0)
+            if metric.name in ("outcome", "return")
+        }
+    )
+    env = _at(run, name, group, iteration)
+    place = list(facts["worlds"]).index(world)
+    longest = int(facts["turns"])
+    found: dict[str, BranchTrace] = {}
+    start = company_value(env.company) / 100
+    for index, (key, member) in enumerate(zip(facts["keys"], group.trajectories, strict=True)):
+        if key in found:
+            continue
+        told = _Trace(group.actor, env.company)
+        branch = env.branch(member.turns[0].completion.text, world=world, turns=config.turns, on_turn=told)
+        ret = branch.returns.get(group.actor, 0.0)
+        value = (
+            config.outcome_weight * branch.outcome / longest / scales.outcome + config.return_weight * ret / longest / scales.ret
+        )
+        recorded = float(facts["by_world"][key][place])
+        found[key] = BranchTrace(
+            index=index,
+            outcome=branch.outcome,
+            ret=ret,
+            value=value,
+            recorded=recorded,
+            agrees=math.isclose(value, recorded, rel_tol=1e-6, abs_tol=1e-9),
+            turns=told.turns,
+        )
+    return Traces(
+        key=group.key,
+        actor=group.actor,
+        world=world,
+        turn=env.company.turn,
+        start=start,
+        stand_ins=config.continuation == "stand_ins",
+        replies=list(found.values()),
+    )
+
+
+class _Trace:
+    """Spectator of one branch."""
+
+    def __init__(self, actor: str, s: State) -> None:
+        self.turns: list[TraceTurn] = []
+        self._actor = actor
+        self._stages = {account.id: account.stage for account in s.accounts}
+
+    def __call__(self, s: State, role: str, action: Action | None, log: TurnLog) -> None:
+        moves = []
+        for account in s.accounts:
+            before = self._stages.get(account.id)
+            if before != account.stage:
+                self._stages[account.id] = account.stage
+                stages = "" if before is None else STAGES[before], STAGES[account.stage]
+                moves.append(Move(id=account.id, name=account.name, before=stages[0], after=stages[1], price=account.price / 100))
+        paid = log.rewards()
+        self.turns.append(
+            TraceTurn(
+                turn=s.turn - 1,
+                actor=role,
+                action=action.action_type if action is not None else "",
+                target=action.target if action is not None else "",
+                valid=action is not None,
+                paid=paid.get(role, 0.0),
+                own=paid.get(self._actor, 0.0),
+                value=company_value(s) / 100,
+                mrr=s.mrr() / 100,
+                moves=moves,
+            )
+        )
+
+
+class _Place(NamedTuple):
+    """Where a group was sampled, as its key says."""
+
+    segment: str
+    task: str
+
+
+def _place(key: str) -> _Place | None:
+    # it0003/s02/TASK/t044/dev, see `rollout.collect`.
+    parts = key.split("/")
+    return _Place(parts[1], "/".join(parts[2:-2])) if len(parts) >= 5 else None
+
+
+def _at(run: Run, name: str, group: Group, iteration: int) -> OfficeEnvironment:
+    """The company as it was when the group's replies were sampled."""
+    place = _place(group.key)
+    episodes: Iterator[Episode] = run.read_episodes(iteration, f"{place.segment}/{place.task}") if place else iter(())
+    episode = next(iter(episodes), None)
+    if episode is None:
+        raise RecordError(f"run {name!r} does not hold the episode to which group {group.key!r} belongs.")
+    origin = _origin(episode, name)
+    env = OfficeEnvironment(OfficeConfig(profile=PROFILE))
+    _begin(env, origin, episode, name)
+    for number, turn in enumerate(episode.timeline):
+        if env.company.turn == group.facts["turn"]:
+            break
+        _repeat(env, turn, number, episode, name)
+    pending = env.observe()
+    if pending is None or env.company.turn != group.facts["turn"] or pending.actor != group.actor:
+        raise RecordError(f"turn {group.facts['turn']} of episode {episode.name!r} of run {name!r} is not {group.actor}'s.")
+    learners = {group.actor} if group.facts.get("partners") else set(origin.stand_ins)
+    env.continue_with({role: rates for role, rates in origin.stand_ins.items() if role in learners})
+    return env
+
+
+def _origin(episode: Episode, run: str) -> Origin:
+    where = f"episode {episode.name!r} of run {run!r}"
+    origin = read_origin(episode.facts, where)
+    if origin is None:
+        raise RecordError(f"{where} does not say where it began, so it cannot be played again. Newer versions record it.")
+    if origin.task.env != "office":
+        raise RecordError(f"{where} is of the workplace {origin.task.env!r}; only the office can be shown as one.")
+    return origin
+
+
+def _begin(env: OfficeEnvironment, origin: Origin, episode: Episode, run: str) -> None:
+    env.reset(origin.task)
+    if origin.start is not None:
+        try:
+            env.restore(origin.start)
+        except ContractError as error:
+            raise RecordError(f"episode {episode.name!r} of run {run!r} was recorded by another version: {error}") from error
+
+
+def _repeat(env: OfficeEnvironment, turn: Mapping[str, Any], number: int, episode: Episode, run: str) -> None:
+    """Step the recorded reply; what it pays must be what it paid."""
+    pending = env.observe()
+    if pending is not None and pending.actor == turn["actor"]:
+        step = env.step(str(turn["text"]))
+        paid, before = step.rewards, turn["rewards"]
+        if set(paid) == set(before) and all(
+            math.isclose(paid[role], before[role], rel_tol=TOLERANCE, abs_tol=TOLERANCE) for role in paid
+        ):
+            return
+    raise RecordError(
+        f"reply {number} of episode {episode.name!r} of run {run!r} has another effect than recorded: the rules have changed."
+    )
+
+
+def _known(config: object) -> dict[str, Any]:
+    """The run's branch options, without those that this version does not have."""
+    fields = BranchConfig.__dataclass_fields__
+    return {name: value for name, value in config.items() if name in fields} if isinstance(config, Mapping) else {}

@@ -1,0 +1,71 @@
+"""origin: where a recorded segment began, so that it can be played again and its branches can be looked into.
+
+A segment that starts from the snapshot library begins in a state that no task alone leads to. Beside its replies the record
+therefore holds that state and the stand-ins of its branches; with them every recorded value can be computed again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onthejob.errors import RecordError
+from onthejob.rollout.episode import Episode
+from onthejob.rollout.stand_ins import Rates
+from onthejob.types import Split, Task
+
+FACT = "origin"
+"""Name among an episode's recorded facts."""
+MOST_BYTES = 16 * 2**20
+"""Of a snapshot, unpacked: a record from elsewhere must not fill the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """How to come back to the beginning of a recorded segment."""
+
+    task: Task
+    start: bytes | None = None
+    """Snapshot; None: begin with the task."""
+    stand_ins: Rates = field(default_factory=dict)
+    """Who played on in branches; empty: the environment's partners."""
+
+
+def origin_facts(episode: Episode, stand_ins: Rates) -> dict[str, Any]:
+    """What the record keeps of where `episode` began; a snapshot of the office takes about 1 kB."""
+    task = episode.task
+    start = None if episode.start is None else base64.b64encode(zlib.compress(episode.start, 9)).decode()
+    row = {"id": task.id, "env": task.env, "split": str(task.split), "seed": task.seed, "payload": dict(task.payload)}
+    return {FACT: {"task": row, "start": start, "stand_ins": stand_ins}}
+
+
+def read_origin(facts: Mapping[str, Any], where: str) -> Origin | None:
+    """The origin among an episode's facts; None where none was recorded.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    held = facts.get(FACT)
+    if held is None:
+        return None
+    try:
+        task, start = held["task"], held["start"]
+        return Origin(
+            task=Task(**{**task, "split": Split(task["split"])}),
+            start=None if start is None else _unpacked(base64.b64decode(start, validate=True)),
+            stand_ins={str(role): dict(rates) for role, rates in held["stand_ins"].items()},
+        )
+    except (AttributeError, LookupError, TypeError, ValueError, binascii.Error, zlib.error) as error:
+        raise RecordError(f"the origin of {where} is damaged: {error}. Restore run.sqlite from a copy.") from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    unpack = zlib.decompressobj()
+    found = unpack.decompress(data, MOST_BYTES)
+    if unpack.unconsumed_tail or not unpack.eof:
+        raise ValueError(f"a snapshot has more than {MOST_BYTES} bytes, or is cut")
+    return found

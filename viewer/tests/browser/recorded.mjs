@@ -1,0 +1,72 @@
+// A run of the office: what followed each reply turn by turn, and its episodes as an office; a shell's turns; matched comparisons.
+import { api, assert, run } from './lib.mjs';
+
+const row = (await api('runs/office/groups')).rows.find((one) => one.distinct > 2 && one.turn !== null);
+const episodes = await api('runs/office/episodes');
+const shells = await api('runs/claw/episodes');
+const where = (one) => `iteration=${one.iteration}&episode=${encodeURIComponent(one.name)}`;
+await run(async (open) => {
+  const page = await open(`/runs/office/group?key=${encodeURIComponent(row.key)}`);
+  const futures = page.getByTestId('futures');
+  await futures.locator('[data-agrees=true]').waitFor();
+  const world = Number(await page.getByLabel('world', { exact: true }).inputValue());
+  const traces = await api(`runs/office/branches?key=${encodeURIComponent(row.key)}&world=${world}`);
+  const best = [...traces.replies].sort((a, b) => b.value - a.value)[0];
+  const first = futures.getByRole('region', { name: 'What followed each reply' }).locator('tbody tr').first();
+  const dollars = (text) => Number(text.replace('−', '-').replace(/[$,]/g, '').replace(/k$/, 'e3').replace(/M$/, 'e6'));
+  for (const at of [1, 7, best.turns.length]) {
+    await page.getByLabel('Turns after the decision').fill(String(at));
+    const shown = dollars(await first.locator('td').nth(1).textContent());
+    const value = best.turns[at - 1].value;
+    assert.ok(Math.abs(shown - value) <= Math.max(0.51, Math.abs(value) * 0.006), `${shown} for ${value} at ${at}`);
+  }
+  await futures.getByLabel('also where both did the same').check();
+  const rows = futures.getByRole('region', { name: 'The two branches turn by turn' }).locator('tbody tr');
+  assert.equal(await rows.count(), Math.max(...traces.replies.map((trace) => trace.turns.length)));
+
+  for (const episode of [episodes.find((one) => one.iteration === 1), episodes.at(-1)]) {
+    await page.evaluate((hash) => (location.hash = hash), `/runs/office/episode?${where(episode)}`);
+    await page.getByText(episode.name, { exact: true }).waitFor();
+    await page.getByRole('button', { name: /Watch in the office/ }).click();
+    await page.locator('.stage[data-ready=true] canvas').waitFor();
+    await page.locator('.timeline .from').getByText('recorded').waitFor();
+    const { seats, frames } = await api(`runs/office/office?${where(episode)}`);
+    const slider = page.getByRole('slider', { name: 'Turn', exact: true });
+    assert.equal(await slider.getAttribute('max'), String(seats.turns));
+    for (const seq of [1, Math.floor(frames.length / 2), frames.length - 1]) {
+      await slider.fill(String(seq));
+      const text = await slider.getAttribute('aria-valuetext');
+      const frame = frames[seq];
+      assert.ok(text.startsWith(`Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}.`), text);
+      assert.ok(text.endsWith(`Reward ${(frame.rewards[frame.actor] ?? 0).toFixed(2)}.`), text);
+    }
+    await page.getByRole('button', { name: /back to the live company/ }).click();
+    assert.equal(await page.locator('.timeline .from').count(), 0);
+  }
+
+  const solved = shells.find((one) => one.metrics.passed);
+  const recorded = await api(`runs/claw/episode?${where(solved)}`);
+  await page.evaluate((hash) => (location.hash = hash), `/runs/claw/episode?${where(solved)}`);
+  const command = page.getByTestId('command');
+  await command.waitFor();
+  assert.equal((await command.getByLabel('Command').textContent()).trim(), recorded.turns[0].facts.command);
+  assert.ok((await command.getByLabel('What the agent read').textContent()).length > 0);
+  const changed = recorded.turns.flatMap((turn) => turn.facts.files ?? []);
+  let seen = 0;
+  for (let turn = 0; turn < recorded.turns.length; turn++) {
+    await page.getByRole('region', { name: 'Turns' }).getByRole('button').nth(turn).click();
+    seen += await command.locator('.changes li').count();
+  }
+  assert.equal(seen, changed.length);
+  assert.ok(seen > 0);
+  await command.getByText(`${recorded.turns.at(-1).facts.verdicts.length} of`).waitFor();
+
+  const matched = await api('comparisons/matched');
+  await page.evaluate(() => (location.hash = '/comparisons/matched?metric=company_value&team=expert'));
+  const table = page.getByRole('region', { name: 'Differences by group of tasks' });
+  await table.waitFor();
+  assert.equal(await table.locator('tbody tr').count(), matched.strata.length);
+  assert.equal((await page.locator('.whisker .span').count()) > 0, true);
+  await page.getByLabel('team', { exact: true }).selectOption('random');
+  await page.getByRole('heading', { name: 'company_value: random against the others' }).waitFor();
+});
