@@ -9,7 +9,7 @@ await run(async (open) => {
   const page = await open(`/runs/office/group?key=${encodeURIComponent(row.key)}`);
   const futures = page.getByTestId('futures');
   await futures.locator('[data-agrees=true]').waitFor();
-  const world = Number(await page.getByLabel('world', { exact: true }).inputValue());
+  const world = Number(await page.locator('label', { hasText: /^world/ }).locator('select').inputValue());
   const traces = await api(`runs/office/branches?key=${encodeURIComponent(row.key)}&world=${world}`);
   const best = [...traces.replies].sort((a, b) => b.value - a.value)[0];
   const first = futures.getByRole('region', { name: 'What followed each reply' }).locator('tbody tr').first();
@@ -67,6 +67,6 @@ await run(async (open) => {
   await table.waitFor();
   assert.equal(await table.locator('tbody tr').count(), matched.strata.length);
   assert.equal((await page.locator('.whisker .span').count()) > 0, true);
-  await page.getByLabel('team', { exact: true }).selectOption('random');
+  await page.locator('label', { hasText: /^team/ }).locator('select').selectOption('random');
   await page.getByRole('heading', { name: 'company_value: random against the others' }).waitFor();
 });
