@@ -102,3 +102,16 @@ def test_missing_and_binary_files(tmp_path: Path):
         from_toml(Outer(), tmp_path / "bytes.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         from_toml(Outer(), tmp_path)
+
+
+def test_a_resumed_run_keeps_the_worker_that_is_named(runs_dir: Path):
+    from onthejob.commands.train import Train
+    from onthejob.record import Run
+
+    for sampler in ("in-process", "worker"):
+        with Run.create(runs_dir, config=Train(sampler=sampler)._settings(), name=sampler):
+            pass
+        again = Train(resume=runs_dir / sampler, trainer="https://gpu.example:8100")
+        assert again._recorded(runs_dir / sampler).trainer == "https://gpu.example:8100"
+    with pytest.raises(ConfigError, match="--trainer"):
+        Train(resume=runs_dir / "worker")._recorded(runs_dir / "worker")

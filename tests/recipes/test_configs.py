@@ -78,7 +78,7 @@ def prompts(env: OfficeEnvironment) -> str:
 
 SMALL = {
     "office_qwen14b": (
-        "--scenarios", "baseline", "--days", "2", "--seeds", "2", "--roles", "sales", "dev", "--workers", "0",
+        "--scenarios", "baseline", "--days", "2", "--seeds", "2", "--roles", "ceo", "dev", "--workers", "0",
         "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--branch.turns", "6", "--branch.worlds", "1",
         "--collect.episodes", "1", "--collect.segment-turns", "3", "--collect.partner-share", "0",
     ),

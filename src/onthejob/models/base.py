@@ -70,7 +70,9 @@ def load_base(
             model: Any = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True, **placed
             )
-        if not placed:
+        if placed:
+            _keep_layout(model)
+        else:
             model = model.to(torch.device(device))
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"the model at {folder} cannot be loaded: {error}. Fetch it again or choose another folder.") from error
@@ -151,6 +153,18 @@ def _quantized(quantize: str, dtype: Any, device: str) -> dict[str, Any]:
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
     )
     return {"quantization_config": config, "device_map": {"": device}}
+
+
+def _keep_layout(model: Any) -> None:
+    """Keep bitsandbytes (0.50) from repacking weights at a forward without gradients, as it does on CPUs with AVX512-BF16.
+
+    Its kernel for repacked weights has no backward pass: what is trained after such a forward would get no gradient through them.
+    """
+    from bitsandbytes.nn import Linear4bit
+
+    for module in model.modules():
+        if isinstance(module, Linear4bit):
+            module.support_avx512bf16_for_cpu = False
 
 
 def weights_digest(folder: Path) -> str:
