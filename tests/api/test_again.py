@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.api.recording import claw_run, comparison, office_run
 
 from onthejob.api.app import create_app
 from onthejob.errors import RecordError
 from onthejob.record import Run
 from onthejob.rollout.origin import FACT, read_origin
+
+from .recording import claw_run, comparison, office_run
 
 TOKEN = "a-token-for-tests-0123"
 PAGE = '<html><script type="application/json" id="onthejob-episode">null</script></html>'

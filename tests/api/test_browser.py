@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.api.recording import claw_run, comparison, long_run, office_run
 
 from onthejob.api.app import PAGES
+
+from .recording import claw_run, comparison, long_run, office_run
 
 ROOT = Path(__file__).parent.parent.parent
 VIEWER = ROOT / "viewer"

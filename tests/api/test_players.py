@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 from fastapi.testclient import TestClient
-from tests.commands.chat_server import IDLE, Chat
 
 from onthejob.api.app import create_app
 from onthejob.commands.seats import HostedOptions
@@ -17,6 +16,8 @@ from onthejob.evaluate.teams import Team
 from onthejob.models.chat import ChatEncoder
 from onthejob.stack import Stack
 from onthejob.testing import tiny_model
+
+from ..commands.chat_server import IDLE, Chat
 
 TOKEN = "a-token-for-tests-0123"
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands.chat_server import IDLE, Chat
 
 from onthejob.cli import main
 from onthejob.learn import lora
 from onthejob.models.base import weights_digest
 from onthejob.rollout.seats import give_order
 from onthejob.testing import tiny_model
+
+from .chat_server import IDLE, Chat
 
 SECRET = "sk-never-to-be-seen-0123456789"
 

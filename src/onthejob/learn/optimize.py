@@ -76,7 +76,7 @@ def make_optimizer(
         raise MissingDependency(
             "an 8-bit optimizer needs bitsandbytes: pip install 'onthejob[quantized]'. Or set --learner.optimizer adamw."
         )
-    from bitsandbytes.optim import AdamW8bit
+    from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]  # optional
 
     return AdamW8bit(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 

@@ -160,7 +160,7 @@ def _keep_layout(model: Any) -> None:
 
     Its kernel for repacked weights has no backward pass: what is trained after such a forward would get no gradient through them.
     """
-    from bitsandbytes.nn import Linear4bit
+    from bitsandbytes.nn import Linear4bit  # pyright: ignore[reportMissingImports]  # optional
 
     for module in model.modules():
         if isinstance(module, Linear4bit):

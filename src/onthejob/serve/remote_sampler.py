@@ -122,11 +122,7 @@ class RemoteSampler:
             if number:
                 time.sleep(self._wait_s)
             try:
-                for _ in range(3):  # An adapter to be sent again may need its state sent again.
-                    response = self._http.post(path, json=body)
-                    answer = _object(response)
-                    if response.status_code != 409 or not self._sent(answer, states or {}):
-                        break
+                response, answer = self._exchange(path, body, states or {})
             except httpx.HTTPError as error:
                 problem = type(error).__name__
             else:
@@ -137,6 +133,16 @@ class RemoteSampler:
                     raise ConfigError(f"the worker at {self._url} refuses {path}: {problem}")
             log.warning("the worker gave no answer to %s (%s); attempt %d of %d", path, problem, number + 1, self._attempts)
         raise ServeError(f"the worker at {self._url} gave no answer to {path} in {self._attempts} attempts: {problem}.")
+
+    def _exchange(self, path: str, body: dict[str, Any], states: dict[str, bytes]) -> tuple[httpx.Response, dict[str, Any]]:
+        """The last response, after what was missing was sent: at most an adapter, and the state that it needs."""
+        for _ in range(2):
+            response = self._http.post(path, json=body)
+            answer = _object(response)
+            if response.status_code != 409 or not self._sent(answer, states):
+                return response, answer
+        response = self._http.post(path, json=body)
+        return response, _object(response)
 
     def _sent(self, refusal: dict[str, Any], states: dict[str, bytes]) -> bool:
         """Send what a worker says it misses; False when that is not ours."""
