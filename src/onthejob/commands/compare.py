@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from onthejob.commands.claw import Claw
-from onthejob.commands.evaluation import CACHE, check_teams, steps
+from onthejob.commands.evaluation import CACHE, check_teams, steps, turns
 from onthejob.commands.office import Office
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
@@ -137,6 +137,7 @@ class Compare:
                 workers=place.threads,
                 stratum=next(iter(groupings.values())),
                 on_progress=lambda team, done, total: steps(terminal, team)(done, total),
+                on_turn=turns(terminal),
             )
             accounts = hosted.accounts if hosted else {}
         if self.beside is not None:

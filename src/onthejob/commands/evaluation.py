@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -14,6 +15,10 @@ from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, te
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split
+
+if TYPE_CHECKING:
+    from onthejob.rollout.episode import LiveEpisode
+    from onthejob.rollout.play import OnTurn
 
 CACHE = Path("runs/evaluation.sqlite")
 """Where results are kept between evaluations."""
@@ -138,6 +143,23 @@ def check_teams(specs: tuple[str, ...]) -> None:
     """Refuse an empty list of teams."""
     if not specs:
         raise ConfigError("name at least one team, e.g. `base heuristic expert`, got none.")
+
+
+def turns(terminal: Terminal, *, every_s: float = 20.0, clock: Callable[[], float] = time.monotonic) -> OnTurn:
+    """Says now and then how far the episodes under way are; nothing of what is over sooner."""
+    said = clock()
+    far: dict[int, int] = {}
+
+    def say(episode: LiveEpisode, *_: object) -> None:
+        nonlocal said
+        far[id(episode)] = episode.turn
+        if episode.stop is not None:
+            del far[id(episode)]
+        if far and clock() - said >= every_s:
+            said = clock()
+            terminal.progress(f"  {len(far)} episodes side by side, at turn {min(far.values())}")
+
+    return say
 
 
 def steps(terminal: Terminal, what: str) -> Callable[[int, int], None]:

@@ -22,7 +22,7 @@ from onthejob.evaluate.states import refuse_training_tasks
 from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.episode import Encoder, Episode, TurnRecord
-from onthejob.rollout.play import play
+from onthejob.rollout.play import OnTurn, play
 from onthejob.types import Environment, Sampling, Task
 
 log = logging.getLogger(__name__)
@@ -159,6 +159,7 @@ def compare(
     stratum: Callable[[Task], str] | None = None,
     action: Callable[[TurnRecord], str] = action_of,
     on_progress: Callable[[str, int, int], None] | None = None,
+    on_turn: OnTurn | None = None,
 ) -> Comparison:
     """Let every team play every task, or take it from the cache.
 
@@ -176,6 +177,7 @@ def compare(
         stratum: What to report separately; None takes the payload's `scenario`, else the environment's name.
         action: Name of a turn's action, for the distributions.
         on_progress: Called with (team, episodes done of this team, episodes of this team).
+        on_turn: Called after every turn that is played: a batch of a model's episodes takes minutes.
 
     Raises:
         ConfigError: A training task, repeated names or ids, or nothing to compare.
@@ -196,7 +198,17 @@ def compare(
                 results[Key(team.name, task.id)] = EpisodeResult(**known)
         for start in range(0, len(todo), batch):
             part = todo[start : start + batch]
-            episodes, seconds = _play(team, part, env_factory, sampling, seed, encoder, max_turns, workers)
+            episodes, seconds = _play(
+                team,
+                part,
+                env_factory,
+                sampling,
+                seed=seed,
+                encoder=encoder,
+                max_turns=max_turns,
+                workers=workers,
+                on_turn=on_turn,
+            )
             fresh: dict[str, Mapping[str, Any]] = {}
             for task, episode in zip(part, episodes, strict=True):
                 key = Key(team.name, task.id)
@@ -266,15 +278,27 @@ def _play(
     tasks: Sequence[Task],
     env_factory: Callable[[], Environment],
     sampling: Sampling,
+    *,
     seed: int,
     encoder: Encoder | None,
     max_turns: int,
     workers: int,
+    on_turn: OnTurn | None,
 ) -> tuple[list[Episode], float]:
     envs = [env_factory() for _ in tasks]
     started = time.perf_counter()
     try:
-        episodes = play(envs, tasks, team.policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns, workers=workers)
+        episodes = play(
+            envs,
+            tasks,
+            team.policies,
+            sampling,
+            seed=seed,
+            encoder=encoder,
+            max_turns=max_turns,
+            on_turn=on_turn,
+            workers=workers,
+        )
     finally:
         for env in envs:
             env.close()
