@@ -88,7 +88,9 @@ def test_when_the_guard_is_killed_its_session_is_ended(tmp_path: Path):
 
 
 PARENT = """
-import os, sys, time
+import os, signal, sys, time
+# A suite that a shell runs in the background passes an ignored SIGINT on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from onthejob.serve.supervisor import Child
 folder = Path(sys.argv[1])
