@@ -18,6 +18,7 @@ from onthejob.types import Adapter, Message
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner, LearnerConfig
     from onthejob.learn.lora import LoraSpec
+    from onthejob.models.base import Dtype
     from onthejob.models.chat import ChatEncoder
     from onthejob.models.sampler import Sampler
     from onthejob.record import Run
@@ -95,7 +96,7 @@ class Stack:
 def load_stack(
     model: str,
     *,
-    dtype: Literal["float32", "bfloat16"] = "bfloat16",
+    dtype: Dtype = "bfloat16",
     device: str = "cpu",
     quantize: Literal["none", "nf4"] = "none",
     progress: Progress | None = None,

@@ -83,6 +83,19 @@ class Task:
     payload: Mapping[str, Any] = field(default_factory=dict)
     """Environment-specific and JSON-serialisable."""
 
+    def row(self) -> dict[str, Any]:
+        """All of it in JSON's types."""
+        return {"id": self.id, "env": self.env, "split": str(self.split), "seed": self.seed, "payload": dict(self.payload)}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """The inverse of `row`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not one.
+        """
+        return cls(**{**row, "split": Split(row["split"])})
+
 
 class Observation(Protocol):
     """A request for one reply. `messages` may be rendered lazily, so that scripted policies never pay for a prompt."""

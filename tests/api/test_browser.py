@@ -83,12 +83,7 @@ def address(runs: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "check",
-    [
-        *("pages", "timeline", "scrub", "playground", "group", "recorded", "stages", "access", "export"),
-        # Zoomed into 100,000 points, the pointer reads only two of the iterations that are shown; not understood yet.
-        pytest.param("curves", marks=pytest.mark.xfail(reason="zoomed in, the pointer reads too few points", strict=False)),
-    ],
+    "check", ["pages", "timeline", "scrub", "playground", "group", "recorded", "curves", "stages", "access", "export"]
 )
 def test_in_the_browser(check: str, address: str, tmp_path: Path):
     done = subprocess.run(

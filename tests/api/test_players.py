@@ -16,8 +16,7 @@ from onthejob.evaluate.teams import Team
 from onthejob.models.chat import ChatEncoder
 from onthejob.stack import Stack
 from onthejob.testing import tiny_model
-
-from ..commands.chat_server import IDLE, Chat
+from onthejob.testing.chat_server import IDLE, Chat
 
 TOKEN = "a-token-for-tests-0123"
 

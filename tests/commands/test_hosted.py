@@ -15,8 +15,7 @@ from onthejob.learn import lora
 from onthejob.models.base import weights_digest
 from onthejob.rollout.seats import give_order
 from onthejob.testing import tiny_model
-
-from .chat_server import IDLE, Chat
+from onthejob.testing.chat_server import IDLE, Chat
 
 SECRET = "sk-never-to-be-seen-0123456789"
 

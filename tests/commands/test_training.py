@@ -159,7 +159,8 @@ def test_eval_and_compare(call, tiny_path: Path):
 
 
 def test_demo_trains_and_reports(call, tiny_path: Path):
-    small = ("--decisions", "4", "--iterations", "2", "--states", "2", "--days", "1", "--lora.rank", "2")
+    small = ("--decisions", "4", "--iterations", "2", "--worlds", "2", "--scale-states", "4", "--states", "2", "--days", "1")
+    small += ("--lora.rank", "2")
     shown = call("demo", "--roles", "hr", *small, *model(tiny_path))
     assert {cell["team"] for cell in shown["quality"]["cells"]} == {"base", "sft", "grpo"}
     compared = {row["team"] for row in shown["comparison"]["means"]}
@@ -174,7 +175,8 @@ def test_a_demo_that_trained_nothing_does_not_claim_success(call, tmp_path: Path
     tiny = tiny_model()
     tiny.model.save_pretrained(tmp_path / "untaught")
     tiny.tokenizer.save_pretrained(tmp_path / "untaught")
-    small = ("--decisions", "1", "--iterations", "1", "--states", "2", "--days", "1", "--lora.rank", "2")
+    small = ("--decisions", "1", "--iterations", "1", "--worlds", "2", "--scale-states", "4", "--states", "2", "--days", "1")
+    small += ("--lora.rank", "2")
     said = call("demo", "--roles", "hr", *small, *model(tmp_path / "untaught"), code=1)
     assert "GRPO made no update" in said
     assert "--decisions" in said

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
 from onthejob.errors import ConfigError, TrainingError
+from onthejob.models.breaker import BreakerConfig
 from onthejob.models.providers import OpenAIClient
 from onthejob.models.transport import Limits, Transport
 from onthejob.rollout.judge import CANARIES, Item, Judge, JudgeConfig, add_opinion, prompt, verdict
+from onthejob.testing.chat_server import Chat
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
 Answering = Callable[[str], "str | None"]
@@ -23,42 +24,22 @@ class Bench:
 
     def __init__(self) -> None:
         self.answer: Answering = honest
-        self.seen: list[dict] = []
-        bench = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                bench.seen.append(body)
-                user = body["messages"][1]["content"]
-                text = bench.answer(user.split("Decision:\n")[1].split("\n", 1)[1].rsplit("\n", 3)[0])
-                choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-                usage = {"prompt_tokens": 10, "completion_tokens": 5}
-                content = json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode()
-                self.send_response(200 if text is not None else 500)
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        self.transport = Transport(Limits(deadline_s=20, attempts=1))
+        self.chat = Chat()
+        self.chat.reply = self._reply
+        self.seen = self.chat.seen
+        self.transport = Transport(Limits(deadline_s=20, attempts=1, breaker=BreakerConfig(pause_s=0.05, longest_pause_s=0.05)))
 
     def judge(self, cache=None, **options) -> Judge:
-        url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
-        client = OpenAIClient(self.transport, base_url=url, model="m", name="openai:m")
+        client = OpenAIClient(self.transport, base_url=self.chat.url, model="m", name="openai:m")
         return Judge(client, self.transport, config=JudgeConfig(**options), cache=cache)
 
     def close(self) -> None:
         self.transport.close()
-        self.server.shutdown()
-        self.server.server_close()
+        self.chat.close()
+
+    def _reply(self, body: dict[str, Any]) -> str | None:
+        user = body["messages"][1]["content"]
+        return self.answer(user.split("Decision:\n")[1].split("\n", 1)[1].rsplit("\n", 3)[0])
 
 
 def honest(reply: str) -> str:

@@ -66,6 +66,10 @@ class Demo:
     """Demonstrated decisions per role in the warm start. With too few, replies are not usable yet and GRPO finds nothing."""
     iterations: int = 8
     """GRPO updates per role."""
+    worlds: int = 16
+    """Worlds in which every sampled reply of a group is played on."""
+    scale_states: int = 60
+    """States on which the spread of returns is measured once, before the first update."""
     states: int = 16
     """Held-out states per role on which single decisions are judged."""
     seeds: int = 1
@@ -141,11 +145,11 @@ class Demo:
             seed=self.seed,
             iterations=self.iterations,
             collect=CollectConfig(episodes=4, segment_turns=7, partner_share=0.0),
-            branch=BranchConfig(group_size=8, worlds=16, continuation="stand_ins"),
+            branch=BranchConfig(group_size=8, worlds=self.worlds, continuation="stand_ins"),
             workers=self.workers,
             library_tasks=5,
             library_share=0.3,
-            scale_states=60,
+            scale_states=self.scale_states,
         )
 
     def _warm_start(self, folder: Path, terminal: Terminal) -> dict[str, Adapter]:

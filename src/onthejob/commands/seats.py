@@ -13,6 +13,7 @@ from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.types import Adapter, Policy
 
 if TYPE_CHECKING:
+    from onthejob.models.base import Dtype
     from onthejob.models.catalogue import Entry
     from onthejob.models.hosted import Account, Accounts, HostedPolicy
     from onthejob.models.providers import ChatClient
@@ -38,11 +39,15 @@ class ModelOptions:
 
     def settled(self) -> ModelOptions:
         """These options without `auto`."""
+        return replace(self, dtype=self.settled_dtype())
+
+    def settled_dtype(self) -> Dtype:
+        """What `dtype` means here."""
         if self.dtype != "auto":
-            return self
+            return self.dtype
         from onthejob.models.base import quicker_dtype
 
-        return replace(self, dtype=quicker_dtype(self.device))
+        return quicker_dtype(self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +170,9 @@ def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Stack:
 
     if options.device == "meta":
         raise ConfigError("--model.device meta holds no weights: it is for `train --trainer URL --sampler worker` only.")
-    dtype = options.settled().dtype
-    assert dtype != "auto"
-    return load_stack(options.name, dtype=dtype, device=options.device, quantize=options.quantize, progress=progress)
+    return load_stack(
+        options.name, dtype=options.settled_dtype(), device=options.device, quantize=options.quantize, progress=progress
+    )
 
 
 def adapters_folder(source: str) -> Path:

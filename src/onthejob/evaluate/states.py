@@ -11,7 +11,7 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class HeldOutState:
     @property
     def key(self) -> str:
         """Identity for caches and seeds: 24 hex digits over task, actor and snapshot."""
-        digest = hashlib.sha256(json.dumps(_task_fields(self.task), sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.task.row(), sort_keys=True).encode())
         digest.update(b"\0" + self.actor.encode() + b"\0" + self.snapshot)
         return digest.hexdigest()[:24]
 
@@ -112,9 +112,8 @@ def load_states(path: Path) -> list[HeldOutState]:
     states, offset = [], 8 + size
     for fields in json.loads(payload[8:offset]):
         length = fields.pop("snapshot_bytes")
-        task = fields.pop("task")
-        task["split"] = Split(task["split"])
-        states.append(HeldOutState(task=Task(**task), snapshot=payload[offset : offset + length], **fields))
+        task = Task.from_row(fields.pop("task"))
+        states.append(HeldOutState(task=task, snapshot=payload[offset : offset + length], **fields))
         offset += length
     refuse_training_tasks([state.task for state in states])
     return states
@@ -128,14 +127,9 @@ def states_digest(states: Sequence[HeldOutState]) -> str:
 
 def _state_fields(state: HeldOutState) -> dict[str, Any]:
     return {
-        "task": _task_fields(state.task),
+        "task": state.task.row(),
         "actor": state.actor,
         "source": state.source,
         "turn": state.turn,
         "snapshot_bytes": len(state.snapshot),
     }
-
-
-def _task_fields(task: Task) -> dict[str, Any]:
-    payload: Mapping[str, Any] = task.payload
-    return {"id": task.id, "env": task.env, "split": str(task.split), "seed": task.seed, "payload": dict(payload)}

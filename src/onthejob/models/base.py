@@ -191,7 +191,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def describe_base(path: Path | str, *, digest: str, dtype: Literal["float32", "bfloat16"] = "bfloat16") -> Base:
+def describe_base(path: Path | str, *, digest: str, dtype: Dtype = "bfloat16") -> Base:
     """A base without weights (torch device `meta`): shapes and tokenizer, for a process in which nothing is computed with it.
 
     Args:

@@ -18,7 +18,7 @@ from onthejob.errors import ConfigError, ContractError, RecordError
 from onthejob.rollout.episode import Encoder, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_uniform
 from onthejob.rollout.play import play
-from onthejob.types import Environment, Forkable, Policy, Sampling, Split, Task
+from onthejob.types import Environment, Forkable, Policy, Sampling, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class SnapshotLibrary:
     def to_bytes(self) -> bytes:
         """Everything, compressed; equal libraries give equal bytes."""
         rows = [
-            {**asdict(entry), "task": _task_row(entry.task), "snapshot": base64.b64encode(entry.snapshot).decode()}
+            {**asdict(entry), "task": entry.task.row(), "snapshot": base64.b64encode(entry.snapshot).decode()}
             for entry in self.entries()
         ]
         return zlib.compress(json.dumps({"per_day": self.per_day, "entries": rows}, sort_keys=True).encode(), 1)
@@ -97,7 +97,7 @@ class SnapshotLibrary:
             library = cls(per_day=content["per_day"])
             library.add(
                 Entry(
-                    task=Task(**{**row["task"], "split": Split(row["task"]["split"])}),
+                    task=Task.from_row(row["task"]),
                     day=row["day"],
                     actor=row["actor"],
                     snapshot=base64.b64decode(row["snapshot"]),
@@ -151,7 +151,3 @@ def visit(
 
     play(envs, tasks, policies, sampling or Sampling(), seed=seed, encoder=encoder, max_turns=max_turns, on_turn=keep)
     return [entry for index in visited for entry in visited[index]]
-
-
-def _task_row(task: Task) -> dict[str, Any]:
-    return {"id": task.id, "env": task.env, "split": str(task.split), "seed": task.seed, "payload": dict(task.payload)}

@@ -16,7 +16,7 @@ from typing import Any
 from onthejob.errors import RecordError
 from onthejob.rollout.episode import Episode
 from onthejob.rollout.stand_ins import Rates
-from onthejob.types import Split, Task
+from onthejob.types import Task
 
 FACT = "origin"
 """Name among an episode's recorded facts."""
@@ -37,10 +37,8 @@ class Origin:
 
 def origin_facts(episode: Episode, stand_ins: Rates) -> dict[str, Any]:
     """What the record keeps of where `episode` began; a snapshot of the office takes about 1 kB."""
-    task = episode.task
     start = None if episode.start is None else base64.b64encode(zlib.compress(episode.start, 9)).decode()
-    row = {"id": task.id, "env": task.env, "split": str(task.split), "seed": task.seed, "payload": dict(task.payload)}
-    return {FACT: {"task": row, "start": start, "stand_ins": stand_ins}}
+    return {FACT: {"task": episode.task.row(), "start": start, "stand_ins": stand_ins}}
 
 
 def read_origin(facts: Mapping[str, Any], where: str) -> Origin | None:
@@ -53,9 +51,9 @@ def read_origin(facts: Mapping[str, Any], where: str) -> Origin | None:
     if held is None:
         return None
     try:
-        task, start = held["task"], held["start"]
+        start = held["start"]
         return Origin(
-            task=Task(**{**task, "split": Split(task["split"])}),
+            task=Task.from_row(held["task"]),
             start=None if start is None else _unpacked(base64.b64decode(start, validate=True)),
             stand_ins={str(role): dict(rates) for role, rates in held["stand_ins"].items()},
         )

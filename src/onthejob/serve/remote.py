@@ -92,19 +92,19 @@ class RemoteLearner(Learner):
         """
         from onthejob.serve.trainer import GROUPS, LEARNER_CONFIG, TrainRequest
 
-        state = _packed(self.export_state(role))
-        known = {_digest(state): state}
+        state = packed(self.export_state(role))
+        known = {digest_of(state): state}
         request: dict[str, Any] = {
             "role": role,
             "base": self._base_digest,
-            "state": _digest(state),
+            "state": digest_of(state),
             "config": LEARNER_CONFIG.dump_python(self.config, mode="json"),
             "groups": GROUPS.dump_python(list(groups), mode="json"),
         }
         if reference is not None:
-            packed = _packed({f"lora/{name}": tensor for name, tensor in reference.tensors.items()})
-            known[_digest(packed)] = packed
-            request["reference"] = _digest(packed)
+            start = packed({f"lora/{name}": tensor for name, tensor in reference.tensors.items()})
+            known[digest_of(start)] = start
+            request["reference"] = digest_of(start)
         body = TrainRequest.model_validate(request).model_dump_json().encode()
         answer = self._asked(body, known)
         self.import_state(role, load(self._fetch(answer["state"])))
@@ -162,7 +162,7 @@ class RemoteLearner(Learner):
             content = self._http.get(f"/states/{digest}").raise_for_status().content
         except httpx.HTTPError as error:
             raise ServeError(f"the new state could not be fetched from the training worker ({type(error).__name__}).") from error
-        if _digest(content) != digest:
+        if digest_of(content) != digest:
             raise ServeError("the training worker's state has another sha256 than its name. Nothing was changed here.")
         return content
 
@@ -219,9 +219,11 @@ def token_from(environ: Mapping[str, str] | None = None) -> str:
     return token
 
 
-def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """A state as the worker keeps it: equal tensors, equal bytes."""
     return save({name: tensor.contiguous() for name, tensor in sorted(tensors.items())})
 
 
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """The name of a state."""
     return hashlib.sha256(content).hexdigest()

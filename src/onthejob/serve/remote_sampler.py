@@ -6,7 +6,6 @@ serve yet is sent again before it is asked for.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -15,11 +14,11 @@ from typing import Any
 
 import httpx
 from pydantic import ValidationError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 
 from onthejob.errors import ConfigError, ContractError, ServeError
 from onthejob.models.chat import ChatEncoder
-from onthejob.serve.remote import connect
+from onthejob.serve.remote import connect, digest_of, packed
 from onthejob.types import Adapter, Completion, Sampling
 
 log = logging.getLogger(__name__)
@@ -75,8 +74,8 @@ class RemoteSampler:
             ServeError: it is gone.
         """
         tensors = load_file(adapter.path / "adapter_model.safetensors")
-        state = save({f"lora/{name}": tensor.float().contiguous() for name, tensor in sorted(tensors.items())})
-        digest = hashlib.sha256(state).hexdigest()
+        state = packed({f"lora/{name}": tensor.float() for name, tensor in tensors.items()})
+        digest = digest_of(state)
         body = {"role": adapter.role, "version": adapter.version, "parent": adapter.parent, "state": digest}
         done = self._ask("/hotload", body, states={digest: state})
         self._live[adapter.role] = adapter

@@ -182,7 +182,8 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         groups, opinion = add_opinion(collection.groups, parts.judge, parts.sampler.chat.decode)
         collection = replace(collection, groups=groups)
     advantages = {group.key: advantages_of(group, parts.learner.config.advantage) for group in collection.groups}
-    parts.pool.observe([(group, advantages[group.key] is not None) for group in collection.groups])
+    alive = {group.key for group in collection.groups if signal(group) is not Signal.DEAD}
+    parts.pool.observe([(group, group.key in alive) for group in collection.groups])
     state.stand_ins.add(collection.habits)
     state.library.add(_reached(parts, state, iteration))
     state.library.add(collection.visited)
@@ -191,14 +192,13 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     updates: list[_Update] = []
     for role in parts.roles:
         groups = [group for group in collection.groups if group.actor == role]
-        alive = sum(signal(group) is not Signal.DEAD for group in groups)
         teaching = any(advantages[group.key] is not None for group in groups)
         update = _update(parts, state, role, groups, iteration) if teaching and not config.dry_run else _Update()
         updates.append(update)
         reports.append(
             RoleReport(
                 role=role,
-                summary=summarise(groups, alive=alive),
+                summary=summarise(groups, alive=sum(group.key in alive for group in groups)),
                 update=update.metrics,
                 adapter=state.adapters[role].name,
                 published=update.adapter is not None,

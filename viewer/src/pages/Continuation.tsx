@@ -6,7 +6,7 @@ import { dollars, fixed, replyTitle, words } from '../lib/format';
 import { titleOf } from '../lib/roles';
 import { TURNS_PER_DAY } from '../lib/world';
 import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
-import { Panel, Pay, RoleBadge, Scroll } from '../ui/small';
+import { Choice, Panel, Pay, RoleBadge, Scroll } from '../ui/small';
 
 export function Continuation({ name, group }: { name: string; group: GroupView }) {
   const [world, setWorld] = useState(group.worlds[0]!);
@@ -14,18 +14,7 @@ export function Continuation({ name, group }: { name: string; group: GroupView }
   return (
     <Panel
       title="What would have happened"
-      tools={
-        <label className="row small">
-          world
-          <select value={world} onChange={(event) => setWorld(Number(event.target.value))}>
-            {group.worlds.map((one) => (
-              <option key={one} value={one}>
-                {one}
-              </option>
-            ))}
-          </select>
-        </label>
-      }
+      tools={<Choice label="world" value={world} options={group.worlds} onChange={(value) => setWorld(Number(value))} />}
     >
       {error && <p className="small dim">{error}</p>}
       {!error && !traces && <p className="empty">Playing the branches again…</p>}

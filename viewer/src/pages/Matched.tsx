@@ -3,7 +3,7 @@ import type { ComparisonView } from '../api/client';
 import { useFetched } from '../lib/fetching';
 import { compact } from '../lib/format';
 import { go, link } from '../lib/route';
-import { Panel, Scroll } from '../ui/small';
+import { Choice, Panel, Scroll } from '../ui/small';
 
 const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', '#9bcf5c', '#9aa3ba'];
 const ALL = 'all';
@@ -37,20 +37,7 @@ export default function Matched({ name, query }: { name: string; query: URLSearc
       </div>
       <Panel
         title="What the teams reached"
-        tools={
-          <span className="row">
-            <label className="row small">
-              metric
-              <select value={metric} onChange={(event) => change({ metric: event.target.value })}>
-                {value.metrics.map((one) => (
-                  <option key={one} value={one}>
-                    {one}
-                  </option>
-                ))}
-              </select>
-            </label>
-          </span>
-        }
+        tools={<Choice label="metric" value={metric} options={value.metrics} onChange={(chosen) => change({ metric: chosen })} />}
       >
         <Whiskers
           label={`Mean ${metric} by team`}
@@ -159,18 +146,7 @@ function Differences({
   return (
     <Panel
       title={`${metric}: ${featured} against the others`}
-      tools={
-        <label className="row small">
-          team
-          <select value={featured} onChange={(event) => choose(event.target.value)}>
-            {value.teams.map((team) => (
-              <option key={team} value={team}>
-                {team}
-              </option>
-            ))}
-          </select>
-        </label>
-      }
+      tools={<Choice label="team" value={featured} options={value.teams} onChange={choose} />}
     >
       <div className="stack">
         <p className="small dim">

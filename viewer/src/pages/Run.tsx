@@ -8,7 +8,7 @@ import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
 import { go, link } from '../lib/route';
 import { colorOf, ROLES, titleOf } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
-import { Panel, RoleBadge, Scroll } from '../ui/small';
+import { Choice, Panel, RoleBadge, Scroll } from '../ui/small';
 import { Actions } from './Actions';
 import { Health } from './Health';
 import { flat } from './Runs';
@@ -169,28 +169,18 @@ function Groups({ name, run, query }: { name: string; run: RunView; query: URLSe
       title={`Groups · ${page?.total ?? '…'}`}
       tools={
         <span className="row">
-          <label className="row small">
-            role
-            <select value={actor} onChange={(event) => change({ actor: event.target.value })}>
-              <option value="">all</option>
-              {run.actors.map((role) => (
-                <option key={role} value={role}>
-                  {titleOf(role)}
-                </option>
-              ))}
-            </select>
-          </label>
-          <label className="row small">
-            iteration
-            <select value={iteration} onChange={(event) => change({ iteration: event.target.value })}>
-              <option value="all">all</option>
-              {run.iterations.map((one) => (
-                <option key={one} value={one}>
-                  {one}
-                </option>
-              ))}
-            </select>
-          </label>
+          <Choice
+            label="role"
+            value={actor}
+            options={[['', 'all'], ...run.actors.map((role) => [role, titleOf(role)] as const)]}
+            onChange={(value) => change({ actor: value })}
+          />
+          <Choice
+            label="iteration"
+            value={iteration}
+            options={['all', ...run.iterations.map(String)]}
+            onChange={(value) => change({ iteration: value })}
+          />
         </span>
       }
     >
@@ -277,17 +267,12 @@ function Episodes({ name, run, query }: { name: string; run: RunView; query: URL
     <Panel
       title={`Episodes · ${rows?.length ?? '…'}`}
       tools={
-        <label className="row small">
-          iteration
-          <select value={iteration} onChange={(event) => go(['runs', name], { view: 'episodes', iteration: event.target.value })}>
-            <option value="all">all</option>
-            {run.iterations.map((one) => (
-              <option key={one} value={one}>
-                {one}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Choice
+          label="iteration"
+          value={iteration}
+          options={['all', ...run.iterations.map(String)]}
+          onChange={(value) => go(['runs', name], { view: 'episodes', iteration: value })}
+        />
       }
     >
       {error && <p className="bad">{error}</p>}

@@ -6,7 +6,7 @@ import { bytes, whole } from '../lib/format';
 import { go, link } from '../lib/route';
 import { ROLES } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
-import { Panel, Scroll } from '../ui/small';
+import { Choice, Panel, Scroll } from '../ui/small';
 
 const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3'];
 const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
@@ -180,16 +180,12 @@ function Comparison({ names }: { names: readonly string[] }) {
         title="Compared"
         tools={
           <span className="row">
-            <label className="row small">
-              role
-              <select value={role} onChange={(event) => setRole(event.target.value)}>
-                {ROLES.filter((one) => one.id !== 'customer').map((one) => (
-                  <option key={one.id} value={one.id}>
-                    {one.title}
-                  </option>
-                ))}
-              </select>
-            </label>
+            <Choice
+              label="role"
+              value={role}
+              options={ROLES.filter((one) => one.id !== 'customer').map((one) => [one.id, one.title] as const)}
+              onChange={setRole}
+            />
             <label className="row small">
               smoothing
               <input

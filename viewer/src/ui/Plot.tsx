@@ -90,6 +90,7 @@ export function Plot({
     const first = Math.min(...lines.map((line) => line.x[0] ?? Infinity));
     const last = Math.max(...lines.map((line) => line.x.at(-1) ?? -Infinity));
     let shown: readonly [number, number] = [first, last];
+    let gone = false;
     const options: uPlot.Options = {
       width: Math.max(element.clientWidth, 120),
       height,
@@ -124,8 +125,12 @@ export function Plot({
             if (!long || key !== 'x' || min === null || max === null || min === undefined || max === undefined) return;
             if (shown[0] === min && shown[1] === max) return;
             shown = [min, max];
-            self.setData(collect(shown) as uPlot.AlignedData, false);
-            self.redraw();
+            // Not in here: uPlot is about to forget what else is asked of its scales, and with it which of the new points are in view.
+            queueMicrotask(() => {
+              if (gone) return;
+              self.setData(collect(shown) as uPlot.AlignedData, false);
+              self.redraw();
+            });
           },
         ],
         setCursor: [
@@ -145,6 +150,7 @@ export function Plot({
     const observer = new ResizeObserver(() => made.setSize({ width: Math.max(element.clientWidth, 120), height }));
     observer.observe(element);
     return () => {
+      gone = true;
       observer.disconnect();
       made.destroy();
     };

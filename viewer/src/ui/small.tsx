@@ -145,6 +145,35 @@ export function Panel({ title, tools, children, id }: { title: ReactNode; tools?
   );
 }
 
+/** A labelled select among a panel's tools; an option is its value, or its value and its text. */
+export function Choice<Value extends string | number>({
+  label,
+  value,
+  options,
+  onChange,
+}: {
+  label: string;
+  value: Value;
+  options: readonly (Value | readonly [Value, string])[];
+  onChange: (value: string) => void;
+}) {
+  return (
+    <label className="row small">
+      {label}
+      <select value={value} onChange={(event) => onChange(event.target.value)}>
+        {options.map((option) => {
+          const [key, text] = typeof option === 'object' ? option : [option, option];
+          return (
+            <option key={key} value={key}>
+              {text}
+            </option>
+          );
+        })}
+      </select>
+    </label>
+  );
+}
+
 /** A region that scrolls must be reachable by keyboard. */
 export function Scroll({ label, children, max }: { label: string; children: ReactNode; max?: number }) {
   return (

@@ -39,7 +39,10 @@ await page.goto(whole);
 await page.getByRole('heading', { name: /Training \/ office/ }).waitFor();
 await page.locator('.plot canvas').first().waitFor();
 await page.getByRole('button', { name: 'groups', exact: true }).click();
-await page.locator('label', { hasText: /^iteration/ }).locator('select').selectOption('all');
+await page
+  .locator('label', { hasText: /^iteration/ })
+  .locator('select')
+  .selectOption('all');
 const links = page.getByRole('region', { name: 'Groups' }).getByRole('link');
 await links.first().waitFor();
 // Six of them are whole; the list shows its first page.
@@ -48,7 +51,10 @@ await links.first().click();
 await page.locator('.reply').first().waitFor();
 await page.goBack();
 await page.getByRole('button', { name: 'episodes', exact: true }).click();
-await page.locator('label', { hasText: /^iteration/ }).locator('select').selectOption('all');
+await page
+  .locator('label', { hasText: /^iteration/ })
+  .locator('select')
+  .selectOption('all');
 await page.getByRole('region', { name: 'Episodes' }).getByRole('link').first().click();
 await page.getByRole('button', { name: /Watch in the office/ }).click();
 await page.locator('.stage[data-ready=true] canvas').waitFor();

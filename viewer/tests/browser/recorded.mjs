@@ -9,7 +9,12 @@ await run(async (open) => {
   const page = await open(`/runs/office/group?key=${encodeURIComponent(row.key)}`);
   const futures = page.getByTestId('futures');
   await futures.locator('[data-agrees=true]').waitFor();
-  const world = Number(await page.locator('label', { hasText: /^world/ }).locator('select').inputValue());
+  const world = Number(
+    await page
+      .locator('label', { hasText: /^world/ })
+      .locator('select')
+      .inputValue(),
+  );
   const traces = await api(`runs/office/branches?key=${encodeURIComponent(row.key)}&world=${world}`);
   const best = [...traces.replies].sort((a, b) => b.value - a.value)[0];
   const first = futures.getByRole('region', { name: 'What followed each reply' }).locator('tbody tr').first();

@@ -10,6 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -92,7 +93,7 @@ def load(name_or_path: str | Path) -> Scenario:
                 "or give the path of a .toml file."
             )
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = _parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             f"scenario file {path} cannot be read: {error.strerror}. "
@@ -101,6 +102,12 @@ def load(name_or_path: str | Path) -> Scenario:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"scenario file {path} is not valid TOML: {error}.") from error
     return from_data(data, where=f"scenario file {path}")
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """Of TOML; shared, so not to be changed. Every task and episode names its scenario: a few files are read very often."""
+    return tomllib.loads(text)
 
 
 def from_data(data: Mapping[str, Any], *, where: str = "scenario") -> Scenario:

@@ -12,11 +12,11 @@ IDLE = '{"action_type":"IDLE","target":""}'
 
 
 class Chat:
-    """Serves one model under the OpenAI protocol; `reply` is a function of the request."""
+    """Serves one model under the OpenAI protocol; `reply` is a function of the request, and None answers 500."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
-        self.reply: Callable[[dict[str, Any]], str] = lambda body: IDLE
+        self.reply: Callable[[dict[str, Any]], str | None] = lambda body: IDLE
         self.status = 200
         chat = self
 
@@ -24,19 +24,20 @@ class Chat:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self._send({"object": "list", "data": [{"id": "small"}]})
+                self._send({"object": "list", "data": [{"id": "small"}]}, chat.status)
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 chat.seen.append(body)
-                message = {"role": "assistant", "content": chat.reply(body)}
+                text = chat.reply(body)
+                message = {"role": "assistant", "content": text}
                 choice = {"index": 0, "message": message, "finish_reason": "stop"}
                 usage = {"prompt_tokens": 10, "completion_tokens": 5}
-                self._send({"model": "small", "choices": [choice], "usage": usage})
+                self._send({"model": "small", "choices": [choice], "usage": usage}, chat.status if text is not None else 500)
 
-            def _send(self, answer: Any) -> None:
+            def _send(self, answer: Any, status: int) -> None:
                 content = json.dumps(answer).encode()
-                self.send_response(chat.status)
+                self.send_response(status)
                 self.send_header("content-length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -47,7 +48,8 @@ class Chat:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        self.name = f"openai:http://127.0.0.1:{self.server.server_address[1]}/v1"
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        self.name = f"openai:{self.url}"
 
     def close(self) -> None:
         self.server.shutdown()
