@@ -2,8 +2,13 @@ import { describe, expect, it } from 'vitest';
 import { agrees, arithmetic } from '../src/lib/advantage';
 import { align, between, smooth, thin, worstOf } from '../src/lib/curves';
 
-const rule = { scale: 'std', eps: 0.02, invalid_gap: 0.5, invalid_ceiling: -1.5 };
-const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop });
+const rule = { scale: 'std', eps: 0.02, shrink: false, invalid_gap: 0.5, invalid_ceiling: -1.5 };
+const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop, key: String(ret), by_world: [ret] });
+const branched = (...worlds: number[]) => ({
+  ...reply(worlds.reduce((sum, value) => sum + value, 0) / worlds.length),
+  key: String(worlds),
+  by_world: worlds,
+});
 
 describe('advantages', () => {
   it('are (return - mean) / (sample deviation + eps) over the legal replies', () => {
@@ -30,6 +35,15 @@ describe('advantages', () => {
     const found = arithmetic([reply(1, false, 'done'), reply(3, true, 'done'), reply(0, true, 'error')], rule);
     expect(found.mean).toBe(2);
     expect(found.values[2]).toBe(0);
+  });
+  it('shrink by the share of the spread that is not luck', () => {
+    // Means 2 and 4, spread 2; residuals +-1 after the worlds' means 2 and 4: noise 4 / (1 * 1) / 2 = 2.
+    const noisy = arithmetic([branched(2, 2), branched(2, 6)], { ...rule, shrink: true });
+    expect([noisy.reliability, noisy.kind, noisy.values]).toEqual([0, 'dead', [null, null]]);
+    // Means 2 and 4, spread 2; residuals +-0.5: noise 1 / 2 = 0.5. Two equal replies count once, but have a part in the mean.
+    const clear = arithmetic([branched(1, 3), branched(1, 3), branched(2, 6)], { ...rule, scale: 'none', shrink: true });
+    expect(clear.reliability).toBeCloseTo(0.75, 12);
+    expect(clear.values[2]).toBeCloseTo((4 - 8 / 3) * 0.75, 12);
   });
   it('agree up to rounding', () => {
     expect(agrees(1, 1 + 1e-9)).toBe(true);

@@ -513,6 +513,8 @@ class AdvantageRule(Sent):
 
     scale: str
     eps: float
+    shrink: bool
+    """Multiplied by the share of the replies' spread that the worlds' noise does not explain."""
     invalid_gap: float
     invalid_ceiling: float
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SECTION = "gates"
 """Markers of the table in a page: `<!-- gates:begin -->` and `<!-- gates:end -->`."""
+PROGRESS_S = 30.0
+"""Seconds between two lines of progress."""
 COLUMNS = ("gate", "what", "value", "unit", "95 % interval", "needed", "holds")
 
 
@@ -130,11 +132,15 @@ class Workers:
 
 
 def _progress(terminal: Terminal, start: float) -> Callable[[int, int], None]:
-    """Says about every tenth of the jobs how far it is."""
+    """Says how far it is: every half minute, as the first jobs are the longest, and at the end."""
+    last = start
 
     def say(done: int, total: int) -> None:
-        if done == total or done % max(1, total // 10) == 0:
-            terminal.progress(f"gates: {done} of {total} jobs, {time.monotonic() - start:.0f} s")
+        nonlocal last
+        now = time.monotonic()
+        if done == total or now - last >= PROGRESS_S:
+            last = now
+            terminal.progress(f"gates: {done} of {total} jobs, {now - start:.0f} s")
 
     return say
 

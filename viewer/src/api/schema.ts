@@ -509,6 +509,8 @@ export interface components {
             invalid_gap: number;
             /** Scale */
             scale: string;
+            /** Shrink */
+            shrink: boolean;
         };
         /**
          * Base

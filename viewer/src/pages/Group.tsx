@@ -139,7 +139,10 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
   if (result.kind === 'dead')
     return (
       <p className="arith">
-        All {legal} legal replies are worth the same, so the group teaches nothing: it was left out of the update.
+        {result.reliability === null
+          ? `All ${legal} legal replies are worth the same`
+          : `The luck of ${group.worlds.length} worlds explains all of the difference between the ${legal} legal replies`}
+        , so the group teaches nothing: it was left out of the update.
       </p>
     );
   return (
@@ -149,6 +152,11 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
           mean of {legal} legal returns = {fixed(result.mean, 4)}
         </div>
         <div>sample deviation = {fixed(result.deviation, 4)}</div>
+        {result.reliability !== null && (
+          <div>
+            1 − noise of {group.worlds.length} worlds / spread = {fixed(result.reliability, 4)}
+          </div>
+        )}
         {result.kind === 'format' ? (
           <div>legal replies are equal: advantage 0</div>
         ) : (
@@ -156,6 +164,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
             {rule.scale === 'std'
               ? `advantage = (return − ${fixed(result.mean, 4)}) / (${fixed(result.deviation, 4)} + ${rule.eps})`
               : `advantage = return − ${fixed(result.mean, 4)}`}
+            {result.reliability !== null && ` × ${fixed(result.reliability, 4)}`}
           </div>
         )}
         {legal < group.replies.length && (
@@ -219,7 +228,8 @@ function Reply({
           result.kind === 'return' ? (
             <>
               ({fixed(reply.ret, 4)} − {fixed(result.mean, 4)}){' '}
-              {group.rule.scale === 'std' ? `/ ${fixed(result.deviation + group.rule.eps, 4)}` : ''} ={' '}
+              {group.rule.scale === 'std' ? `/ ${fixed(result.deviation + group.rule.eps, 4)}` : ''}
+              {result.reliability !== null && ` × ${fixed(result.reliability, 4)}`} ={' '}
               <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
             </>
           ) : (

@@ -336,7 +336,7 @@ function Configuration({ run }: { run: RunView }) {
     <div className="grid" style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(310px, 1fr))', alignItems: 'start' }}>
       <Panel title="Configuration">
         <Scroll label="Configuration" max={620}>
-          <table>
+          <table className="settings">
             <tbody>
               {leaves.map(([key, value]) => (
                 <tr key={key}>

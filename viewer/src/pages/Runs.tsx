@@ -59,7 +59,7 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                         disabled={Boolean(run.error)}
                       />
                     </td>
-                    <td>
+                    <td className="name">
                       {run.error ? (
                         <span title={run.error}>
                           {run.name} <span className="tag bad">cannot be read</span>{' '}

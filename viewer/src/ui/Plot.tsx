@@ -15,6 +15,15 @@ export interface Line {
 
 const MOST_POINTS = 1500;
 
+/** The y axis of values between low and high. uPlot would show a curve that is 0 throughout on an axis up to 100. */
+function spread(_: uPlot, low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const around = Math.abs(low) / 10 || 1;
+  if (low === high) return [low - around, high + around];
+  const [from, to] = uPlot.rangeNum(low, high, 0.1, true);
+  return [from ?? low, to ?? high];
+}
+
 export function Plot({
   title,
   lines,
@@ -108,7 +117,7 @@ export function Plot({
           },
         },
       },
-      scales: { x: { time: false, ...(long ? { min: first, max: last } : {}) }, y: useLog ? { distr: 3 } : {} },
+      scales: { x: { time: false, ...(long ? { min: first, max: last } : {}) }, y: useLog ? { distr: 3 } : { range: spread } },
       legend: { show: false },
       axes: [
         { ...axis, size: 30 },
