@@ -341,7 +341,7 @@ function Configuration({ run }: { run: RunView }) {
               {leaves.map(([key, value]) => (
                 <tr key={key}>
                   <th scope="row" className="mono">
-                    {key}
+                    {key.replaceAll('.', '.\u200b')}
                   </th>
                   <td className="mono num">{value}</td>
                 </tr>

@@ -32,7 +32,7 @@ export default function Runs({ query }: { query: URLSearchParams }) {
         )}
         {runs && runs.length > 0 && (
           <Scroll label="Runs">
-            <table>
+            <table className="runs">
               <thead>
                 <tr>
                   <th scope="col">
