@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,25 +14,13 @@ import pytest
 from onthejob.api.app import PAGES
 
 from .recording import claw_run, comparison, long_run, office_run
+from .serving import TOKEN, served
 
 ROOT = Path(__file__).parent.parent.parent
 VIEWER = ROOT / "viewer"
-TOKEN = "t" * 24
 CHECKS = VIEWER / "tests" / "browser"
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
-
-SERVE = """
-import sys
-from pathlib import Path
-import uvicorn
-from onthejob.api.app import create_app
-from onthejob.api.schema import Reset
-runs, port, token = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-first = Reset.model_validate({"seed": 1003, "days": 6, "pace_s": 0, "playing": True, "seats": {"sales": "expert"}})
-app = create_app(token=token, runs=runs, default=first)
-uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", ws="websockets-sansio")
-"""
 
 
 def node() -> str:
@@ -59,27 +43,8 @@ def address(runs: Path) -> Iterator[str]:
     claw_run(runs)
     comparison(runs)
     long_run(runs)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", SERVE, str(runs), str(port), TOKEN])
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            try:
-                with urllib.request.urlopen(f"{url}/api/config", timeout=5):
-                    break
-            except OSError:
-                assert process.poll() is None, "the server ended"
-                time.sleep(0.1)
+    with served(runs) as url:
         yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=20)
 
 
 @pytest.mark.parametrize(
