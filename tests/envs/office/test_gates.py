@@ -40,7 +40,7 @@ HEALTHY: dict[str, tuple[Kind, float, float]] = {
     "expert": (Kind.EXPERT, 260.0, 640.0),
     "expert-mute": (Kind.MUTED, 240.0, 600.0),
     **{f"expert-no-{role}": (Kind.ABLATION, 220.0, 560.0) for role in SEATS},
-    **{f"spammer@{role}": (Kind.DEVIANT, 200.0, 550.0) for role in SEATS},
+    **{f"spammer@{role}@{scenario}": (Kind.DEVIANT, 200.0, 550.0) for role in SEATS for scenario in SCENARIOS},
     **{f"tuned-{scenario}": (Kind.TUNED, 300.0, 700.0) for scenario in SCENARIOS},
     **{f"tuned-{scenario}-mute": (Kind.MUTED, 270.0, 650.0) for scenario in SCENARIOS},
 }
@@ -62,6 +62,8 @@ def results(changes: dict[str, tuple[Kind, float, float]] | None = None) -> list
     made = []
     for scenario in SCENARIOS:
         for team, (kind, value, reward) in {**HEALTHY, **(changes or {})}.items():
+            if "@" in team and not team.endswith(f"@{scenario}"):
+                continue
             home = team.removeprefix("tuned-").removesuffix("-mute")
             if team.startswith("tuned-") and home not in (scenario, "baseline"):
                 continue
@@ -124,7 +126,7 @@ def test_a_gate_without_measurements_fails(gate: Gate) -> None:
         (Order(), {"tuned-viral": (Kind.TUNED, 360.0, 700.0)}, "viral: oracle"),
         (Agreement(), {"spammer": (Kind.EXPLOITER, 60.0, 700.0)}, "best paid exploiter"),
         (Agreement(), {"random": (Kind.IDLE, 70.0, 630.0), "expert": (Kind.EXPERT, 260.0, 10.0)}, "reward and company value"),
-        (Deviation(), {"spammer@hr": (Kind.DEVIANT, 200.0, 700.0)}, "hr: 5 of 5 exploits pay"),
+        (Deviation(), {"spammer@hr@viral": (Kind.DEVIANT, 200.0, 760.0)}, "hr: 1 of 5 exploits pay"),
         (Influence(), {"expert-no-ceo": (Kind.ABLATION, 258.0, 560.0)}, "ceo doing nothing"),
         (Influence(), {"expert-no-hr": (Kind.ABLATION, 270.0, 640.0)}, "hr doing nothing"),
         (Headroom(), {"tuned-churn": (Kind.TUNED, 340.0, 700.0)}, "churn: lead of the oracle"),
@@ -139,8 +141,8 @@ def test_gates_on_teams_see_violations(gate: Gate, changes: dict, said: str) -> 
 
 
 def test_an_exploit_that_helps_the_company_is_no_violation() -> None:
-    assert failures(Deviation(), results({"spammer@hr": (Kind.DEVIANT, 280.0, 700.0)})) == []
-    assert failures(Deviation(), results({"spammer@hr": (Kind.DEVIANT, 100.0, 600.0)})) == []
+    assert failures(Deviation(), results({"spammer@hr@viral": (Kind.DEVIANT, 320.0, 760.0)})) == []
+    assert failures(Deviation(), results({"spammer@hr@viral": (Kind.DEVIANT, 100.0, 660.0)})) == []
 
 
 def test_influence_in_three_of_five_scenarios_is_too_little() -> None:
@@ -223,10 +225,11 @@ def test_books_see_a_missing_cent_a_nan_and_a_broken_invariant(broken: dict) -> 
     assert len(failures(Books(), [*rows, replace(rows[0], **broken)])) == 1
 
 
-def test_the_luck_account_is_reported_only() -> None:
-    findings = judged(Luck(), results())
-    assert findings
-    assert all(finding.passed is None for finding in findings)
+def test_the_luck_account_sees_skill_that_was_taken_for_luck() -> None:
+    assert failures(Luck(), results()) == []
+    lucky = [replace(row, luck=15_000.0 + row.luck) if row.kind == Kind.EXPERT else row for row in results()]
+    (what,) = failures(Luck(), lucky)
+    assert what.endswith("expert teams")
 
 
 def test_teams_with_different_numbers_of_seeds_are_compared_on_common_seeds() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.founding import MEAN_PRICE, NAMES, arrive
+from onthejob.envs.office.founding import MEAN_PRICE, NAMES, arrive, usual_price
 from onthejob.envs.office.handlers.ceo import CHUNK
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import (
@@ -453,6 +453,20 @@ def test_sizes_and_prices_have_their_mean(office) -> None:
         prices.append(arrive(s, mix(9, 1), index % 12).price)
         s.accounts.clear()
     assert statistics.mean(prices) == pytest.approx(MEAN_PRICE, rel=0.05)
+
+
+def test_larger_leads_of_a_campaign_on_a_researched_pain_are_no_luck(office) -> None:
+    s = office(leads=0).state
+    s.researched[:] = [2] * len(s.researched)
+    prices, luck = [], []
+    for index in range(3000):
+        s.turn = 14 * (index // 12)
+        lead = arrive(s, mix(9, 1), index % 12, theme=2)
+        prices.append(lead.price)
+        luck.append(lead.price / usual_price(lead) - 1.0)
+        s.accounts.clear()
+    assert statistics.mean(prices) > 1.1 * MEAN_PRICE
+    assert abs(statistics.mean(luck)) < 3.0 * statistics.stdev(luck) / math.sqrt(len(luck))
 
 
 # Luck account

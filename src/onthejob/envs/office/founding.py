@@ -28,7 +28,9 @@ SIZE_WEIGHTS = (0.5, 0.34, 0.16)
 """Shares of the sizes S, M, L."""
 DRAWN_WEIGHTS = (0.35, 0.4, 0.25)
 """The same for leads that a campaign on a researched or served pain drew."""
-MEAN_PRICE = sum(price * weight for price, weight in zip(PRICES, SIZE_WEIGHTS, strict=True))
+MEAN_PRICE, MEAN_DRAWN_PRICE = (
+    sum(price * weight for price, weight in zip(PRICES, weights, strict=True)) for weights in (SIZE_WEIGHTS, DRAWN_WEIGHTS)
+)
 
 
 def found(scenario: Scenario, seed: int, days: int = 30) -> State:
@@ -80,6 +82,11 @@ def found(scenario: Scenario, seed: int, days: int = 30) -> State:
     s.start_mrr = s.mrr()
     fire_scheduled(s)
     return s
+
+
+def usual_price(lead: Account) -> float:
+    """Expected cents a month of a visitor who became a lead as `lead` did: those whom a campaign drew warm are larger."""
+    return MEAN_DRAWN_PRICE if lead.warmth > 0.0 else MEAN_PRICE
 
 
 def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool = False, theme: int = -1) -> Account:

@@ -6,7 +6,7 @@ Rewards are not decided here: the night reports what happened to the `TurnLog`.
 from __future__ import annotations
 
 from onthejob.envs.office import events
-from onthejob.envs.office.founding import MEAN_PRICE, arrive
+from onthejob.envs.office.founding import arrive, usual_price
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.market import (
     BASE_CONVERSION,
@@ -100,7 +100,8 @@ def _arrivals(s: State, key: int, log: TurnLog) -> None:
     s.luck -= poisson_mean(mean, room) * LEAD_WORTH
     for slot in range(min(count, room)):
         lead = arrive(s, key, slot, theme=theme)
-        s.luck += LEAD_WORTH * lead.price / MEAN_PRICE
+        # Against what was to be expected of such a lead: that a campaign draws larger ones is its merit and no luck.
+        s.luck += LEAD_WORTH * lead.price / usual_price(lead)
         log.stage("lead")
     if s.inquiry:
         s.inquiry -= 1

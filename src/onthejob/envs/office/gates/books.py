@@ -41,9 +41,11 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Luck:
-    """Whether the luck account of branches is unbiased: its mean should be 0 for every team. Reported only."""
+    """Whether the luck account of branches is unbiased: what it takes for chance and was skill, branches do not reward."""
 
     name: str = "luck account"
+    tolerance: float = 2_000.0
+    """Dollars of an episode's company value that a mean may differ from 0, also where that is beyond chance."""
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
         return matches(counts, table, of_kind(table, Kind.EXPERT, Kind.HEURISTIC, Kind.IDLE))
@@ -57,5 +59,7 @@ class Luck:
                 seeds = dict.fromkeys(result.seed for result in played)
                 interval = statistics.mean([fmean(r.luck for r in played if r.seed == seed) for seed in seeds])
                 what = f"mean over {len(seeds)} seeds, {len(played)} episodes, {kind} teams"
-                findings.append(found(self.name, what, interval.mean, "$", interval=interval))
+                needed = f"0 within the interval, or +-{self.tolerance:,.0f}"
+                passed = interval.low <= 0.0 <= interval.high or abs(interval.mean) <= self.tolerance
+                findings.append(found(self.name, what, interval.mean, "$", needed, passed, interval))
         return findings

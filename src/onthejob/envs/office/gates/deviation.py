@@ -1,4 +1,8 @@
-"""G3: no seat of the expert's team gains reward by an exploit while the company loses."""
+"""G3: no seat of the scenario-tuned expert's team gains reward by an exploit while the company loses.
+
+Honest work is the best that is known. Beside players that leave money on the table, an exploit may be paid for what it does
+better: in `viral` the general expert drops leads that it has qualified, which somebody who only ever hurries does not.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import NamedTuple
 
 from onthejob.envs.office.gates.finding import Finding, Interval, Statistics, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
-from onthejob.envs.office.gates.teams import SEATS, Kind, TeamTable
+from onthejob.envs.office.gates.teams import SEATS, TUNED, Kind, TeamTable, tuned_for
 
 
 class _Tried(NamedTuple):
@@ -32,7 +36,11 @@ class Deviation:
     name: str = "G3 deviation"
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
-        return matches(counts, table, of_kind(table, Kind.DEVIANT, Kind.EXPERT))
+        deviants = of_kind(table, Kind.DEVIANT)
+        for scenario in counts.scenarios:
+            tuned = tuned_for(scenario, table())
+            home = tuned.removeprefix(TUNED)
+            yield from matches(counts, table, [tuned, *(t for t in deviants if t.endswith(f"@{home}"))], [scenario])
 
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         table = measured.table
@@ -41,9 +49,10 @@ class Deviation:
         for index, role in enumerate(SEATS):
             tried = []
             for scenario in table.scenarios:
+                tuned = tuned_for(scenario, table.kinds)
                 for team in table.of(Kind.DEVIANT, scenario):
-                    pairs = table.pairs(scenario, team, table.one(Kind.EXPERT))
-                    if team.endswith(f"@{role}") and pairs:
+                    pairs = table.pairs(scenario, team, tuned)
+                    if team.split("@")[1] == role and pairs:
                         gain = statistics.paired([x.rewards[index] for x, _ in pairs], [y.rewards[index] for _, y in pairs])
                         growth = statistics.paired([x.value for x, _ in pairs], [y.value for _, y in pairs])
                         tried.append(_Tried(scenario, team, gain, growth))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ class Kind(StrEnum):
     EXPLOITER = "exploiter"
     """Tries to earn reward without running a company."""
     DEVIANT = "deviant"
-    """The expert with one seat that exploits; named `EXPLOIT@ROLE`."""
+    """A scenario-tuned expert with one seat that exploits; named `EXPLOIT@ROLE@SCENARIO`."""
     IDLE = "idle"
     """Random or inactive: no skill, and no attempt to cheat."""
     HEURISTIC = "heuristic"
@@ -82,13 +82,14 @@ def all_teams() -> dict[str, Team]:
     for scenario, player in tuned_experts().items():
         table[TUNED + scenario] = _all_seats(Kind.TUNED, player)
         table[f"{TUNED}{scenario}-mute"] = _all_seats(Kind.MUTED, player)._replace(mute=True)
-    for name, exploit in EXPLOITS.items():
-        for role in exploit.seats:
-            table[f"{name}@{role}"] = Team(Kind.DEVIANT, {**dict.fromkeys(SEATS, expert), role: exploit.player})
+        for name, exploit in EXPLOITS.items():
+            for role in exploit.seats:
+                seats = {**dict.fromkeys(SEATS, player), role: exploit.player}
+                table[f"{name}@{role}@{scenario}"] = Team(Kind.DEVIANT, seats)
     return table
 
 
-def tuned_for(scenario: str, table: Mapping[str, Team]) -> str:
+def tuned_for(scenario: str, table: Container[str]) -> str:
     """The tuned team of this scenario; of a scenario without one, the baseline's."""
     own = TUNED + scenario
     return own if own in table else TUNED + "baseline"
