@@ -186,6 +186,7 @@ def test_a_conversation_is_encoded_as_the_agent_sees_it():
         Stack(model=None, chat=chat, digest="").replies([*messages, messages[-1]])
 
 
+@pytest.mark.slow
 def test_the_pool_grows_by_training_tasks_that_the_corpus_does_not_have():
     place = Claw(count=64, growth=4, rounds=2)
     grow = place.grow()

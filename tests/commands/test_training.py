@@ -80,17 +80,22 @@ def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
 
     (trained,) = call("sft", "--roles", "sales", "--epochs", "3", "--lr", "0.01", "--lora.rank", "2", *model(tiny_path))
     assert trained["last loss"] < trained["first loss"]
+    (expert,) = call("sft", "--roles", "sales", "--lora.rank", "2", "--marks", "expert", "--out", "c", *model(tiny_path))
+    assert expert["demonstrations"] == collected["counts"]["sales"]["expert"] < trained["demonstrations"]
+    assert "marked near-miss" in call("sft", "--roles", "sales", "--marks", "near-miss", *model(tiny_path), code=2)
+    assert "processes must be in 1..1" in call("sft", "--roles", "sales", "--processes", "2", *model(tiny_path), code=2)
+    assert "boss" in call("sft", "--roles", "boss", *model(tiny_path), code=2)
+    Path("demonstrations/sales.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
+    assert "line 1" in call("sft", "--roles", "sales", *model(tiny_path), code=2)
+
+
+@pytest.mark.slow  # two processes that import torch
+def test_roles_that_learn_side_by_side_learn_the_same(call, tiny_path: Path):
+    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
     small = ("--roles", "sales", "hr", "--lora.rank", "2", "--limit", "4", *model(tiny_path))
     alone, beside = call("sft", *small, "--out", "alone"), call("sft", *small, "--out", "beside", "--processes", "2")
     assert [row["last loss"] for row in alone] == pytest.approx([row["last loss"] for row in beside])
     assert [row["adapter"] for row in alone] == [row["adapter"] for row in beside] == ["hr@0000", "sales@0000"]
-    (expert,) = call("sft", "--roles", "sales", "--lora.rank", "2", "--marks", "expert", "--out", "c", *model(tiny_path))
-    assert expert["demonstrations"] == collected["counts"]["sales"]["expert"] < trained["demonstrations"]
-    assert "marked near-miss" in call("sft", "--roles", "sales", "--marks", "near-miss", *model(tiny_path), code=2)
-    assert "processes must be in 1..2" in call("sft", *small, "--processes", "3", code=2)
-    assert "boss" in call("sft", "--roles", "boss", *model(tiny_path), code=2)
-    Path("demonstrations/sales.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
-    assert "line 1" in call("sft", "--roles", "sales", *model(tiny_path), code=2)
 
 
 def test_train_resume_replay_and_play(call, tiny_path: Path):
@@ -170,6 +175,7 @@ def test_demo_trains_and_reports(call, tiny_path: Path):
         assert run.adapters("hr")[-1].version > 0, "GRPO made an update"
 
 
+@pytest.mark.slow
 def test_a_demo_that_trained_nothing_does_not_claim_success(call, tmp_path: Path):
     """An untaught model makes no usable reply, so every group is dead; tables of that would show equal rows as a result."""
     tiny = tiny_model()

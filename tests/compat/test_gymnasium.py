@@ -60,7 +60,7 @@ class Restored(gymnasium.Env[Any, Any]):
         return self._env.step(action)
 
 
-@pytest.mark.parametrize("role", SEATS)
+@pytest.mark.parametrize("role", ["sales", *(pytest.param(role, marks=pytest.mark.slow) for role in SEATS if role != "sales")])
 def test_a_restored_twin_cannot_be_told_from_a_fresh_one(role: str):
     def make() -> OfficeRoleEnv:
         return OfficeRoleEnv(role, teammates="random", profile="full" if role == "ceo" else "compact")

@@ -50,7 +50,7 @@ EXPECTED = (
 )
 
 
-@pytest.fixture(params=LAYOUTS)
+@pytest.fixture(params=["dict", "vector", "text", pytest.param("dict-text", marks=pytest.mark.slow)])
 def layout(request: pytest.FixtureRequest) -> dict[str, Any]:
     return LAYOUTS[request.param]
 
@@ -259,6 +259,7 @@ print(turns, rounds, digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_whole_episodes_are_the_same_in_every_process():
     """parallel_seed_test of 1.27.0 compares one step only; this compares 420 turns of two processes."""
     printed = []

@@ -20,6 +20,7 @@ def recipe(repository: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_an_adapter_that_saw_the_expert_is_told_from_its_base(
     recipe: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,7 +75,9 @@ def test_instances_differ_in_more_than_wording(name: str) -> None:
     assert len(without_values) >= 2, "the wording must vary"
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if place % 8 else []) for place, name in enumerate(FAMILIES)]
+)
 def test_a_family_does_not_run_dry(name: str) -> None:
     """A hundred more instances: hardly a request comes twice, even with greeting and thanks taken off."""
     tasks = [instance(FAMILIES[name], index, seed=9) for index in range(100)]
