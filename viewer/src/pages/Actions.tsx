@@ -60,7 +60,7 @@ export function Actions({ name, run }: { name: string; run: RunView }) {
               });
             })}
           </svg>
-          <table style={{ marginTop: 10 }}>
+          <table className="shares" style={{ marginTop: 10 }}>
             <thead>
               <tr>
                 <th scope="col">action</th>

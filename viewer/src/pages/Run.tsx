@@ -188,7 +188,7 @@ function Groups({ name, run, query }: { name: string; run: RunView; query: URLSe
       {page && !page.rows.length && <p className="empty">No group was recorded here. Choose another iteration or role.</p>}
       {page && page.rows.length > 0 && (
         <Scroll label="Groups">
-          <table>
+          <table className="keyed groups">
             <thead>
               <tr>
                 <th scope="col">group</th>
@@ -279,7 +279,7 @@ function Episodes({ name, run, query }: { name: string; run: RunView; query: URL
       {rows && !rows.length && <p className="empty">No episode was recorded in this iteration.</p>}
       {rows && rows.length > 0 && (
         <Scroll label="Episodes">
-          <table>
+          <table className="keyed episodes">
             <thead>
               <tr>
                 <th scope="col">episode</th>
