@@ -67,7 +67,7 @@ def office_run(root: Path, name: str = "office", *, iterations: int = 2, tokeniz
     settings = {
         "env": "office",
         "model": {"name": model},
-        "branch": {"group_size": BRANCH.group_size, "turns": BRANCH.turns, "worlds": BRANCH.worlds},
+        "train": {"branch": {"group_size": BRANCH.group_size, "turns": BRANCH.turns, "worlds": BRANCH.worlds}},
         "learner": {"advantage": dict(RULE)},
     }
     with BranchScorer(OfficeEnvironment) as scorer, Run.create(root, config=settings, name=name) as run:

@@ -104,6 +104,7 @@ def test_train_resume_replay_and_play(call, tiny_path: Path):
     with Run.open(Path("runs/a"), readonly=True) as run:
         assert run.last_iteration() == 2
         assert run.config["lora"]["rank"] == 2
+        assert run.config["train"]["branch"]["group_size"] >= 2, "the viewer looks for it here"
         assert "output" not in run.config
 
     straight = call("train", "--roles", "hr", "--iterations", "3", "--name", "b", *SMALL, *model(tiny_path))
@@ -173,6 +174,10 @@ def test_demo_trains_and_reports(call, tiny_path: Path):
     assert "<html" in Path(shown["report"]).read_text(encoding="utf-8")
     with Run.open(Path(shown["run"]), readonly=True) as run:
         assert run.adapters("hr")[-1].version > 0, "GRPO made an update"
+        # What the viewer explains the groups by, where it looks for it.
+        assert run.config["train"]["branch"]["worlds"] == 2
+        assert run.config["learner"]["advantage"]["shrink"] is True
+        assert run.config["model"]["dtype"] == "float32"
 
 
 @pytest.mark.slow

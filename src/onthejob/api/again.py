@@ -85,7 +85,8 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
         raise RecordError(f"group {group.key!r} was not scored by branches: nothing was played on from its replies.")
     if world not in facts["worlds"]:
         raise RecordError(f"group {group.key!r} was not played in world {world}, only in {facts['worlds']}. Choose one of them.")
-    config = BranchConfig(**_known(run.config.get("branch")))
+    loop = run.config.get("train")
+    config = BranchConfig(**_known(loop.get("branch") if isinstance(loop, Mapping) else None))
     scales = Scales(
         **{
             "outcome" if metric.name == "outcome" else "ret": metric.value

@@ -311,13 +311,7 @@ def _rule(config: Mapping[str, Any]) -> AdvantageRule:
     learner = config.get("learner")
     given = learner.get("advantage") if isinstance(learner, Mapping) else None
     rule = AdvantageConfig(**given) if isinstance(given, Mapping) else AdvantageConfig()
-    return AdvantageRule(
-        scale=rule.scale,
-        eps=rule.eps,
-        shrink=rule.shrink,
-        invalid_gap=rule.invalid_gap,
-        invalid_ceiling=rule.invalid_ceiling,
-    )
+    return AdvantageRule.model_validate(rule, from_attributes=True)
 
 
 def _episode_row(episode: Episode) -> EpisodeRow:

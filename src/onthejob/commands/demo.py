@@ -116,7 +116,9 @@ class Demo:
 
         step(1, f"model {self.model.name}")
         stack = load_model(self.model, terminal.progress)
-        with Run.create(self.runs, config={"demo": jsonable(self)}) as run:
+        # As `onthejob train` writes them, for whoever looks into the run.
+        settings = {"model": self.model.settled(), "lora": self.lora, "learner": LEARNER, "train": config}
+        with Run.create(self.runs, config={"demo": jsonable(self), **jsonable(settings)}) as run:
             path = run.path
             step(2, f"warm start of {', '.join(self.roles)} from the stochastic {TEACHER}")
             init = self._warm_start(path / "warm_start", terminal)
