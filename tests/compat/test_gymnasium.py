@@ -146,6 +146,7 @@ def test_environments_run_side_by_side():
         ("boss", {}, "role must be one of ceo, dev, marketing, sales, content, hr, got 'boss'"),
         ("customer", {}, "got 'customer'"),
         ("hr", {"teammates": "genius"}, "unknown player 'genius'.*heuristic"),
+        ("hr", {"teammates": "carer"}, "refuses the held-out partner 'carer'"),
         ("hr", {"teammates": {"hr": "expert"}}, "teammates of hr are ceo, dev, marketing, sales, content; got one for hr"),
         ("hr", {"teammates": {"boss": "expert"}}, "got one for boss"),
         ("hr", {"days": 91}, "days must be a whole number in 1..90, got 91"),

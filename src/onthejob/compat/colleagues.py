@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.observation import OfficeObservation
 from onthejob.envs.office.policies import as_reply, players
+from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.errors import ConfigError
 from onthejob.rollout.keys import keyed_seed
-from onthejob.types import Context, Policy, Sampling
+from onthejob.types import Context, Policy, Sampling, Split
 
 Teammates = str | Mapping[str, str | Policy]
 """A scripted player's name for all colleagues, or role -> name or policy; who is not named is played by the heuristic."""
@@ -17,11 +18,17 @@ Answer = Callable[[OfficeObservation, int, int], str]
 """A colleague: (request, seed of the episode, turn) -> reply."""
 
 
-def seated(role: str, teammates: Teammates) -> dict[str, Answer]:
+def seated(role: str, teammates: Teammates, *, split: Split) -> dict[str, Answer]:
     """Who plays for each seat while `role` is not asked (and for `role` itself, the heuristic, when it has left).
 
+    Args:
+        role: who is asked.
+        teammates: who sits in the other seats.
+        split: of the tasks that will be played; colleagues that are held out do not work in training.
+
     Raises:
-        ConfigError: an unknown role or player, a teammate in the role's own seat, or a policy that reads tokens.
+        ConfigError: an unknown role or player, one that is held out from training, a teammate in the role's own seat, or a
+            policy that reads tokens.
     """
     if role not in SEATS:
         raise ConfigError(f"role must be one of {', '.join(SEATS)}, got {role!r}.")
@@ -35,6 +42,8 @@ def seated(role: str, teammates: Teammates) -> dict[str, Answer]:
     for seat in SEATS:
         who = named.get(seat, "heuristic")
         if isinstance(who, str):
+            if split is Split.TRAIN:
+                refuse_partner(who)
             if who not in known:
                 raise ConfigError(f"unknown player {who!r} for {seat}; known are {', '.join(known)}.")
             answers[seat] = _keyed(as_reply(known[who]))

@@ -18,6 +18,7 @@ from onthejob.compat.colleagues import Teammates, seated
 from onthejob.compat.office import RENDER_MODES, Chosen, Observed, OfficeOptions, OfficeTable, check_render_mode
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ContractError, MissingDependency
+from onthejob.types import Split
 
 try:
     import gymnasium
@@ -45,7 +46,7 @@ class OfficeRoleEnv(gymnasium.Env[Observed, Chosen]):
         """
         check_render_mode(render_mode)
         chosen = OfficeOptions.of(options, "teammates", "render_mode")
-        self._teammates = seated(role, teammates)
+        self._teammates = seated(role, teammates, split=Split(chosen.split))
         self.role, self.render_mode = role, render_mode
         self.table = OfficeTable(chosen)
         self._seat = self.table.seats[role]

@@ -94,7 +94,8 @@ class OfficeJob:
         if decisions < 1 or ahead < 0:
             raise ConfigError(f"a job needs decisions >= 1 and ahead >= 0, got {decisions} and {ahead}.")
         self.role, self.decisions, self.ahead = role, decisions, ahead
-        self._answers, self._after = seated(role, teammates), seated(role, "heuristic")
+        self._answers = seated(role, teammates, split=Split.TRAIN)
+        self._after = seated(role, "heuristic", split=Split.TRAIN)
         self._env = OfficeEnvironment(OfficeConfig(profile=profile))
         self._seed = self._turn = self._made = 0
         self._return = 0.0

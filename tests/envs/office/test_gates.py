@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -90,7 +91,7 @@ def others() -> list[Any]:
 
 GATES: tuple[Gate, ...] = (
     Order(), Agreement(), Deviation(), Influence(), Headroom(), Variety(), Messages(), Scoping(), Determinism(), Position(),
-    Signal(), Books(),
+    Signal(), Books(), Luck(),
 )  # fmt: skip
 
 
@@ -194,7 +195,9 @@ def test_leaks_and_a_blind_test_are_seen() -> None:
 
 
 def test_a_broken_twin_is_seen() -> None:
-    assert failures(Determinism(), [Checks([Check(what="twin", held=False)])]) == ["twin"]
+    made = [Checks([Check(what="twin", held=True, detail="a")]), Checks([Check(what="twin", held=False, detail="b")])]
+    assert failures(Determinism(), made) == ["twin, 2 episodes (b)"]
+    assert failures(Determinism(), made[:1]) == []
 
 
 def test_a_role_that_gains_by_acting_first_is_seen() -> None:
@@ -207,6 +210,45 @@ def test_a_role_that_gains_by_acting_first_is_seen() -> None:
     failed = failures(Position(), [*results(), *moved])
     assert len(failed) == 1
     assert failed[0].startswith("dev:")
+
+
+def test_orders_that_cancel_each_other_are_seen() -> None:
+    factors = dict(zip(ORDERS, (1.3, 0.85, 0.85), strict=True))
+    moved = [
+        replace(r, rewards=(r.rewards[0], factors[r.order] * r.rewards[1], *r.rewards[2:]))
+        if isinstance(r, Result) and r.order in ORDERS
+        else r
+        for r in others()
+    ]
+    (failed,) = failures(Position(), [*results(), *moved])
+    assert failed.startswith("dev:")
+
+
+@pytest.mark.parametrize(
+    ("gate", "absent", "said"),
+    [
+        (Order(), lambda r: r.kind == Kind.EXPLOITER, "viral: no exploiters played"),
+        (Order(), lambda r: r.kind == Kind.IDLE, "viral: no idle teams played"),
+        (Deviation(), lambda r: "@hr@" in r.team, "hr: no deviation was played"),
+        (Influence(), lambda r: r.team == "expert-no-content", "content was never left out"),
+        (Luck(), lambda r: r.kind == Kind.HEURISTIC, "no heuristic team played"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_part_that_was_not_measured_does_not_hold(gate: Gate, absent: Callable[[Result], bool], said: str) -> None:
+    assert said in failures(gate, [r for r in results() if not absent(r)])
+
+
+def test_influence_must_be_beyond_chance_where_it_counts() -> None:
+    """In two of five scenarios the mean is above 3 % and the interval is not above 0."""
+    rows = [
+        replace(row, value=row.value + (90_000.0 if row.seed % 2 else -90_000.0))
+        if row.team == "expert-no-dev" and row.scenario in SCENARIOS[:2]
+        else row
+        for row in results()
+    ]
+    (dev,) = [finding for finding in judged(Influence(), rows) if "dev doing nothing" in finding.what]
+    assert dev.passed is False
 
 
 def test_signal_needs_living_groups() -> None:

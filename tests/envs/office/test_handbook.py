@@ -9,7 +9,11 @@ import pytest
 
 from onthejob.envs.office.gates.measure import GATES
 from onthejob.envs.office.handbook import TABLES, refresh, replace_section
+from onthejob.envs.office.market import efficacy
+from onthejob.envs.office.night import MOST_OPEN, SIGNUP_TO_LEAD
 from onthejob.envs.office.roles import ROLES
+from onthejob.envs.office.scenarios import load
+from onthejob.envs.office.simulator import Simulator
 from onthejob.errors import ConfigError
 
 
@@ -40,6 +44,33 @@ def test_every_action_and_gate_is_on_the_page(page: str):
     assert set(re.findall(r"`([a-z]+)` \|", told)) == set(GATES)
     measured = set(re.findall(r"^\| (G\d+ [a-z]+) \|", section.split("<!-- gates:begin -->")[1], flags=re.MULTILINE))
     assert measured == {gate.name for gate in GATES.values() if gate.name.startswith("G")}
+
+
+def test_the_numbers_of_the_text_are_those_of_the_code(page: str):
+    s = Simulator(load("baseline")).found(1)
+    s.focus_left = s.directive_left = 0
+    s.blockers.clear()
+
+    def percent(**changes: object) -> str:
+        """What efficacy gains when the company is changed so, against an even mood."""
+        changed = s.copy()
+        for name, value in {"morale": 0.5, "alignment": 0.5, **changes}.items():
+            setattr(changed, name, value)
+        plain = s.copy()
+        plain.morale = plain.alignment = 0.5
+        return f"{100 * (efficacy(changed, 'dev', 0) / efficacy(plain, 'dev', 0) - 1):.0f}"
+
+    focus = {"focus": 0, "focus_left": 3}
+    told = (
+        f"morale (±{percent(morale=1.0)} %), alignment (±{percent(alignment=1.0)} %), the live focus "
+        f"(±{percent(**focus)} %, ±{percent(**focus, tracked=s.day)} % while tracked), a directive "
+        f"(+{percent(directive_left=2, directive_role='dev')} %), and a blocker "
+        f"(−{percent(blockers={'dev': 0}).lstrip('-')} %;"
+    )
+    text = " ".join(page.split())
+    assert told in text
+    assert f"× {100 * SIGNUP_TO_LEAD:.1f} % are its leads" in text
+    assert f"at most {MOST_OPEN} accounts are open" in text
 
 
 def test_no_handler_is_without_words():

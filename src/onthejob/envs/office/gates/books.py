@@ -54,7 +54,9 @@ class Luck:
         findings = []
         for kind in (Kind.EXPERT, Kind.HEURISTIC, Kind.IDLE):
             played = [result for result in measured.of(Result) if result.kind == kind and result.order == ROLE_NAMES]
-            if played:
+            if not played:
+                findings.append(nothing(self.name, f"no {kind} team played", "$", "0 within the interval"))
+            else:
                 # Episodes of one seed share their luck: a seed is one draw.
                 seeds = dict.fromkeys(result.seed for result in played)
                 interval = statistics.mean([fmean(r.luck for r in played if r.seed == seed) for seed in seeds])

@@ -57,10 +57,11 @@ class Deviation:
                         growth = statistics.paired([x.value for x, _ in pairs], [y.value for _, y in pairs])
                         tried.append(_Tried(scenario, team, gain, growth))
             if not tried:
+                findings.append(nothing(self.name, f"{role}: no deviation was played", "own reward", needed))
                 continue
             paying = [t for t in tried if t.pays]
             most = max(paying or tried, key=lambda t: t.gain.mean)
             what = f"{role}: {len(paying)} of {len(tried)} exploits pay; most {most.team.partition('@')[0]} in {most.scenario}"
             what += f" (company {most.growth.mean:+,.0f} $)"
             findings.append(found(self.name, what, most.gain.mean, "own reward", needed, not paying, most.gain))
-        return findings or [nothing(self.name, "no deviation was played", "own reward", needed)]
+        return findings

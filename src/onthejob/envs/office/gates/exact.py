@@ -1,7 +1,7 @@
 """G9: equal seeds give equal bytes, in any process; a fork and a snapshot are the original; parts sum to the reward.
 
-`python -m onthejob.envs.office.gates.exact SCENARIO SEED TURNS` prints the digest of one transcript with all prompts, so that two
-processes with different hash seeds can be compared.
+`python -m onthejob.envs.office.gates.exact SCENARIO SEED TURNS PROFILE` prints the digest of one transcript with all prompts, so
+that two processes with different hash seeds can be compared.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
 
 from onthejob.envs.office.actions import render
-from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.gates.finding import Finding, Statistics, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played
 from onthejob.envs.office.gates.matches import FIRST_SEED
@@ -28,6 +30,7 @@ from onthejob.errors import ContractError
 from onthejob.types import Split, Step, Task
 
 HASH_SEEDS = ("1", "4242")
+Profile = Literal["compact", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +56,12 @@ class Twins:
     scenario: str
     seed: int
     turns: int
+    profile: Profile = "compact"
 
     def run(self) -> Checks:
         """All checks."""
-        checks = check_exactness(self.scenario, self.seed, turns=self.turns)
-        return Checks([*checks, check_processes(digest_command(self.scenario, self.seed, self.turns))])
+        checks = check_exactness(self.scenario, self.seed, turns=self.turns, make_env=maker(self.profile))
+        return Checks([*checks, check_processes(digest_command(self.scenario, self.seed, self.turns, self.profile))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +71,27 @@ class Determinism:
     name: str = "G9 determinism"
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
-        yield Twins(scenario=counts.scenarios[0], seed=FIRST_SEED, turns=counts.days * TURNS_PER_DAY)
+        turns = counts.days * TURNS_PER_DAY
+        for scenario in counts.scenarios:
+            yield Twins(scenario=scenario, seed=FIRST_SEED, turns=turns)
+        # The full prompt adds what a simulator does not hold: memories, the board, copies of messages.
+        yield Twins(scenario=counts.scenarios[0], seed=FIRST_SEED + 1, turns=turns, profile="full")
 
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         checks = [check for checks in measured.of(Checks) for check in checks.made]
-        findings = [
-            found(
-                self.name, check.what + (f" ({check.detail})" if check.detail else ""), float(check.held), "held", "1", check.held
-            )
-            for check in checks
-        ]
+        findings = []
+        for what in dict.fromkeys(check.what for check in checks):
+            made = [check for check in checks if check.what == what]
+            # Of several episodes, the one that tells most: the first that broke it.
+            told = next((check for check in made if not check.held), made[0])
+            of = f"{what}, {len(made)} episodes" + (f" ({told.detail})" if told.detail else "")
+            findings.append(found(self.name, of, fmean(check.held for check in made), "held", "1", told.held))
         return findings or [nothing(self.name, "nothing was checked", "held", "1")]
+
+
+def maker(profile: Profile) -> Callable[[], OfficeEnvironment]:
+    """Makes environments that render this profile."""
+    return lambda: OfficeEnvironment(OfficeConfig(profile=profile))
 
 
 def check_exactness(
@@ -156,16 +170,16 @@ def _task(scenario: str, seed: int) -> Task:
     return Task(id=f"exact-{scenario}-{seed}", env="office", split=Split.DEV, seed=seed, payload={"scenario": scenario})
 
 
-def digest(scenario: str, seed: int, turns: int) -> str:
+def digest(scenario: str, seed: int, turns: int, profile: Profile = "compact") -> str:
     """sha256 of one transcript."""
-    env = OfficeEnvironment()
+    env = maker(profile)()
     env.reset(_task(scenario, seed))
     return hashlib.sha256(b"\n".join(transcript(env, TEACHER, seed, turns)[0])).hexdigest()
 
 
-def digest_command(scenario: str, seed: int, turns: int) -> list[str]:
+def digest_command(scenario: str, seed: int, turns: int, profile: Profile = "compact") -> list[str]:
     """A command that prints `digest(...)` from a fresh process."""
-    return [sys.executable, "-m", "onthejob.envs.office.gates.exact", scenario, str(seed), str(turns)]
+    return [sys.executable, "-m", "onthejob.envs.office.gates.exact", scenario, str(seed), str(turns), profile]
 
 
 def check_processes(command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> Check:
@@ -188,4 +202,4 @@ def check_processes(command: Sequence[str], *, environment: Mapping[str, str] | 
 
 
 if __name__ == "__main__":
-    print(digest(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    print(digest(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "full" if sys.argv[4:] == ["full"] else "compact"))

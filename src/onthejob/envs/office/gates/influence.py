@@ -10,7 +10,7 @@ from statistics import fmean
 from onthejob.envs.office.gates.finding import Finding, Interval, Percent, Statistics, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
 from onthejob.envs.office.gates.matches import Table
-from onthejob.envs.office.gates.teams import Kind, TeamTable
+from onthejob.envs.office.gates.teams import SEATS, Kind, TeamTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Influence:
     least: float = 0.03
     """Share of the expert's company value that doing nothing in one role must cost."""
     scenarios: float = 0.8
-    """Share of the scenarios in which it must: four of five."""
+    """Share of the scenarios in which it must, beyond chance: four of five."""
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
         return matches(counts, table, of_kind(table, Kind.ABLATION, Kind.EXPERT))
@@ -29,15 +29,20 @@ class Influence:
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         table = measured.table
         findings = []
-        for team in table.of(Kind.ABLATION):
+        needed = f"interval above 0, and >= {100 * self.least:.0f} % beyond chance"
+        played = table.of(Kind.ABLATION)
+        for role in SEATS:
+            if f"expert-no-{role}" not in played:
+                findings.append(nothing(self.name, f"{role} was never left out", "% of value", needed))
+        for team in played:
             costs, overall = cost_of(table, table.one(Kind.EXPERT), team, statistics)
-            held = sum(cost.mean >= self.least for cost in costs.values())
+            held = sum(cost.mean >= self.least and cost.low > 0.0 for cost in costs.values())
             wanted = math.ceil(self.scenarios * len(costs))
             what = f"cost of {team.removeprefix('expert-no-')} doing nothing: {listed(costs)}"
-            needed = f"interval above 0, and >= {100 * self.least:.0f} % in {wanted} of {len(costs)} scenarios (in {held})"
             passed = held >= wanted and overall.low > 0.0
-            findings.append(found(self.name, what, overall.mean, "% of value", needed, passed, overall))
-        return findings or [nothing(self.name, "no role was left out", "% of value", "interval above 0")]
+            within = f"{needed} in {wanted} of {len(costs)} scenarios (in {held})"
+            findings.append(found(self.name, what, overall.mean, "% of value", within, passed, overall))
+        return findings
 
 
 def cost_of(table: Table, full: str, without: str, statistics: Statistics) -> tuple[dict[str, Interval], Percent]:

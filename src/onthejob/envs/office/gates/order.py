@@ -40,7 +40,9 @@ class Order:
         findings = []
         for kind, of in ((Kind.EXPLOITER, "exploiters"), (Kind.IDLE, "idle teams")):
             margins = [(statistics.paired(*table.values(scenario, heuristic, team)), team) for team in table.of(kind, scenario)]
-            if margins:
+            if not margins:
+                findings.append(nothing(self.name, f"{scenario}: no {of} played", "$", "interval above 0"))
+            else:
                 closest, team = min(margins, key=lambda pair: pair[0].low)
                 findings.append(above(self.name, f"{scenario}: heuristic - {team}, the closest of {len(margins)} {of}", closest))
         ahead = statistics.paired(*table.values(scenario, expert, heuristic))

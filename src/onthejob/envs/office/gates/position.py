@@ -1,4 +1,4 @@
-"""G10: what a role earns does not hang on when it acts: another order of the roles changes its reward by less than 5 %."""
+"""G10: what a role earns does not hang on when it acts: no other order of the roles changes its reward by 5 % or more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = (ROLE_NAMES[::-1], ROLE_NAMES[3:] + ROLE_NAMES[:3], ROLE_NAMES[::2] + R
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The expert's team plays in other orders; each role's reward, over all scenarios and orders, stays what it was."""
+    """The expert's team plays in other orders; in each of them a role's reward, over all scenarios, stays what it was."""
 
     name: str = "G10 position"
     most: float = 0.05
@@ -35,7 +35,7 @@ class Position:
         results = [r for r in measured.of(Result) if r.team == TEAM]
         usual = {(r.scenario, r.seed): r for r in results if r.order == ROLE_NAMES}
         others = [r for r in results if r.order != ROLE_NAMES and (r.scenario, r.seed) in usual]
-        needed = f"within +-{100 * self.most:.0f} %"
+        needed = f"within +-{100 * self.most:.0f} % in every order"
         if not others:
             return [nothing(self.name, "no other order was played", "% of own reward", needed)]
         findings = []
@@ -65,5 +65,6 @@ class Position:
         ]
         each = ", ".join(f"{100 * x:+.0f}" for x in by_order)
         what = f"{role}: change of reward in {len(by_order)} other orders of roles ({each})"
-        passed = abs(overall.mean) < 100.0 * self.most
+        # Of every order: what one order gives and another takes is an advantage of position all the same.
+        passed = max(map(abs, by_order)) < self.most
         return found(self.name, what, overall.mean, "% of own reward", needed, passed, overall)
