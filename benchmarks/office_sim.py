@@ -1,7 +1,8 @@
 """Speed of the office on one core: turns/s with and without prompts, snapshots, branches; PettingZoo and Gymnasium beside it.
 
-All times are CPU seconds of this process (other load does not count), the best of --repeat. A turn is one decision of one role
-with all seven rewards; the scripted customer's turns count as turns.
+All times are CPU seconds of this process (other load does not count), the best of --repeat; every repetition plays another seed,
+so that nothing is fast because it was seen before. A turn is one decision of one role with all seven rewards; the scripted
+customer's turns count as turns. Needs `pip install onthejob[test]` for the peers.
 
     python benchmarks/office_sim.py [--repeat 3] [--profile 25] [--json]
 
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import importlib.util
+import importlib
+import itertools
 import json
 import pstats
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import render
@@ -66,25 +68,26 @@ def best(function: Callable[[], int], repeat: int) -> float:
 
 
 def fast_path(name: str) -> Callable[[], int]:
-    simulator, player = Simulator(scenarios.load("baseline")), players()[name]
+    simulator, player, seeds = Simulator(scenarios.load("baseline")), players()[name], itertools.count(1_000)
 
     def episode() -> int:
-        s = simulator.found(1_000)
+        s = simulator.found(next(seeds))
         run(simulator, s, dict.fromkeys(SEATS, player), turns=TURNS)
         return s.turn
 
     return episode
 
 
-def task(scenario: str = "baseline") -> Task:
-    return Task(id="benchmark", env="office", split=Split.DEV, seed=1_000, payload={"scenario": scenario})
+def task(scenario: str = "baseline", seed: int = 1_000) -> Task:
+    return Task(id="benchmark", env="office", split=Split.DEV, seed=seed, payload={"scenario": scenario})
 
 
 def through_environment(env: OfficeEnvironment, *, prompts: bool) -> Callable[[], int]:
     """The expert's replies as text: parsed, executed, observed; with `prompts` every prompt is rendered."""
+    seeds = itertools.count(1_000)
 
     def episode() -> int:
-        observation = env.reset(task())
+        observation = env.reset(task(seed=next(seeds)))
         while observation is not None:
             if prompts:
                 _ = observation.messages
@@ -95,10 +98,10 @@ def through_environment(env: OfficeEnvironment, *, prompts: bool) -> Callable[[]
     return episode
 
 
-def at_turn(turn: int) -> OfficeEnvironment:
-    """A viral episode that has reached `turn`: the scenario with the largest state."""
-    env = OfficeEnvironment()
-    observation = env.reset(task("viral"))
+def at_turn(turn: int, scenario: str = "viral", profile: Literal["compact", "full"] = "compact") -> OfficeEnvironment:
+    """An episode that has reached `turn`."""
+    env = OfficeEnvironment(OfficeConfig(profile=profile))
+    observation = env.reset(task(scenario))
     while observation is not None and int(env.state()["turn"]) < turn:
         action = heuristic(observation.view, list, 0.5)
         observation = env.step(render(action) if action is not None else "").observation
@@ -133,12 +136,12 @@ def token_counter() -> Callable[[str], int] | None:
 
         from onthejob.models.fetch import fetch
 
-        tokenizer = AutoTokenizer.from_pretrained(fetch())
+        tokenizer = AutoTokenizer.from_pretrained(fetch()).backend_tokenizer
     except Exception as error:
         # Whatever is missing, the other numbers can be had; the row says what was skipped.
         print(f"no token counts: {error}", file=sys.stderr)
         return None
-    return cached(lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
+    return cached(lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids))
 
 
 def measure(repeat: int) -> list[Row]:
@@ -176,14 +179,25 @@ def measure(repeat: int) -> list[Row]:
     rows.append(
         Row("environment, full profile with memories", 1.0 / best(through_environment(full, prompts=True), repeat), "turns/s")
     )
-    early, late = at_turn(60), at_turn(400)
-    snapshot = late.snapshot()
+    early, late, memories = at_turn(60), at_turn(400), at_turn(400, profile="full")
+    snapshot, with_memories = late.snapshot(), memories.snapshot()
+    growth = {name: len(at_turn(400, name).snapshot()) / len(at_turn(60, name).snapshot()) for name in scenarios.SHIPPED}
+    worst = max(growth, key=lambda name: growth[name])
     rows += [
         Row("snapshot at turn 400", 1e6 * best(repeated(300, late.snapshot), repeat), "us", 150.0, True),
         Row("restore at turn 400", 1e6 * best(repeated(300, lambda: late.restore(snapshot)), repeat), "us", 200.0, True),
         Row("fork at turn 400", 1e6 * best(repeated(300, late.fork), repeat), "us"),
         Row("snapshot size at turn 400", len(snapshot) / 1000.0, "kB", 32.0, True),
-        Row("size at turn 400 / at turn 60", len(snapshot) / len(early.snapshot()), "ratio", 1.5, True),
+        Row(f"size at turn 400 / at turn 60, most in {worst}", growth[worst], "ratio", 1.5, True),
+        Row("full profile: snapshot at turn 400", 1e6 * best(repeated(100, memories.snapshot), repeat), "us", 150.0, True),
+        Row(
+            "full profile: restore at turn 400",
+            1e6 * best(repeated(100, lambda: memories.restore(with_memories)), repeat),
+            "us",
+            200.0,
+            True,
+        ),
+        Row("full profile: snapshot size at turn 400", len(with_memories) / 1000.0, "kB", 32.0, True),
         Row(
             "branches K=8 H=42 m=2 at turn 60",
             1e3 * best(branches(early, replies=8, turns=42, worlds=2), repeat),
@@ -197,30 +211,21 @@ def measure(repeat: int) -> list[Row]:
 
 
 def others(repeat: int) -> list[Row]:
-    """Random play in well-known environments, where they are installed."""
-    rows = []
-    if importlib.util.find_spec("gymnasium"):
-        import gymnasium
+    """Random play in well-known environments."""
+    import gymnasium
 
-        def cartpole() -> int:
-            env = gymnasium.make("CartPole-v1")
-            env.reset(seed=0)
-            for _ in range(5_000):
-                *_, ended, cut, _ = env.step(env.action_space.sample())
-                if ended or cut:
-                    env.reset()
-            return 5_000
+    def cartpole() -> int:
+        env = gymnasium.make("CartPole-v1")
+        env.reset(seed=0)
+        for _ in range(5_000):
+            *_, ended, cut, _ = env.step(env.action_space.sample())
+            if ended or cut:
+                env.reset()
+        return 5_000
 
-        rows.append(Row("Gymnasium CartPole-v1", 1.0 / best(cartpole, repeat), "steps/s"))
-    else:
-        rows.append(Row("Gymnasium CartPole-v1", None, "gymnasium is not installed"))
+    rows = [Row("Gymnasium CartPole-v1", 1.0 / best(cartpole, repeat), "steps/s")]
     for name in ("rps_v2", "tictactoe_v3", "connect_four_v3"):
-        module = f"pettingzoo.classic.{name}"
-        try:
-            found = importlib.import_module(module)
-        except ImportError as error:
-            rows.append(Row(f"PettingZoo {name}", None, f"not installed ({error.name or error})"))
-            continue
+        found = importlib.import_module(f"pettingzoo.classic.{name}")
         rows.append(Row(f"PettingZoo {name}", 1.0 / best(pettingzoo_turns(found), repeat), "turns/s"))
     return rows
 

@@ -109,6 +109,7 @@ def test_counts_are_cached_per_text():
         return words(text)
 
     counted = cached(count, capacity=64)
+    calls.clear()
     prune(PROMPT, 14, counted)
     first = len(calls)
     prune(PROMPT, 14, counted)
@@ -149,7 +150,7 @@ def prompts(draw) -> list[Section]:
     return sections
 
 
-def check_properties(sections: list[Section], count: Count, *, additive: bool = False) -> None:
+def check_properties(sections: list[Section], count: Count) -> None:
     pinned = "\n".join(section.text for section in sections if section.pinned and section.text)
     floor = count(pinned)
     ceiling = sum(count(section.text + "\n") for section in sections) + 8
@@ -157,7 +158,7 @@ def check_properties(sections: list[Section], count: Count, *, additive: bool = 
     for budget in sorted({floor, floor + 1, (floor + ceiling) // 2, ceiling - 6, ceiling - 2, ceiling * 2}):
         if budget < floor:
             continue
-        pruned = prune(sections, budget, count, additive=additive)
+        pruned = prune(sections, budget, count)
         assert count(pruned.text) == pruned.tokens <= budget
         assert pruned.text == "\n".join(section.text for section in pruned.kept)
         kept = {section.key: section for section in pruned.kept}
@@ -199,24 +200,32 @@ def test_properties_with_the_embedded_tokenizer(sections, smollm2_tokenizer):
     counted = cached(count)
     assert adds_up(counted)
     check_properties(sections, counted)
-    check_properties(sections, counted, additive=True)
+    for section in sections:
+        assert counted(section.text) == count(section.text)
 
 
 def test_adds_up_finds_tokenizers_that_do_not():
     assert adds_up(words)
     assert not adds_up(lambda text: words(text) - text.count(".\na"))
+    assert not adds_up(lambda text: words(text) - text.count("a ..."))
     assert not adds_up(lambda text: len(text) // 3)
 
 
-def test_additive_never_counts_the_whole_text_of_clean_lines():
+def test_words_are_tokenized_once_and_odd_white_space_as_it_stands():
     calls: list[str] = []
 
     def count(text: str) -> int:
         calls.append(text)
         return words(text)
 
-    assert prune(PROMPT, 17, count, additive=True) == prune(PROMPT, 17, words)
-    assert not any("\n" in text[:-1] for text in calls)
-    indented = [*PROMPT, Section("x", 3, "  indented")]
-    assert prune(indented, 100, count, additive=True) == prune(indented, 100, words)
-    assert any("\n" in text[:-1] for text in calls)
+    counted = cached(count)
+    calls.clear()
+    assert counted("day 3 sales\nday 4 sales") == words("day 3 sales\nday 4 sales")
+    assert sorted(calls) == [" 3", " 4", " sales", " sales\n", "day"]
+    calls.clear()
+    assert counted("sales\nday 4") == 4
+    assert calls == ["sales\n"]
+    for text in (" indented", "two  blanks", "a\n\nb", "tab\tbed", "end ", "line \nline", ""):
+        calls.clear()
+        assert counted(text) == words(text)
+        assert calls in ([text], []), "an empty text has no words"

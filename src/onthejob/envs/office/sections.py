@@ -7,6 +7,7 @@ action) is pinned, because a prompt without its instruction is worse than an err
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -58,22 +59,48 @@ class Pruned:
     """Token count of `text`."""
 
 
-def cached(count: Count, *, capacity: int = 4096) -> Count:
-    """`count` with a least-recently-used cache of `capacity` texts, to be shared by all prompts of one tokenizer."""
-    return lru_cache(maxsize=capacity)(count)
+def cached(count: Count, *, capacity: int = 65_536) -> Count:
+    """`count` with a least-recently-used cache, to be shared by all prompts of one tokenizer; it returns the same numbers.
+
+    Prompts are new every turn, their words are not. Where the tokenizer allows (see `adds_up`), texts are counted word by word,
+    so that hardly anything is tokenized twice; otherwise whole texts are kept.
+
+    Args:
+        count: of a tokenizer, a pure function of the text.
+        capacity: words (or texts) to keep.
+    """
+    known = lru_cache(maxsize=capacity)(count)
+    if not adds_up(count):
+        return known
+
+    def by_words(text: str) -> int:
+        # Runs of white space may become tokens of their own, which only the tokenizer knows.
+        return known(text) if _RUNS.search(text) else sum(map(known, _WORDS.findall(text)))
+
+    return by_words
+
+
+_WORDS = re.compile(r"[ ]?\S+\n?")
+"""A word with the blank before it and the line break after it: what lies between two tokens of every usual byte-level BPE."""
+_RUNS = re.compile(r"[^\S \n]|[ \n][ \n]|^[ \n]|[ ]$")
+"""White space other than single blanks and line breaks between words."""
 
 
 def adds_up(count: Count) -> bool:
-    """True when counts of single lines add up to the count of the joined text, for lines without white space at their ends.
+    """True when the counts of words, each with the blank before it and the line break after it, add up to the count of a text.
 
-    So it is with byte-level BPE that splits words first (SmolLM2, Llama 3, Qwen). Probed on texts that tokenizers like to merge.
+    So it is with byte-level BPE that splits words first (SmolLM2, Llama 3, Qwen). Probed on words that tokenizers like to merge.
     """
-    lines = ("end.", "a", "...", "7", "- x", "{", "é", "()", "word", ":", "$6,000", "🙂", '"', "'s", "A_B", ")", "99")
-    pairs = [(left, right) for left in lines for right in lines]
-    return all(count(f"{left}\n{right}") == count(left + "\n") + count(right) for left, right in pairs)
+    words = ("end.", "a", "...", "7", "-", "x", "{", "é", "()", "word", ":", "$6,000", "🙂", '"', "'s", "A_B", ")", "99", "3d")
+    pairs = [(left, right) for left in words for right in words]
+    return all(
+        count(f"{left} {right}") == count(left) + count(f" {right}")
+        and count(f"{left}\n{right}") == count(f"{left}\n") + count(right)
+        for left, right in pairs
+    )
 
 
-def prune(sections: Sequence[Section], budget: int, count: Count, *, additive: bool = False) -> Pruned:
+def prune(sections: Sequence[Section], budget: int, count: Count) -> Pruned:
     """Drop the least important sections until the text, joined by line breaks, has at most `budget` tokens.
 
     Sections are given up strictly in order: before anything of the next section is touched, the one before it is gone. Therefore
@@ -83,9 +110,7 @@ def prune(sections: Sequence[Section], budget: int, count: Count, *, additive: b
     Args:
         sections: in render order, with unique keys.
         budget: tokens available for the joined text.
-        count: token count of a text; pass one wrapped in `cached`, lines recur from turn to turn.
-        additive: what `adds_up` said of this tokenizer. True saves counting the whole text (unless a line has white space at
-            its ends), which is most of the work.
+        count: token count of a text; pass one wrapped in `cached`, words recur from turn to turn.
 
     Raises:
         ConfigError: the pinned sections alone exceed `budget`, or two sections share a key.
@@ -99,8 +124,6 @@ def prune(sections: Sequence[Section], budget: int, count: Count, *, additive: b
     lines = [section.text.split("\n") for section in shown]
     sizes = [[count(line + "\n") for line in block] for block in lines]
     totals = [sum(block) for block in sizes]
-    if additive and any(not line or line[0].isspace() or line[-1].isspace() for block in lines for line in block):
-        additive = False
 
     def attempt(final: bool) -> Pruned | None:
         """What is left, when it fits; with `final`, the estimate cannot refuse what the exact count allows."""
@@ -108,10 +131,10 @@ def prune(sections: Sequence[Section], budget: int, count: Count, *, additive: b
         end = next((block for block in reversed(lines) if block), None)
         if end is not None:
             estimate += count(end[-1]) - count(end[-1] + "\n")
-        if estimate > budget and not (final and not additive):
+        if estimate > budget and not final:
             return None
         text = "\n".join("\n".join(block) for block in lines if block)
-        tokens = estimate if additive else count(text)
+        tokens = count(text)
         if tokens > budget:
             return None
         return _result(shown, lines, dropped, text, tokens)

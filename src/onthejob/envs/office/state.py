@@ -395,9 +395,8 @@ class State:
         if not isinstance(values, list) or not values or values[0] != SNAPSHOT_VERSION or len(values) != 1 + len(cls.__slots__):
             found = values[0] if isinstance(values, list) and values else type(values).__name__
             raise ValueError(f"not an office snapshot of version {SNAPSHOT_VERSION}: found {found!r}")
-        new, like = cls.__new__(cls), cls()
-        for slot, value in zip(cls.__slots__, values[1:], strict=True):
-            kind = type(getattr(like, slot))
+        new = cls.__new__(cls)
+        for slot, kind, value in zip(cls.__slots__, _KINDS, values[1:], strict=True):
             if type(value) is not kind and not (kind is float and type(value) is int):
                 raise TypeError(f"{slot} of a snapshot must be {kind.__name__}, got {type(value).__name__}")
             setattr(new, slot, value)
@@ -409,5 +408,7 @@ class State:
 
 
 SNAPSHOT_VERSION = 2
+_KINDS = tuple(type(getattr(State(), slot)) for slot in State.__slots__)
+"""What a snapshot's fields must be."""
 _account = attrgetter(*Account.__slots__)
 _piece = attrgetter(*Piece.__slots__)
