@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         stopping = sum(item.stops for item in shown)
         console.print(f"{len(shown)} demonstrations, {stopping} stop, {sum(item.passed for item in shown)} pass")
         stack = tiny_stack(shown) if given.tiny else load_stack("smollm2-135m")
-        lora = LoraSpec(rank=4 if given.tiny else 16, alpha=32)
+        lora = LoraSpec(rank=4, alpha=32) if given.tiny else LoraSpec()
         stack, learner = attach_learner(stack, [ACTOR], lora=lora, config=LearnerConfig(), seed=0)
         history = sft(learner, ACTOR, examples(stack, shown), SftConfig(lr=1e-3, epochs=given.epochs))
         console.print(f"loss {history[0].loss:.3f} -> {history[-1].loss:.3f} in {len(history)} steps")

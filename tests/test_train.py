@@ -320,6 +320,8 @@ def test_a_suspicious_update_is_recorded_and_never_published(make_rig: MakeRig, 
         now = Snapshot.take(made.model, role)
         load_adapter(made.model, role, kept)
         assert weight_delta(now, Snapshot.take(made.model, role)) == (0.0, 0.0)
+        # The refused divergence is remembered: otherwise it would be refused again and again.
+        assert len(made.learner.export_state(role)["kls"]) == 2
 
 
 def test_nothing_left_to_learn_is_a_result(make_rig: MakeRig):

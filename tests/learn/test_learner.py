@@ -274,6 +274,8 @@ def test_kl_spikes():
     assert watch.spikes(1.1)
     assert watch.spikes(math.nan)
     assert not watch.spikes(None)
+    growing = KlWatch()
+    assert not any(growing.spikes(kl) for kl in (0.0, 1e-4, 5e-4, 8e-4, 1.5e-3, 0.13)), "an agent that learns to stop"
     fresh = KlWatch()
     assert not fresh.spikes(1e6)  # No history, no median.
     assert KlWatch(history=watch.history).spikes(1.1)

@@ -98,6 +98,49 @@ def test_a_warm_cache_changes_no_bit(make_model, chat, kind, fast):
     assert Sampler(make_model(kind), chat, fast=fast).generate(prompts, adapter=None, sampling=T1, seeds=range(5)) == first
 
 
+def talk(sampler: Sampler, chat, turns: int, *, conversations: int = 3) -> list[list[Completion]]:
+    """Several conversations in lock step, each answered with a message of its own length."""
+    contexts = [chat.encode([Message("system", "You sell."), Message("user", "x" * (3 + 8 * i))]) for i in range(conversations)]
+    said = []
+    for turn in range(turns):
+        seeds = [100 * turn + i for i in range(conversations)]
+        replies = sampler.generate(contexts, adapter=None, sampling=T1, seeds=seeds)
+        said.append(replies)
+        contexts = [
+            chat.extend(context, reply.token_ids, [Message("user", "y" * (2 + i))])
+            for i, (context, reply) in enumerate(zip(contexts, replies, strict=True))
+        ]
+    return said
+
+
+@engines
+def test_a_conversation_that_goes_on_is_not_computed_again(make_model, chat, kind, fast):
+    kept, forgetful = (Sampler(make_model(kind), chat, fast=fast, conversation_cache_tokens=n) for n in (4096, 0))
+    for ours, theirs in zip(talk(kept, chat, 5), talk(forgetful, chat, 5), strict=True):
+        assert_same(ours, theirs)
+    assert kept.stats.prefilled + kept.stats.cached == forgetful.stats.prefilled + forgetful.stats.cached
+    # Turns 1 and 2 are computed whole; after that only what is new.
+    assert kept.stats.prefilled < 0.6 * forgetful.stats.prefilled
+    assert talk(Sampler(make_model(kind), chat, fast=fast), chat, 5) == talk(Sampler(make_model(kind), chat, fast=fast), chat, 5)
+
+
+def test_kept_conversations_stay_within_their_bound(make_model, make_adapter, chat):
+    sampler = Sampler(make_model("llama"), chat, conversation_cache_tokens=150)
+    everything = talk(Sampler(make_model("llama"), chat), chat, 4)
+    for ours, theirs in zip(talk(sampler, chat, 4), everything, strict=True):
+        assert_same(ours, theirs)
+    assert 0 < sum(len(ids) for kept in sampler._spoken.values() for ids in kept) <= 150
+    adapter, _ = make_adapter("llama")
+    sampler.publish(adapter)
+    prompt = chat.extend(prompts_of(chat)[0], everything[0][0].token_ids, [Message("user", "and?")])
+    sampler.generate([prompt], adapter=adapter.name, sampling=T1, seeds=[0])
+    assert list(sampler._spoken)[-1] == adapter.name
+    sampler.withdraw(adapter.name)
+    assert adapter.name not in sampler._spoken
+    sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5))
+    assert None not in sampler._spoken, "contexts without a reply are not kept"
+
+
 def test_seeds_decide(make_model, chat):
     sampler = Sampler(make_model("llama"), chat)
     prompt = prompts_of(chat)[0]

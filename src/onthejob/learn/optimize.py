@@ -142,8 +142,8 @@ class KlWatch:
     """Past updates that the median covers."""
     minimum: int = 5
     """Updates before the median means something."""
-    floor: float = 1e-6
-    """Nats; medians below count as this, so that leaving an exact 0 is no spike."""
+    floor: float = 1e-2
+    """Nats; medians below count as this: from the small divergences of a run's beginning, learning to stop is no spike."""
     history: list[float] = field(default_factory=list)
 
     def spikes(self, kl: float | None) -> bool:

@@ -77,6 +77,10 @@ class ChatEncoder:
         """How many ids the first turn of a context has (a role's constant system message); a function of the context alone."""
         return next((index + 1 for index, token in enumerate(ids) if token == self._end), 0)
 
+    def turns(self, ids: Sequence[int]) -> int:
+        """How many turns of a context are closed: 2 for system and user, at least 3 when it holds a reply."""
+        return sum(token == self._end for token in ids)
+
     def _render(self, messages: Sequence[Message], *, generation: bool) -> str:
         conversation = [{"role": message.role, "content": self._defuse(message.content)} for message in messages]
         try:

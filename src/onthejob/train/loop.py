@@ -317,7 +317,8 @@ def _update(parts: Parts, state: State, role: str, groups: Sequence[Group], iter
     metrics = learner.update(role, groups, reference=state.references[role])
     problem = "update_skipped" if metrics.skipped else "kl_spike" if metrics.kl_spike else None
     if problem is not None:
-        learner.import_state(role, before)
+        # The divergence is that of the policy before the update: forgotten too, it would be refused again, and for ever.
+        learner.import_state(role, {**before, "kls": learner.export_state(role)["kls"]})
         kept = state.adapters[role].name
         log.warning("%s: %s in iteration %d is not published and goes on from %s", problem, role, iteration, kept)
         payload = {"role": role, "kept": kept, "reason": metrics.skipped, "kl": metrics.kl}

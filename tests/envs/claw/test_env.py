@@ -344,6 +344,8 @@ def test_what_is_shown_of_an_output():
     assert shown(b"ab", 99, limit=4_000) == "a\n[... middle left out; 99 bytes in all ...]\nb"
     assert shown(b"\xff\x1b[2J\x00ok\r\n", 9, limit=100) == "\ufffd\\x1b[2J\\x00ok"
     assert shown("caf\u00e9".encode(), 5, limit=100) == "caf\u00e9"
+    assert shown(b"\0" * 7, 7, limit=100) == "\\x00" * 7
+    assert shown(b"PK" + b"\0" * 318 + b"\x01", 321, limit=100) == "PK[\\x00 318 times]\\x01"
 
 
 def test_messages_are_plain(env: ClawEnvironment):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.prompt import DONE, block
-from onthejob.envs.claw.schema import AssertionKind, ClawTask
+from onthejob.envs.claw.schema import AssertionKind, ClawTask, FileKind
 from onthejob.errors import ConfigError
 from onthejob.types import Environment, Message, Split, Task
 
@@ -168,6 +168,8 @@ def _play(
 
 
 def _look(claw: ClawTask, draw: Draw) -> str:
-    """A command that changes nothing."""
-    made = [item.path for item in claw.assertions if item.kind not in (AssertionKind.FILE_NOT_EXISTS, AssertionKind.FILE_EXISTS)]
+    """A command that changes nothing; nobody looks into binary files."""
+    skipped = (AssertionKind.FILE_NOT_EXISTS, AssertionKind.FILE_EXISTS)
+    binary = {file.path for file in claw.files if file.kind is FileKind.BINARY_STUB}
+    made = [item.path for item in claw.assertions if item.kind not in skipped and item.path not in binary]
     return draw.pick(["ls", "ls -R", "find . -type f | sort", *(f"cat {shlex.quote(path)}" for path in made)])

@@ -21,7 +21,7 @@ from onthejob.errors import ConfigError
 IGNORED = "Note: only the first bash block was run."
 RESTARTED = "Note: the shell died and was started again; files are kept."
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"([\x00-\x08\x0b-\x1f\x7f-\x9f])\1*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,4 +88,10 @@ def shown(data: bytes, size: int, *, limit: int) -> str:
 
 def _plain(data: bytes) -> str:
     text = data.decode("utf-8", "replace").replace("\r\n", "\n").removesuffix("\n")
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(_spelled, text)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    """A run of one control character; a long one by its length, as a zero-filled file would cost a token a character."""
+    spelled, length = f"\\x{ord(found[1]):02x}", len(found[0])
+    return spelled * length if length < 8 else f"[{spelled} {length} times]"
