@@ -35,7 +35,7 @@ class Position:
         results = [r for r in measured.of(Result) if r.team == TEAM]
         usual = {(r.scenario, r.seed): r for r in results if r.order == ROLE_NAMES}
         others = [r for r in results if r.order != ROLE_NAMES and (r.scenario, r.seed) in usual]
-        needed = f"within +-{100 * self.most:.0f} % in every order"
+        needed = f"within +-{100 * self.most:.0f} %, in every order or by chance"
         if not others:
             return [nothing(self.name, "no other order was played", "% of own reward", needed)]
         findings = []
@@ -59,12 +59,15 @@ class Position:
             for key in dict.fromkeys((r.scenario, r.seed) for r in others)
         }
         overall = statistics.percent(list(changes.values()), [scenario for scenario, _ in changes])
-        by_order = [
-            fmean((r.rewards[index] - usual[r.scenario, r.seed].rewards[index]) / scale for r in others if r.order == order)
-            for order in dict.fromkeys(r.order for r in others)
-        ]
-        each = ", ".join(f"{100 * x:+.0f}" for x in by_order)
+        by_order = []
+        for order in dict.fromkeys(r.order for r in others):
+            moved = [r for r in others if r.order == order]
+            shares = [(r.rewards[index] - usual[r.scenario, r.seed].rewards[index]) / scale for r in moved]
+            by_order.append(statistics.percent(shares, [r.scenario for r in moved]))
+        each = ", ".join(f"{change.mean:+.0f}" for change in by_order)
         what = f"{role}: change of reward in {len(by_order)} other orders of roles ({each})"
-        # Of every order: what one order gives and another takes is an advantage of position all the same.
-        passed = max(map(abs, by_order)) < self.most
+        # Also in every order: what one gives and another takes is an advantage of position all the same. An order has fewer
+        # episodes than all of them, so there it must be beyond chance.
+        gained = [change for change in by_order if abs(change.mean) >= 100.0 * self.most and not change.low <= 0.0 <= change.high]
+        passed = abs(overall.mean) < 100.0 * self.most and not gained
         return found(self.name, what, overall.mean, "% of own reward", needed, passed, overall)
