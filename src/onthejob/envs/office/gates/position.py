@@ -66,8 +66,8 @@ class Position:
             by_order.append(statistics.percent(shares, [r.scenario for r in moved]))
         each = ", ".join(f"{change.mean:+.0f}" for change in by_order)
         what = f"{role}: change of reward in {len(by_order)} other orders of roles ({each})"
-        # Also in every order: what one gives and another takes is an advantage of position all the same. An order has fewer
-        # episodes than all of them, so there it must be beyond chance.
-        gained = [change for change in by_order if abs(change.mean) >= 100.0 * self.most and not change.low <= 0.0 <= change.high]
-        passed = abs(overall.mean) < 100.0 * self.most and not gained
+        # Also in every order: what one gives and another takes is an advantage of position all the same. One order has fewer
+        # episodes than all of them, and 18 of them are looked at, so there the whole interval must be outside.
+        most = 100.0 * self.most
+        passed = abs(overall.mean) < most and all(change.low < most and change.high > -most for change in by_order)
         return found(self.name, what, overall.mean, "% of own reward", needed, passed, overall)
