@@ -21,7 +21,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import render
@@ -43,8 +43,7 @@ class Row(NamedTuple):
     """One measured number."""
 
     what: str
-    value: float | None
-    """None: not measured; `unit` says why."""
+    value: float
     unit: str
     target: float | None = None
     at_most: bool = False
@@ -52,7 +51,7 @@ class Row(NamedTuple):
 
     @property
     def passed(self) -> bool | None:
-        if self.value is None or self.target is None:
+        if self.target is None:
             return None
         return self.value <= self.target if self.at_most else self.value >= self.target
 
@@ -98,7 +97,7 @@ def through_environment(env: OfficeEnvironment, *, prompts: bool) -> Callable[[]
     return episode
 
 
-def at_turn(turn: int, scenario: str = "viral", profile: Literal["compact", "full"] = "compact") -> OfficeEnvironment:
+def at_turn(turn: int, scenario: str = "viral", profile: str = "compact") -> OfficeEnvironment:
     """An episode that has reached `turn`."""
     env = OfficeEnvironment(OfficeConfig(profile=profile))
     observation = env.reset(task(scenario))
@@ -129,18 +128,13 @@ def repeated(count: int, function: Callable[[], object]) -> Callable[[], int]:
     return loop
 
 
-def token_counter() -> Callable[[str], int] | None:
-    """Counts with the embedded model's tokenizer; None when it cannot be loaded."""
-    try:
-        from transformers import AutoTokenizer
+def token_counter() -> Callable[[str], int]:
+    """Counts with the embedded model's tokenizer."""
+    from transformers import AutoTokenizer
 
-        from onthejob.models.fetch import fetch
+    from onthejob.models.fetch import fetch
 
-        tokenizer = AutoTokenizer.from_pretrained(fetch()).backend_tokenizer
-    except Exception as error:
-        # Whatever is missing, the other numbers can be had; the row says what was skipped.
-        print(f"no token counts: {error}", file=sys.stderr)
-        return None
+    tokenizer = AutoTokenizer.from_pretrained(fetch()).backend_tokenizer
     return cached(lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids))
 
 
@@ -162,19 +156,15 @@ def measure(repeat: int) -> list[Row]:
             "environment, prompts", 1.0 / best(through_environment(OfficeEnvironment(), prompts=True), repeat), "turns/s", 3_500.0
         )
     )
-    count = token_counter()
-    if count is None:
-        rows.append(Row("environment, prompts pruned by tokens", None, "no tokenizer"))
-    else:
-        env = OfficeEnvironment(OfficeConfig(budget=BUDGET), count_tokens=count)
-        rows.append(
-            Row(
-                "environment, prompts pruned by tokens",
-                1.0 / best(through_environment(env, prompts=True), repeat),
-                "turns/s",
-                3_500.0,
-            )
+    env = OfficeEnvironment(OfficeConfig(budget=BUDGET), count_tokens=token_counter())
+    rows.append(
+        Row(
+            "environment, prompts pruned by tokens",
+            1.0 / best(through_environment(env, prompts=True), repeat),
+            "turns/s",
+            3_500.0,
         )
+    )
     full = OfficeEnvironment(OfficeConfig(profile="full"))
     rows.append(
         Row("environment, full profile with memories", 1.0 / best(through_environment(full, prompts=True), repeat), "turns/s")
@@ -262,7 +252,7 @@ def profile(lines: int) -> str:
 def table(rows: list[Row]) -> str:
     lines = ["| what | value | unit | target | met |", "|---|---:|---|---:|---|"]
     for row in rows:
-        value = "-" if row.value is None else f"{row.value:,.0f}" if row.value >= 100 else f"{row.value:.3g}"
+        value = f"{row.value:,.0f}" if row.value >= 100 else f"{row.value:.3g}"
         target = "" if row.target is None else f"{'<=' if row.at_most else '>='} {row.target:,g}"
         lines.append(
             f"| {row.what} | {value} | {row.unit} | {target} | {'' if row.passed is None else 'yes' if row.passed else 'NO'} |"

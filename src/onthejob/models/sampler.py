@@ -5,8 +5,8 @@ What makes it fast on a CPU, and exact:
 * equal prompts are computed once, whatever the number of replies, and the first turn of a prompt (a role's constant system
   message) is kept across calls per adapter; it is always computed by a forward of its own, so that a process that resumes
   gets bit-identical numbers whether the cache was warm or not;
-* a conversation that goes on is not computed again: what an adapter was asked in its last call is kept, and a prompt that extends
-  it begins there;
+* a conversation that goes on is, from its third turn on, not computed again: what an adapter was asked in its last call is kept
+  when it holds a reply, and a prompt that extends it begins there;
 * replies of one prompt are one row for as long as they are equal (same tokens so far, same distribution), and part when they
   draw different tokens; finished rows leave the batch;
 * adapters are never merged: the base's weights are shared with the learner and are never written.

@@ -35,7 +35,7 @@ class Position:
         results = [r for r in measured.of(Result) if r.team == TEAM]
         usual = {(r.scenario, r.seed): r for r in results if r.order == ROLE_NAMES}
         others = [r for r in results if r.order != ROLE_NAMES and (r.scenario, r.seed) in usual]
-        needed = f"within +-{100 * self.most:.0f} %, in every order or by chance"
+        needed = f"within +-{100 * self.most:.0f} %, in every order too unless by chance"
         if not others:
             return [nothing(self.name, "no other order was played", "% of own reward", needed)]
         findings = []
