@@ -112,7 +112,7 @@ class Claw:
         return family_of(task)
 
     def groupings(self) -> Mapping[str, Callable[[Task], str]]:
-        return {"persona": persona, "difficulty": difficulty, "families": seen}
+        return {"persona": persona, "difficulty": difficulty, "families": seen, "families and difficulty": seen_and_difficulty}
 
     def curriculum(self, iterations: int) -> Curriculum | None:
         return None
@@ -180,3 +180,8 @@ def difficulty(task: Task) -> str:
 def seen(task: Task) -> str:
     """Whether training may see tasks of its family."""
     return "families never trained on" if task.payload.get("family") in UNSEEN_TEST | UNSEEN_DEV else "families of training"
+
+
+def seen_and_difficulty(task: Task) -> str:
+    """Both: what new instances of known work are worth at each difficulty, apart from work that is new."""
+    return f"{seen(task)}, {difficulty(task)}"
