@@ -28,7 +28,8 @@ from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator
-from onthejob.envs.office.state import Stage, State
+from onthejob.envs.office.snapshot import dumps, loads
+from onthejob.envs.office.state import Stage
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.players import team
@@ -247,9 +248,14 @@ def garbage(taken: bytes) -> dict[str, bytes]:
         text = json.dumps({**head, **changes}).encode()
         return len(text).to_bytes(4, "big") + text + body
 
-    values = json.loads(body)
-    late = [*values]
-    late[1 + State.__slots__.index("turn")] = 10_000
+    state, rows = loads(body), body[body.index(b"\n") :]
+    state.turn = 10_000
+    fields = json.loads(body[: -len(rows)])
+    counts, lengths, *words = fields[-1]
+
+    def with_columns(rows: bytes, counts: list[int], lengths: list[int]) -> bytes:
+        return taken[: 4 + size] + json.dumps([*fields[:-1], [counts, lengths, *words]]).encode() + rows
+
     return {
         "empty": b"",
         "short": b"\0\0",
@@ -257,6 +263,12 @@ def garbage(taken: bytes) -> dict[str, bytes]:
         "cut": taken[:-20],
         "cut head": taken[: size // 2],
         "more": taken + b"]",
+        "rows alone": taken[: 4 + size] + rows,
+        "no rows": taken[: -len(rows)],
+        "more rows": with_columns(rows, [counts[0] + 1, *counts[1:]], lengths),
+        "fewer rows": with_columns(rows, [counts[0] - 1, *counts[1:]], lengths),
+        "other rows": with_columns(rows, counts, [*lengths[:-1], lengths[-1] - 1]),
+        "rows of nothing": with_columns(b"\n", [0] * 8, [-1, 0, 0, 0, 0]),
         "pickle": b"\x80\x04K\x01.",
         "deep": (3).to_bytes(4, "big") + b"{} " + b"[" * 100_000,
         "no head": (2).to_bytes(4, "big") + b"[]" + body,
@@ -266,7 +278,7 @@ def garbage(taken: bytes) -> dict[str, bytes]:
         "attempts without a problem": with_head(attempts=1),
         "too many attempts": with_head(attempts=9, problem=["not_json", "x", "y"]),
         "unknown reason": with_head(problem=["because", "x", "y"]),
-        "late": taken[: 4 + size] + json.dumps(late).encode(),
+        "late": taken[: 4 + size] + dumps(state),
     }
 
 
@@ -366,7 +378,7 @@ def test_a_branch_is_what_step_and_the_continuation_give(task, config: OfficeCon
     reply = env.legal_replies()[0]
     got = env.branch(reply, world=3, turns=30)
     taken = env.snapshot()
-    s = State.loads(taken[4 + int.from_bytes(taken[:4], "big") :])
+    s = loads(taken[4 + int.from_bytes(taken[:4], "big") :])
     s.world = 3
     start = company_value(s) + pipeline_value(s) - s.luck
     simulator = env._simulator
