@@ -7,6 +7,7 @@ calls a model.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,7 +234,7 @@ class OfficeEnvironment:
         return self._pending
 
     def snapshot(self) -> bytes:
-        """State, memories and pending retry as JSON; holds no code.
+        """Task and pending retry as JSON, memories, state; holds no code.
 
         Raises:
             ContractError: nothing was reset.
@@ -246,10 +247,15 @@ class OfficeEnvironment:
             "scenario": self._origin,
             "attempts": self._attempts,
             "problem": [problem.reason, problem.feedback, problem.excerpt] if problem is not None else [],
-            "memories": self._memory.to_data() if self._memory is not None else {},
+            "memories": {},
         }
+        streams = b""
+        if self._memory is not None:
+            packed = self._memory.pack()
+            streams = b"".join(packed.values())
+            extra["memories"] = {"sizes": {role: len(data) for role, data in packed.items()}, "crc": zlib.crc32(streams)}
         head = json.dumps(extra, separators=(",", ":"), ensure_ascii=True).encode()
-        return len(head).to_bytes(4, "big") + head + dumps(self._state)
+        return b"".join((len(head).to_bytes(4, "big"), head, streams, dumps(self._state)))
 
     def restore(self, snapshot: bytes) -> OfficeObservation | None:
         """Continue from `snapshot`, which was taken by an environment of the same profile.
@@ -271,16 +277,24 @@ class OfficeEnvironment:
         """Become what `snapshot` describes; the rules are kept where they are the same."""
         size = int.from_bytes(snapshot[:4], "big")
         extra = json.loads(snapshot[4 : 4 + size])
-        self._state = loads(snapshot[4 + size :])
+        memories, place = extra["memories"], 4 + size
+        if bool(memories) != (self.config.profile == "full"):
+            raise ValueError(f"it was taken in another profile than {self.config.profile}")
+        self._memory = None
+        if "streams" in memories:
+            self._memory = TeamMemory.from_data(memories, self._lexicon, by_model=self.config.reflect)
+        elif memories:
+            streams = {}
+            for role, length in memories["sizes"].items():
+                streams[role], place = snapshot[place : place + length], place + length
+            if zlib.crc32(b"".join(streams.values())) != memories["crc"]:
+                raise ValueError("its memories are damaged")
+            self._memory = TeamMemory.unpack(streams, self._lexicon, by_model=self.config.reflect)
+        self._state = loads(snapshot[place:])
         origin = extra["scenario"]
         if self._simulator is None or self._origin != origin:
             scenario = scenarios.load(origin) if isinstance(origin, str) else scenarios.from_data(origin)
             self._simulator, self._origin = Simulator(scenario, crisis_bonus=self.config.crisis_bonus), origin
-        if bool(extra["memories"]) != (self.config.profile == "full"):
-            raise ValueError(f"it was taken in another profile than {self.config.profile}")
-        self._memory = None
-        if extra["memories"]:
-            self._memory = TeamMemory.from_data(extra["memories"], self._lexicon, by_model=self.config.reflect)
         self._task, self._attempts = str(extra["task"]), int(extra["attempts"])
         self._problem = None
         if extra.get("problem"):
@@ -402,7 +416,7 @@ class OfficeEnvironment:
         """The blocks of the prompt that `role` would be shown now, before anything is pruned to a budget."""
         s, _, _ = self._live()
         seen = OfficeView(view(s, role), lambda: self._legal_at(s.turn, role))
-        return prompt.sections(seen, self._memory.fork().lines(s, role, seen) if self._memory is not None else None)
+        return prompt.sections(seen, self._memory.fork().lines(s, role, seen)() if self._memory is not None else None)
 
     def memories(self, role: str) -> list[Memory]:
         """What `role` remembers, oldest first; empty without the full profile."""
@@ -456,7 +470,8 @@ class OfficeEnvironment:
         extra = memory.lines(s, role, seen) if memory is not None else None
 
         def rendered() -> tuple[Message, ...]:
-            return prompt.messages(seen, profile=config.profile, extra=extra, budget=config.budget, count=count)
+            told = extra() if extra is not None else None
+            return prompt.messages(seen, profile=config.profile, extra=told, budget=config.budget, count=count)
 
         return OfficeObservation(role, seen, rendered)
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from onthejob.envs.office.records import Fact, Kind, Record, made, read_record, read_string, string
 from onthejob.envs.office.reflection import Outcome, meta_insights, outcome_insights, plan_text, tally_up
 from onthejob.errors import ConfigError
 
@@ -28,23 +29,10 @@ DECAY = 0.01
 """Per turn of age."""
 UNRELATED = 0.1
 """Relevance of a memory that shares no word with the query, so that what is important can still come to mind."""
+OLDEST = 32_000
+"""Turns after which an insight is not carried on: nothing of it is left."""
 MAX_INSIGHTS = 3
 MAX_TEXT = 240
-
-
-class Kind(StrEnum):
-    """What a memory is."""
-
-    OBSERVATION = "observation"
-    REFLECTION = "reflection"
-    PLAN = "plan"
-
-
-Fact = tuple[str, str, int, int, float]
-"""An `Outcome` as a plain tuple, which pickles faster."""
-
-Record = tuple[str, int, int, str, tuple[int, ...], Fact | None]
-"""(text, turn created, importance 1-10, kind, evidence ids, outcome): shared between forks and agents, never changed."""
 
 
 class Memory(NamedTuple):
@@ -102,6 +90,8 @@ _ORDINARY = 3
 _REFLECTION_IMPORTANCE, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
 
 
+_STREAM = struct.Struct("<iHII")
+"""Turn of the last reflection, memories, next id, first id that no reflection has covered."""
 _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
 """A capitalised word that does not begin the text."""
 _CITED = re.compile(r"\[([\d\s,;#]*)\]")
@@ -152,12 +142,17 @@ def record(text: str, turn: int, importance: int, *, kind: Kind = Kind.OBSERVATI
         raise ConfigError(f"an outcome needs tries >= 1, got {outcome.tries}.")
     if not 1 <= importance <= 10:
         raise ConfigError(f"importance must be in 1..10, got {importance}.")
-    return (text, turn, importance, kind.value, (), _fact(outcome))
+    return made(text, turn, importance, kind.value, (), _fact(outcome))
 
 
 def _memory(slot: tuple[int, int, Record]) -> Memory:
-    number, accessed, (text, turn, importance, kind, evidence, fact) = slot
+    number, accessed, (text, turn, importance, kind, evidence, fact, _) = slot
     return Memory(number, text, turn, importance, Kind(kind), evidence, Outcome(*fact) if fact else None, accessed)
+
+
+def _layout(size: int, next_id: int) -> str:
+    """Of ids and turns of last use."""
+    return f"<{size}{'H' if next_id < 65_536 else 'I'}{size}h"
 
 
 class MemoryStream:
@@ -194,11 +189,11 @@ class MemoryStream:
         rated = self._lexicon.importance(text) if importance is None else importance
         return self.add(record(text, turn, rated, outcome=outcome))
 
-    def add(self, made: Record) -> int:
+    def add(self, new: Record) -> int:
         """Hold a record made by `record`; returns its id here. A full stream forgets what was used least recently."""
         number = self._next_id
         self._next_id = number + 1
-        self._held.append((number, made[1], made))
+        self._held.append((number, new[1], new))
         if len(self._held) > self.capacity:
             del self._held[0]
         return number
@@ -236,19 +231,19 @@ class MemoryStream:
     def reflect(self, turn: int) -> list[Memory]:
         """Condense what happened since the last reflection by template: insights, insights over insights, a plan."""
         held = sorted(self._held)
-        since = [(number, made) for number, _, made in held if number >= self._unread and made[3] == Kind.OBSERVATION]
-        own = tally_up((number, Outcome(*made[5])) for number, made in since if made[5] is not None)
+        since = [(number, one) for number, _, one in held if number >= self._unread and one[3] == Kind.OBSERVATION]
+        own = tally_up((number, Outcome(*one[5])) for number, one in since if one[5] is not None)
         added = [self._insight(turn, *insight) for insight in outcome_insights(own)]
-        topics = self._topics([(number, made[0]) for number, made in since if made[5] is None])
+        topics = self._topics([(number, one[0]) for number, one in since if one[5] is None])
         if topics:
             text = "What keeps coming up: " + ", ".join(f"{term} ({len(numbers)} times)" for term, numbers in topics) + "."
             evidence = tuple(sorted({number for _, numbers in topics for number in numbers}))
             added.append(self._insight(turn, text, evidence, None))
 
         earlier = [
-            (number, Outcome(*made[5]))
-            for number, _, made in sorted(self._held)
-            if made[3] == Kind.REFLECTION and made[5] is not None
+            (number, Outcome(*one[5]))
+            for number, _, one in sorted(self._held)
+            if one[3] == Kind.REFLECTION and one[5] is not None
         ]
         over = {key: tally for key, tally in tally_up(earlier).items() if len(tally[1]) >= 2}
         added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in meta_insights(over)]
@@ -256,7 +251,7 @@ class MemoryStream:
             added.append(
                 self._make_plan(turn, plan_text(own, [term for term, _ in topics]), tuple(memory.id for memory in added))
             )
-        self._reflected, self._unread = turn, self._next_id
+        self._settle(turn)
         return added
 
     def accept_reflection(self, text: str, *, turn: int, importance: int | None = None) -> list[Memory]:
@@ -283,15 +278,15 @@ class MemoryStream:
                 added.append(self._insight(turn, words, evidence, None, rated))
         if plan is not None and plan[0]:
             added.append(self._make_plan(turn, plan[0], plan[1] or tuple(memory.id for memory in added)))
-        self._reflected, self._unread = turn, self._next_id
+        self._settle(turn)
         return added
 
     def rate(self, number: int, importance: int) -> None:
         """Replace the importance of memory `number` (say, by a model's rating, clamped to 1..10); unknown ids are ignored."""
-        for place, (held, accessed, made) in enumerate(self._held):
+        for place, (held, accessed, old) in enumerate(self._held):
             if held == number:
-                text, turn, _, kind, evidence, fact = made
-                self._held[place] = (held, accessed, (text, turn, min(10, max(1, importance)), kind, evidence, fact))
+                text, turn, _, kind, evidence, fact, _ = old
+                self._held[place] = (held, accessed, made(text, turn, min(10, max(1, importance)), kind, evidence, fact))
 
     def fork(self) -> MemoryStream:
         """An independent copy that shares the records."""
@@ -307,7 +302,7 @@ class MemoryStream:
 
     def to_state(self) -> State:
         """Pure data (plain tuples, strings, numbers); equal streams give equal states."""
-        ids, accessed, records = zip(*self._held, strict=True) if self._held else ((), (), ())
+        ids, accessed, records = self._columns()
         return State(self._next_id, self._reflected, self._unread, self._plan, ids, accessed, records)
 
     @classmethod
@@ -318,14 +313,56 @@ class MemoryStream:
         stream._held = list(zip(ids, accessed, records, strict=True))
         return stream
 
+    def pack(self) -> bytes:
+        """The stream as bytes; equal streams give equal bytes."""
+        ids, accessed, records = self._columns()
+        size = len(ids)
+        return b"".join(
+            (
+                _STREAM.pack(self._reflected, size, self._next_id, self._unread),
+                string(self._plan),
+                struct.pack(_layout(size, self._next_id), *ids, *accessed),
+                *[one[6] for one in records],
+            )
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes, lexicon: Lexicon, known: dict[bytes, Record], *, capacity: int = CAPACITY) -> MemoryStream:
+        """The stream that gave `data`; records that `known` has are shared, the others are added to it.
+
+        Raises:
+            ValueError, LookupError: `data` is something else.
+        """
+        stream = cls(lexicon, capacity=capacity)
+        try:
+            stream._reflected, size, stream._next_id, stream._unread = _STREAM.unpack_from(data)
+            stream._plan, place = read_string(data, _STREAM.size)
+            layout = _layout(size, stream._next_id)
+            numbers = struct.unpack_from(layout, data, place)
+            place += struct.calcsize(layout)
+            for slot in zip(numbers[:size], numbers[size:], strict=True):
+                one, place = read_record(data, place, known)
+                stream._held.append((*slot, one))
+        except struct.error as error:
+            raise ValueError(f"memories are cut: {error}") from error
+        if place != len(data):
+            raise ValueError("memories go on after their end")
+        return stream
+
+    @staticmethod
+    def due(data: bytes, turn: int) -> bool:
+        """`reflection_due` of the stream that gave `data`."""
+        reflected, size, _, _ = _STREAM.unpack_from(data)
+        return size > 0 and turn - reflected >= REFLECTION_TURNS
+
     def carried(self, turns: int) -> MemoryStream:
         """The stream for the next episode: reflections and plans only, aged by the `turns` of the episode that ended."""
         stream = MemoryStream(self._lexicon, capacity=self.capacity)
         stream._next_id = stream._unread = self._next_id
         stream._plan = self._plan
-        for number, accessed, (text, turn, importance, kind, evidence, fact) in self._held:
-            if kind != Kind.OBSERVATION:
-                stream._held.append((number, accessed - turns, (text, turn - turns, importance, kind, evidence, fact)))
+        for number, accessed, (text, turn, importance, kind, evidence, fact, _) in self._held:
+            if kind != Kind.OBSERVATION and turn - turns > -OLDEST:
+                stream._held.append((number, accessed - turns, made(text, turn - turns, importance, kind, evidence, fact)))
         return stream
 
     def unread(self, limit: int) -> list[Memory]:
@@ -334,14 +371,25 @@ class MemoryStream:
         slots.sort(key=lambda slot: (-slot[2][2], -slot[0]))
         return [_memory(slot) for slot in sorted(slots[:limit])]
 
+    def _settle(self, turn: int) -> None:
+        """A reflection is done: what it has counted is forgotten, how it went stays in the words."""
+        self._reflected, self._unread = turn, self._next_id
+        for place, (number, accessed, one) in enumerate(self._held):
+            if one[5] is not None and one[3] == Kind.OBSERVATION:
+                self._held[place] = (number, accessed, made(*one[:5], None))
+
+    def _columns(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Record, ...]]:
+        """Ids, turns of last use, records."""
+        return tuple(zip(*self._held, strict=True)) if self._held else ((), (), ())  # type: ignore[return-value]
+
     def _scores(self, query: str, turn: int) -> list[tuple[float, int, int]]:
         """(score, id, place in `_held`) of every memory."""
         terms = self._lexicon.terms
         wanted = terms(query)
         shared: list[frozenset[str]] = []
         frequency: dict[str, int] = {}
-        for _, _, made in self._held:
-            common = wanted & terms(made[0])
+        for _, _, one in self._held:
+            common = wanted & terms(one[0])
             shared.append(common)
             for term in common:
                 frequency[term] = frequency.get(term, 0) + 1
@@ -357,19 +405,19 @@ class MemoryStream:
         relevance[frozenset()] = UNRELATED if wanted else 1.0
         exp = math.exp
         return [
-            (exp(DECAY * (made[1] - turn)) * made[2] * relevance[common], number, place)
-            for place, ((number, _, made), common) in enumerate(zip(self._held, shared, strict=True))
+            (exp(DECAY * (one[1] - turn)) * one[2] * relevance[common], number, place)
+            for place, ((number, _, one), common) in enumerate(zip(self._held, shared, strict=True))
         ]
 
     def _insight(
         self, turn: int, text: str, evidence: tuple[int, ...], outcome: Outcome | None, importance: int = _REFLECTION_IMPORTANCE
     ) -> Memory:
-        self.add((text, turn, importance, Kind.REFLECTION.value, evidence, _fact(outcome)))
+        self.add(made(text, turn, importance, Kind.REFLECTION.value, evidence, _fact(outcome)))
         return _memory(self._held[-1])
 
     def _make_plan(self, turn: int, text: str, evidence: tuple[int, ...]) -> Memory:
         self._plan = text
-        self.add((text, turn, _PLAN_IMPORTANCE, Kind.PLAN.value, evidence, None))
+        self.add(made(text, turn, _PLAN_IMPORTANCE, Kind.PLAN.value, evidence, None))
         return _memory(self._held[-1])
 
     def _topics(self, seen: Sequence[tuple[int, str]]) -> list[tuple[str, list[int]]]:
