@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -247,15 +248,15 @@ class OfficeEnvironment:
             "scenario": self._origin,
             "attempts": self._attempts,
             "problem": [problem.reason, problem.feedback, problem.excerpt] if problem is not None else [],
-            "memories": {},
+            "memories": [],
         }
         streams = b""
         if self._memory is not None:
             packed = self._memory.pack()
             streams = b"".join(packed.values())
-            extra["memories"] = {"sizes": {role: len(data) for role, data in packed.items()}, "crc": zlib.crc32(streams)}
-        head = json.dumps(extra, separators=(",", ":"), ensure_ascii=True).encode()
-        return b"".join((len(head).to_bytes(4, "big"), head, streams, dumps(self._state)))
+            extra["memories"] = [zlib.crc32(streams), *map(len, packed.values())]
+        head = json.dumps(extra, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+        return b"".join(((len(head) + len(streams)).to_bytes(4, "big"), head, streams, dumps(self._state)))
 
     def restore(self, snapshot: bytes) -> OfficeObservation | None:
         """Continue from `snapshot`, which was taken by an environment of the same profile.
@@ -276,21 +277,22 @@ class OfficeEnvironment:
     def _load(self, snapshot: bytes) -> None:
         """Become what `snapshot` describes; the rules are kept where they are the same."""
         size = int.from_bytes(snapshot[:4], "big")
-        extra = json.loads(snapshot[4 : 4 + size])
-        memories, place = extra["memories"], 4 + size
+        head, _, packed = snapshot[4 : 4 + size].partition(b"\n")
+        extra = json.loads(head)
+        memories = extra["memories"]
         if bool(memories) != (self.config.profile == "full"):
             raise ValueError(f"it was taken in another profile than {self.config.profile}")
         self._memory = None
-        if "streams" in memories:
+        if isinstance(memories, dict) and memories:
             self._memory = TeamMemory.from_data(memories, self._lexicon, by_model=self.config.reflect)
         elif memories:
-            streams = {}
-            for role, length in memories["sizes"].items():
-                streams[role], place = snapshot[place : place + length], place + length
-            if zlib.crc32(b"".join(streams.values())) != memories["crc"]:
+            check, *sizes = memories
+            if zlib.crc32(packed) != check or sum(sizes) != len(packed):
                 raise ValueError("its memories are damaged")
-            self._memory = TeamMemory.unpack(streams, self._lexicon, by_model=self.config.reflect)
-        self._state = loads(snapshot[place:])
+            ends = [*accumulate(sizes)]
+            streams = [packed[end - length : end] for end, length in zip(ends, sizes, strict=True)]
+            self._memory = TeamMemory.unpack(dict(zip(SEATS, streams, strict=True)), self._lexicon, by_model=self.config.reflect)
+        self._state = loads(snapshot[4 + size :])
         origin = extra["scenario"]
         if self._simulator is None or self._origin != origin:
             scenario = scenarios.load(origin) if isinstance(origin, str) else scenarios.from_data(origin)

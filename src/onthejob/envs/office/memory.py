@@ -90,6 +90,9 @@ _ORDINARY = 3
 _REFLECTION_IMPORTANCE, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
 
 
+_USE = struct.Struct("<hH")
+_WIDE = 65_535
+"""Turn of last use and id of a memory; an id from here on is this and four bytes."""
 _STREAM = struct.Struct("<iHII")
 """Turn of the last reflection, memories, next id, first id that no reflection has covered."""
 _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
@@ -145,32 +148,39 @@ def record(text: str, turn: int, importance: int, *, kind: Kind = Kind.OBSERVATI
     return made(text, turn, importance, kind.value, (), _fact(outcome))
 
 
-def _memory(slot: tuple[int, int, Record]) -> Memory:
-    number, accessed, (text, turn, importance, kind, evidence, fact, _) = slot
+_Slot = tuple[int, int, Record, bytes]
+"""(id, turn of last use, record, all that packed)."""
+
+
+def _slot(number: int, accessed: int, one: Record) -> _Slot:
+    if number < _WIDE:
+        return (number, accessed, one, _USE.pack(accessed, number) + one[6])
+    return (number, accessed, one, _USE.pack(accessed, _WIDE) + number.to_bytes(4, "little") + one[6])
+
+
+def _memory(slot: _Slot) -> Memory:
+    number, accessed, (text, turn, importance, kind, evidence, fact, _), _ = slot
     return Memory(number, text, turn, importance, Kind(kind), evidence, Outcome(*fact) if fact else None, accessed)
-
-
-def _layout(size: int, next_id: int) -> str:
-    """Of ids and turns of last use."""
-    return f"<{size}{'H' if next_id < 65_536 else 'I'}{size}h"
 
 
 class MemoryStream:
     """The memories of one agent. Turns are the environment's clock and never run backward."""
 
-    __slots__ = ("_held", "_lexicon", "_next_id", "_plan", "_reflected", "_unread", "capacity")
+    __slots__ = ("_held", "_lexicon", "_next_id", "_packed", "_plan", "_reflected", "_unread", "capacity")
 
     def __init__(self, lexicon: Lexicon, *, capacity: int = CAPACITY) -> None:
         if capacity < 1:
             raise ConfigError(f"capacity must be >= 1, got {capacity}.")
         self.capacity = capacity
         self._lexicon = lexicon
-        # (id, turn of last use, record) in order of use, the least recent first: forking is one shallow copy.
-        self._held: list[tuple[int, int, Record]] = []
+        # In order of use, the least recent first: forking is one shallow copy.
+        self._held: list[_Slot] = []
         self._next_id = 0
         self._reflected = 0
         self._unread = 0
         self._plan = ""
+        self._packed = b""
+        """What `pack` gave, empty after a change: in most turns most streams stay as they are."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -192,8 +202,8 @@ class MemoryStream:
     def add(self, new: Record) -> int:
         """Hold a record made by `record`; returns its id here. A full stream forgets what was used least recently."""
         number = self._next_id
-        self._next_id = number + 1
-        self._held.append((number, new[1], new))
+        self._next_id, self._packed = number + 1, b""
+        self._held.append(_slot(number, new[1], new))
         if len(self._held) > self.capacity:
             del self._held[0]
         return number
@@ -216,8 +226,8 @@ class MemoryStream:
         if touch:
             places = {place for _, _, place in best}
             rest = [slot for place, slot in enumerate(held) if place not in places]
-            used = [(number, turn, held[place][2]) for _, number, place in reversed(best)]
-            self._held = rest + used
+            used = [_slot(number, turn, held[place][2]) for _, number, place in reversed(best)]
+            self._held, self._packed = rest + used, b""
         return found
 
     def memories(self, kind: Kind | None = None) -> list[Memory]:
@@ -231,7 +241,7 @@ class MemoryStream:
     def reflect(self, turn: int) -> list[Memory]:
         """Condense what happened since the last reflection by template: insights, insights over insights, a plan."""
         held = sorted(self._held)
-        since = [(number, one) for number, _, one in held if number >= self._unread and one[3] == Kind.OBSERVATION]
+        since = [(number, one) for number, _, one, _ in held if number >= self._unread and one[3] == Kind.OBSERVATION]
         own = tally_up((number, Outcome(*one[5])) for number, one in since if one[5] is not None)
         added = [self._insight(turn, *insight) for insight in outcome_insights(own)]
         topics = self._topics([(number, one[0]) for number, one in since if one[5] is None])
@@ -242,7 +252,7 @@ class MemoryStream:
 
         earlier = [
             (number, Outcome(*one[5]))
-            for number, _, one in sorted(self._held)
+            for number, _, one, _ in sorted(self._held)
             if one[3] == Kind.REFLECTION and one[5] is not None
         ]
         over = {key: tally for key, tally in tally_up(earlier).items() if len(tally[1]) >= 2}
@@ -261,7 +271,7 @@ class MemoryStream:
         plan. Unknown ids are ignored. A reply without usable text stores nothing; the reflection counts as done either way.
         """
         rated = _REFLECTION_IMPORTANCE if importance is None else min(10, max(1, importance))
-        known = {number for number, _, _ in self._held}
+        known = {slot[0] for slot in self._held}
         added: list[Memory] = []
         plan: tuple[str, tuple[int, ...]] | None = None
         for line in text.splitlines():
@@ -283,10 +293,12 @@ class MemoryStream:
 
     def rate(self, number: int, importance: int) -> None:
         """Replace the importance of memory `number` (say, by a model's rating, clamped to 1..10); unknown ids are ignored."""
-        for place, (held, accessed, old) in enumerate(self._held):
+        self._packed = b""
+        for place, (held, accessed, old, _) in enumerate(self._held):
             if held == number:
                 text, turn, _, kind, evidence, fact, _ = old
-                self._held[place] = (held, accessed, made(text, turn, min(10, max(1, importance)), kind, evidence, fact))
+                rated = made(text, turn, min(10, max(1, importance)), kind, evidence, fact)
+                self._held[place] = _slot(held, accessed, rated)
 
     def fork(self) -> MemoryStream:
         """An independent copy that shares the records."""
@@ -298,11 +310,12 @@ class MemoryStream:
         twin._reflected = self._reflected
         twin._unread = self._unread
         twin._plan = self._plan
+        twin._packed = self._packed
         return twin
 
     def to_state(self) -> State:
         """Pure data (plain tuples, strings, numbers); equal streams give equal states."""
-        ids, accessed, records = self._columns()
+        ids, accessed, records, _ = zip(*self._held, strict=True) if self._held else ((), (), (), ())
         return State(self._next_id, self._reflected, self._unread, self._plan, ids, accessed, records)
 
     @classmethod
@@ -310,21 +323,15 @@ class MemoryStream:
         """The stream that gave `state` (a `State`, or the same fields as any sequence)."""
         stream = cls(lexicon, capacity=capacity)
         stream._next_id, stream._reflected, stream._unread, stream._plan, ids, accessed, records = state
-        stream._held = list(zip(ids, accessed, records, strict=True))
+        stream._held = [_slot(*row) for row in zip(ids, accessed, records, strict=True)]
         return stream
 
     def pack(self) -> bytes:
         """The stream as bytes; equal streams give equal bytes."""
-        ids, accessed, records = self._columns()
-        size = len(ids)
-        return b"".join(
-            (
-                _STREAM.pack(self._reflected, size, self._next_id, self._unread),
-                string(self._plan),
-                struct.pack(_layout(size, self._next_id), *ids, *accessed),
-                *[one[6] for one in records],
-            )
-        )
+        if not self._packed:
+            head = _STREAM.pack(self._reflected, len(self._held), self._next_id, self._unread)
+            self._packed = b"".join((head, string(self._plan), *[slot[3] for slot in self._held]))
+        return self._packed
 
     @classmethod
     def unpack(cls, data: bytes, lexicon: Lexicon, known: dict[bytes, Record], *, capacity: int = CAPACITY) -> MemoryStream:
@@ -337,16 +344,18 @@ class MemoryStream:
         try:
             stream._reflected, size, stream._next_id, stream._unread = _STREAM.unpack_from(data)
             stream._plan, place = read_string(data, _STREAM.size)
-            layout = _layout(size, stream._next_id)
-            numbers = struct.unpack_from(layout, data, place)
-            place += struct.calcsize(layout)
-            for slot in zip(numbers[:size], numbers[size:], strict=True):
+            for _ in range(size):
+                start, (accessed, number) = place, _USE.unpack_from(data, place)
+                place += _USE.size
+                if number == _WIDE:
+                    number, place = int.from_bytes(data[place : place + 4], "little"), place + 4
                 one, place = read_record(data, place, known)
-                stream._held.append((*slot, one))
+                stream._held.append((number, accessed, one, data[start:place]))
         except struct.error as error:
             raise ValueError(f"memories are cut: {error}") from error
         if place != len(data):
             raise ValueError("memories go on after their end")
+        stream._packed = data
         return stream
 
     @staticmethod
@@ -360,9 +369,10 @@ class MemoryStream:
         stream = MemoryStream(self._lexicon, capacity=self.capacity)
         stream._next_id = stream._unread = self._next_id
         stream._plan = self._plan
-        for number, accessed, (text, turn, importance, kind, evidence, fact, _) in self._held:
+        for number, accessed, (text, turn, importance, kind, evidence, fact, _), _ in self._held:
             if kind != Kind.OBSERVATION and turn - turns > -OLDEST:
-                stream._held.append((number, accessed - turns, made(text, turn - turns, importance, kind, evidence, fact)))
+                old = made(text, turn - turns, importance, kind, evidence, fact)
+                stream._held.append(_slot(number, accessed - turns, old))
         return stream
 
     def unread(self, limit: int) -> list[Memory]:
@@ -373,14 +383,10 @@ class MemoryStream:
 
     def _settle(self, turn: int) -> None:
         """A reflection is done: what it has counted is forgotten, how it went stays in the words."""
-        self._reflected, self._unread = turn, self._next_id
-        for place, (number, accessed, one) in enumerate(self._held):
+        self._reflected, self._unread, self._packed = turn, self._next_id, b""
+        for place, (number, accessed, one, _) in enumerate(self._held):
             if one[5] is not None and one[3] == Kind.OBSERVATION:
-                self._held[place] = (number, accessed, made(*one[:5], None))
-
-    def _columns(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Record, ...]]:
-        """Ids, turns of last use, records."""
-        return tuple(zip(*self._held, strict=True)) if self._held else ((), (), ())  # type: ignore[return-value]
+                self._held[place] = _slot(number, accessed, made(*one[:5], None))
 
     def _scores(self, query: str, turn: int) -> list[tuple[float, int, int]]:
         """(score, id, place in `_held`) of every memory."""
@@ -388,7 +394,7 @@ class MemoryStream:
         wanted = terms(query)
         shared: list[frozenset[str]] = []
         frequency: dict[str, int] = {}
-        for _, _, one in self._held:
+        for _, _, one, _ in self._held:
             common = wanted & terms(one[0])
             shared.append(common)
             for term in common:
@@ -406,7 +412,7 @@ class MemoryStream:
         exp = math.exp
         return [
             (exp(DECAY * (one[1] - turn)) * one[2] * relevance[common], number, place)
-            for place, ((number, _, one), common) in enumerate(zip(self._held, shared, strict=True))
+            for place, ((number, _, one, _), common) in enumerate(zip(self._held, shared, strict=True))
         ]
 
     def _insight(

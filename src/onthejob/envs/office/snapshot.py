@@ -234,36 +234,40 @@ def _put_accounts(s: State, block: _Block) -> list[str | int]:
         fits = 0 <= (segment | size | tier | failed | expanded) < 4 and 0 <= (stage | pain | objections) < 8
         if not fits or not 0 <= touches < 256 or (paid_until or won_day != -1 if stage != WON else deadline):
             raise ValueError(f"account {number} does not fit")
-        won = stage == WON
-        shape = (demo != 0.0) | (sat != 0.5) << 1 | (vest_left != (not won)) << 2 | (warmth != 0.0) << 3
-        if shape & 4 and won and _at(_VESTING[tier], today - won_day) == vest_left:
-            shape ^= 4 | 32
-        if shape & 8 and _at(_FADED, today - (number >> 4)) == warmth:
-            shape ^= 8 | 64
+        shape, source = 0, _ZERO
+        if demo != 0.0:
+            shape = 1
+            doubles.append(demo)
+        if sat != 0.5:
+            shape |= 2
+            doubles.append(sat)
+        if vest_left != (stage != WON):
+            if stage == WON and _at(_VESTING[tier], today - won_day) == vest_left:
+                shape |= 32
+            else:
+                shape |= 4
+                doubles.append(vest_left)
+        if warmth != 0.0:
+            if _at(_FADED, today - (number >> 4)) == warmth:
+                shape |= 64
+            else:
+                shape |= 8
+                doubles.append(warmth)
         if price != PRICES[size]:
             shape |= 16
             odd.append(price)
         place = _NAME.get(name, _UNKNOWN)
         if place == _UNKNOWN:
             odd.append(name)
-        small += (shape, place)
-        if won:
-            block.signed.append(won_day)
-        shorts += (number, contact, deadline or paid_until)
-        if shape & 1:
-            doubles.append(demo)
-        if shape & 2:
-            doubles.append(sat)
-        if shape & 4:
-            doubles.append(vest_left)
-        if shape & 8:
-            doubles.append(warmth)
-        source = _ZERO
         if quality != 0.0:
             plain = drawn(number)
             source = _PLAIN if quality == plain else _BROUGHT if quality == brought(plain) else _OTHER
             if source == _OTHER:
                 doubles.append(quality)
+        if stage == WON:
+            block.signed.append(won_day)
+        small += (shape, place)
+        shorts += (number, contact, deadline or paid_until)
         longs.append(
             stage | segment << 3 | size << 5 | pain << 7 | tier << 10 | objections << 12 | failed << 15 | expanded << 17
             | touches << 19 | source << 27 | approved << 29 | known << 30 | rewarded << 31
