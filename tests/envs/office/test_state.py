@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 import onthejob
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.episode import run
-from onthejob.envs.office.market import prospects
+from onthejob.envs.office.founding import DRAWN_WARMTH, HELD_OUT_NAMES, NAMES, brought, drawn_quality
+from onthejob.envs.office.market import PRICES, TIER_VESTS, VESTING_DAYS, prospects
+from onthejob.envs.office.phrases import PHRASES
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED, Scenario, load
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator
 from onthejob.envs.office.snapshot import VERSION, dumps, loads
@@ -190,6 +194,15 @@ def test_every_field_is_read_by_some_rule() -> None:
     read = {node.attr for node in nodes if isinstance(node.ctx, ast.Load)}
     fields = {*State.__slots__, *Account.__slots__, *Piece.__slots__, *(field.name for field in dataclasses.fields(Scenario))}
     assert fields - read == set()
+
+
+def test_what_the_columns_leave_out_belongs_to_the_version() -> None:
+    """Snapshots of a version are read with these; whoever changes one raises the version, or old snapshots would lie."""
+    drawn = [drawn_quality(3, 0, 5), drawn_quality(3, 2, 100), brought(0.25), DRAWN_WARMTH]
+    tables = [State.__slots__, NAMES, HELD_OUT_NAMES, [[role, spec.actions] for role, spec in ROLES.items()], PHRASES]
+    rules = [PRICES, TIER_VESTS, VESTING_DAYS, drawn]
+    digest = hashlib.sha256(json.dumps([tables, rules]).encode()).hexdigest()[:16]
+    assert (VERSION, digest) == (3, "5a4c0d9794154d2a")
 
 
 def test_other_versions_other_lengths_and_short_rows_are_refused(lived: State) -> None:

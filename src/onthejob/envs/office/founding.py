@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import lru_cache
 
 from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
@@ -88,10 +88,13 @@ def found(scenario: Scenario, seed: int, days: int = 30) -> State:
     return s
 
 
-def drawn_quality(s: State) -> Callable[[int], float]:
-    """Id of a lead -> the quality that luck gave it, before `arrive` adds to it. The first morning has luck of its own."""
-    first, later = mix(s.seed, 0), mix(s.seed, 1 + s.world)
-    return lambda identity: draw(first if identity < 16 else later, Sub.QUALITY, identity, 0)
+@lru_cache(maxsize=4096)
+def drawn_quality(seed: int, world: int, identity: int) -> float:
+    """The quality that luck gave a lead, before `arrive` adds to it. The first morning has luck of its own.
+
+    Kept, because a snapshot asks it of every open lead.
+    """
+    return draw(mix(seed, 0 if identity < 16 else 1 + world), Sub.QUALITY, identity, 0)
 
 
 def brought(quality: float) -> float:

@@ -6,6 +6,7 @@ Any text comes back as it was; what the office says of itself is short. The list
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from types import MappingProxyType
 
 PHRASES = (
@@ -34,8 +35,9 @@ _RAW = "\0"
 """Before a text that is no ASCII."""
 
 
+@lru_cache(maxsize=8192)
 def shorten(text: str) -> bytes:
-    """`text` with a byte for each usual phrase."""
+    """`text` with a byte for each usual phrase; kept, because texts recur."""
     if not text.isascii() or text.startswith(_RAW):
         return (_RAW + text).encode("utf-8", "surrogatepass")
     return _PATTERN.sub(lambda found: _CODES[found[0]], text).encode("latin-1")

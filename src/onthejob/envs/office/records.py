@@ -25,6 +25,7 @@ changed. Packed once, because a snapshot may be taken every turn."""
 
 
 _KINDS = tuple(kind.value for kind in Kind)
+_KIND = {kind: place << 4 for place, kind in enumerate(_KINDS)}
 _HEAD = struct.Struct("<Bh")
 """Importance, kind and what follows, in bits; turn."""
 _COUNTS = struct.Struct("<HHd")
@@ -33,7 +34,9 @@ _COUNTS = struct.Struct("<HHd")
 
 def made(text: str, turn: int, importance: int, kind: str, evidence: tuple[int, ...], fact: Fact | None) -> Record:
     """The record of these; `evidence` rises."""
-    head = importance | _KINDS.index(kind) << 4 | (fact is not None) << 6 | bool(evidence) << 7
+    head = importance | _KIND[kind] | (fact is not None) << 6 | bool(evidence) << 7
+    if head < 64:
+        return (text, turn, importance, kind, evidence, fact, _HEAD.pack(head, turn) + string(text))
     parts = [_HEAD.pack(head, turn), string(text)]
     if evidence:
         wide = evidence[-1] >= 65_536

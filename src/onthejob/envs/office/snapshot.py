@@ -13,6 +13,7 @@ import json
 import math
 import struct
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import accumulate, chain, islice, repeat
 from operator import attrgetter, mul
 from typing import Any, NamedTuple
@@ -23,13 +24,15 @@ from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.state import WON, Account, Piece, State
 
 VERSION = 3
-"""Raise it when a field is added or moved, a role or an action is, or a name: the columns hold their places."""
+"""Raise it when a field, a role, an action or a name is added or moved, because the columns hold their places; and when prices,
+vesting or what luck gives a lead change, because the columns leave out what follows from them."""
 _JSON_VERSION = 2
 _GROWING = ("accounts", "campaigns", "collab_seen", "daily", "events", "inbox", "pieces", "schedule", "shared")
 _KINDS = {slot: type(getattr(State(), slot)) for slot in State.__slots__}
 """What a snapshot's fields must be."""
-_FIXED = tuple(slot for slot in State.__slots__ if slot not in _GROWING)
+_FIXED = tuple(slot for slot in State.__slots__ if slot not in _GROWING and slot != "demand")
 _fixed = attrgetter(*_FIXED)
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 _ROLES = tuple(str(role) for role in ROLES)
 _ROLE = {role: place for place, role in enumerate(_ROLES)}
@@ -85,7 +88,7 @@ def dumps(s: State) -> bytes:
         values = {slot: getattr(s, slot) for slot in State.__slots__}
         values["accounts"] = [_account_row(a) for a in s.accounts]
         values["pieces"] = [_piece_row(p) for p in s.pieces]
-        return json.dumps([_JSON_VERSION, *values.values()], separators=(",", ":"), allow_nan=False).encode()
+        return _encode([_JSON_VERSION, *values.values()]).encode()
 
 
 def loads(data: bytes) -> State:
@@ -99,8 +102,8 @@ def loads(data: bytes) -> State:
     values = json.loads(head)
     version = values[0] if isinstance(values, list) and values else None
     new = State.__new__(State)
-    if version == VERSION and len(values) == 2 + len(_FIXED):
-        _set(new, _FIXED, values[1:-1])
+    if version == VERSION and len(values) == 3 + len(_FIXED):
+        _set(new, ("demand", *_FIXED), values[1:-1])
         _from_columns(new, values[-1], block)
     elif version == _JSON_VERSION and len(values) == 1 + len(State.__slots__) and not block:
         _set(new, State.__slots__, values[1:])
@@ -194,8 +197,14 @@ def _columns(s: State) -> bytes:
     counts = [*map(len, (s.accounts, s.pieces, s.shared, s.inbox, s.daily, s.events, s.schedule, s.campaigns))]
     lengths, data = block.pack()
     rest = [counts, lengths, [*texts], odd, [pair for pair in s.collab_seen if pair in paid]]
-    head = json.dumps([VERSION, *_fixed(s), rest], separators=(",", ":"), allow_nan=False)
-    return head.encode() + b"\n" + data
+    head = f"[{VERSION},{_market(tuple(map(tuple, s.demand)))},{_encode([*_fixed(s), rest])[1:]}\n"
+    return head.encode() + data
+
+
+@lru_cache(maxsize=256)
+def _market(demand: tuple[tuple[float, ...], ...]) -> str:
+    """`demand` as JSON; kept, because it never changes."""
+    return _encode(demand)
 
 
 def _from_columns(s: State, rest: Any, data: bytes) -> None:
@@ -225,7 +234,7 @@ def _put_accounts(s: State, block: _Block) -> list[str | int]:
     """Fill the columns; returns names and prices that are in no list."""
     odd: list[str | int] = []
     longs, shorts, small, doubles = block.longs, block.shorts, block.small, block.doubles
-    drawn, today = drawn_quality(s), s.day
+    today, seed, world = s.day, s.seed, s.world
     for row in map(_account, s.accounts):
         (
             stage, segment, size, pain, tier, objections, failed, expanded, touches, approved, known, rewarded,
@@ -260,7 +269,7 @@ def _put_accounts(s: State, block: _Block) -> list[str | int]:
         if place == _UNKNOWN:
             odd.append(name)
         if quality != 0.0:
-            plain = drawn(number)
+            plain = drawn_quality(seed, world, number)
             source = _PLAIN if quality == plain else _BROUGHT if quality == brought(plain) else _OTHER
             if source == _OTHER:
                 doubles.append(quality)
@@ -277,7 +286,7 @@ def _put_accounts(s: State, block: _Block) -> list[str | int]:
 
 def _take_accounts(s: State, cells: _Cells, count: int, odd: list[Any]) -> list[Account]:
     longs, shorts, signed, small, doubles = cells
-    others, drawn, today, found = iter(odd), drawn_quality(s), s.day, []
+    others, today, found = iter(odd), s.day, []
     for _ in range(count):
         a = Account.__new__(Account)
         traits, shape, place = next(longs), next(small), next(small)
@@ -301,7 +310,8 @@ def _take_accounts(s: State, cells: _Cells, count: int, odd: list[Any]) -> list[
         elif source == _OTHER:
             a.quality = next(doubles)
         else:
-            a.quality = drawn(a.id) if source == _PLAIN else brought(drawn(a.id))
+            plain = drawn_quality(s.seed, s.world, a.id)
+            a.quality = plain if source == _PLAIN else brought(plain)
         found.append(a)
     return found
 

@@ -299,7 +299,8 @@ class State:
         # content, talk
         self.pieces: list[Piece] = []
         self.inbox: dict[str, list[list[Any]]] = {}
-        """Role -> last three [turn, sender, text, addressee]; an addressee other than the role marks a copy (CEO, last six)."""
+        """Role -> last three [turn, sender, text, addressee]; an addressee other than the role marks a copy (CEO, last six).
+        The night drops what is too old to be read."""
         self.shared: list[list[Any]] = []
         """The shared board: last 15 [turn, who, public fact]."""
         self.events: list[list[Any]] = []
@@ -307,7 +308,7 @@ class State:
         self.schedule: list[list[Any]] = []
         """[day, kind] still to come, in order."""
         self.collab_seen: list[int] = []
-        """Numbers of the (artefact, maker, user) that were paid: all of the episode, a few hundred at most."""
+        """Numbers of the (artefact, maker, user) that were paid and that could be paid again, in no order."""
         self.collab_day: dict[str, int] = {}
         """Role -> collaboration bonuses today."""
         self.daily: dict[str, int] = {}
