@@ -394,6 +394,10 @@ def test_a_packed_stream_is_the_stream(said, first):
     assert again.pack() == packed
     assert again.fork().pack() == packed
     assert all(one is known[one[6]] for one in again.to_state().records)
+    assert MemoryStream.is_whole(packed)
+    assert not any(
+        MemoryStream.is_whole(packed[:place] + bytes((packed[place] ^ 1,)) + packed[place + 1 :]) for place in range(9)
+    )
     assert [MemoryStream.due(packed, turn) for turn in (70, 141)] == [stream.reflection_due(turn) for turn in (70, 141)]
     fresh = MemoryStream.from_state(again.to_state(), Lexicon(), capacity=9)
     assert fresh.pack() == packed

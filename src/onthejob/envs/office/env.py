@@ -7,7 +7,6 @@ calls a model.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -42,6 +41,7 @@ REFLECTION_KEY = "reflection"
 """Canonical key of every reply to a request for reflection: what is remembered changes no branch, whose players are scripted."""
 SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
 MAX_DAYS = 90
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
 """Keys that a task's payload may have."""
 
@@ -248,15 +248,12 @@ class OfficeEnvironment:
             "scenario": self._origin,
             "attempts": self._attempts,
             "problem": [problem.reason, problem.feedback, problem.excerpt] if problem is not None else [],
-            "memories": [],
         }
-        streams = b""
-        if self._memory is not None:
-            packed = self._memory.pack()
-            streams = b"".join(packed.values())
-            extra["memories"] = [zlib.crc32(streams), *map(len, packed.values())]
-        head = json.dumps(extra, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
-        return b"".join(((len(head) + len(streams)).to_bytes(4, "big"), head, streams, dumps(self._state)))
+        streams = self._memory.pack() if self._memory is not None else []
+        extra["memories"] = [*map(len, streams)]
+        head = _encode(extra).encode() + b"\n"
+        size = len(head) + sum(extra["memories"])
+        return b"".join((size.to_bytes(4, "big"), head, *streams, dumps(self._state)))
 
     def restore(self, snapshot: bytes) -> OfficeObservation | None:
         """Continue from `snapshot`, which was taken by an environment of the same profile.
@@ -286,12 +283,10 @@ class OfficeEnvironment:
         if isinstance(memories, dict) and memories:
             self._memory = TeamMemory.from_data(memories, self._lexicon, by_model=self.config.reflect)
         elif memories:
-            check, *sizes = memories
-            if zlib.crc32(packed) != check or sum(sizes) != len(packed):
-                raise ValueError("its memories are damaged")
-            ends = [*accumulate(sizes)]
-            streams = [packed[end - length : end] for end, length in zip(ends, sizes, strict=True)]
-            self._memory = TeamMemory.unpack(dict(zip(SEATS, streams, strict=True)), self._lexicon, by_model=self.config.reflect)
+            if sum(memories) != len(packed):
+                raise ValueError("its memories are cut")
+            streams = [packed[end - length : end] for end, length in zip(accumulate(memories), memories, strict=True)]
+            self._memory = TeamMemory.unpack(streams, self._lexicon, by_model=self.config.reflect)
         self._state = loads(snapshot[4 + size :])
         origin = extra["scenario"]
         if self._simulator is None or self._origin != origin:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -93,6 +94,8 @@ _REFLECTION_IMPORTANCE, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
 _USE = struct.Struct("<hH")
 _WIDE = 65_535
 """Turn of last use and id of a memory; an id from here on is this and four bytes."""
+_CHECK = 4
+"""Bytes of the checksum at a stream's end."""
 _STREAM = struct.Struct("<iHII")
 """Turn of the last reflection, memories, next id, first id that no reflection has covered."""
 _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
@@ -330,8 +333,14 @@ class MemoryStream:
         """The stream as bytes; equal streams give equal bytes."""
         if not self._packed:
             head = _STREAM.pack(self._reflected, len(self._held), self._next_id, self._unread)
-            self._packed = b"".join((head, string(self._plan), *[slot[3] for slot in self._held]))
+            body = b"".join((head, string(self._plan), *[slot[3] for slot in self._held]))
+            self._packed = body + zlib.crc32(body).to_bytes(_CHECK, "little")
         return self._packed
+
+    @staticmethod
+    def is_whole(data: bytes) -> bool:
+        """True when no byte of what `pack` gave has changed."""
+        return zlib.crc32(memoryview(data)[:-_CHECK]) == int.from_bytes(data[-_CHECK:], "little")
 
     @classmethod
     def unpack(cls, data: bytes, lexicon: Lexicon, known: dict[bytes, Record], *, capacity: int = CAPACITY) -> MemoryStream:
@@ -353,7 +362,7 @@ class MemoryStream:
                 stream._held.append((number, accessed, one, data[start:place]))
         except struct.error as error:
             raise ValueError(f"memories are cut: {error}") from error
-        if place != len(data):
+        if place != len(data) - _CHECK:
             raise ValueError("memories go on after their end")
         stream._packed = data
         return stream

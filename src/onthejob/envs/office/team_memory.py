@@ -1,7 +1,7 @@
 """What the six agents remember of an episode: one memory stream each, what a turn adds to them, what comes to mind for a prompt.
 
 Only the full profile has it. An agent remembers its own actions with how they went, and what everybody may know: events and the
-shared board. Public facts are one record that the streams share, in memory and in the snapshot.
+shared board. Public facts are one record that the streams share.
 """
 
 from __future__ import annotations
@@ -137,15 +137,21 @@ class TeamMemory:
         new._streams = {role: stream.fork() for role, stream in self._streams.items()}
         return new
 
-    def pack(self) -> dict[str, bytes]:
-        """Role -> its stream as bytes."""
-        return self._packed.copy() if self._packed else {role: stream.pack() for role, stream in self._streams.items()}
+    def pack(self) -> list[bytes]:
+        """The streams as bytes, in the order of the roles."""
+        return [*self._packed.values()] if self._packed else [stream.pack() for stream in self._streams.values()]
 
     @classmethod
-    def unpack(cls, packed: Mapping[str, bytes], lexicon: Lexicon, *, by_model: bool) -> TeamMemory:
-        """The memories that `pack` gave, read when they are asked for."""
+    def unpack(cls, packed: Sequence[bytes], lexicon: Lexicon, *, by_model: bool) -> TeamMemory:
+        """The memories that `pack` gave, read when they are asked for.
+
+        Raises:
+            ValueError: they are not as many, or damaged.
+        """
         new = cls(lexicon, by_model=by_model)
-        new._packed = {role: packed[role] for role in new._streams}
+        new._packed = dict(zip(new._streams, packed, strict=True))
+        if not all(map(MemoryStream.is_whole, packed)):
+            raise ValueError("its memories are damaged")
         return new
 
     def _unpack(self) -> None:
