@@ -304,6 +304,12 @@ def garbage(taken: bytes) -> dict[str, bytes]:
         "no rows": taken[: -len(rows)],
         "more rows": with_columns(rows, [counts[0] + 1, *counts[1:]], lengths),
         "fewer rows": with_columns(rows, [counts[0] - 1, *counts[1:]], lengths),
+        **{
+            f"more of {place}": with_columns(
+                rows, [count + 300 * (place == index) for index, count in enumerate(counts)], lengths
+            )
+            for place in range(len(counts))
+        },
         "other rows": with_columns(rows, counts, [*lengths[:-1], lengths[-1] - 1]),
         "rows of nothing": with_columns(b"\n", [0] * 8, [-1, 0, 0, 0, 0]),
         "pickle": b"\x80\x04K\x01.",

@@ -378,4 +378,5 @@ def _take_talk(s: State, cells: _Cells, counts: list[int], texts: list[str]) -> 
     for _ in range(daily):
         (role, action), target = _DEEDS[next(small)], texts[next(small)]
         s.daily[f"{role} {action} {target}"] = next(small)
-    s.events, s.schedule = ([[next(shorts), texts[next(small)]] for _ in range(count)] for count in (events, schedule))
+    s.events = [[next(shorts), texts[next(small)]] for _ in range(events)]
+    s.schedule = [[next(shorts), texts[next(small)]] for _ in range(schedule)]
