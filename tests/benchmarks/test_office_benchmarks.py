@@ -13,6 +13,7 @@ import pytest
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.types import Split, Task
 
 
@@ -151,3 +152,27 @@ def test_a_state_is_valued_with_the_expert_among_the_replies(regret: ModuleType)
         "FOLLOW_UP",
         "UPDATE_PIPELINE",
     }
+
+
+@pytest.fixture
+def speed(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    return importlib.import_module("office_sim")
+
+
+def test_snapshots_are_measured_in_every_scenario_with_both_players(speed: ModuleType):
+    found = speed.sizes("compact")
+    assert list(found) == [f"{scenario}, {player}" for scenario in SHIPPED for player in ("expert", "heuristic")]
+    rows = speed.snapshots("compact", 1)
+    ratio = max(late / early for early, late in found.values())
+    assert [row.value for row in rows if row.unit == "ratio"] == [ratio]
+    assert [row.passed for row in rows if row.unit in ("kB", "ratio")] == [None, True, True]
+    assert {row.target for row in rows if row.unit == "us"} == {150.0, 200.0, None}
+
+
+def test_what_is_beyond_a_bound_fails_the_benchmark(speed: ModuleType):
+    within = [speed.Row("a", 3.0, "us", 3.0, True), speed.Row("b", 2.0, "turns/s", 2.0), speed.Row("c", 9.0, "us")]
+    assert speed.verdict(within) == 0
+    assert speed.verdict([*within, speed.Row("d", 1.51, "ratio", 1.5, True)]) == 1
+    assert speed.verdict([*within, speed.Row("d", 1.99, "turns/s", 2.0)]) == 1
+    assert "| d | 1.51 | ratio | <= 1.5 | NO |" in speed.table([speed.Row("d", 1.51, "ratio", 1.5, True)])

@@ -28,7 +28,8 @@ from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.simulator import Simulator
-from onthejob.envs.office.state import Stage, State
+from onthejob.envs.office.snapshot import dumps, loads
+from onthejob.envs.office.state import Stage
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.players import team
@@ -224,7 +225,22 @@ def test_a_pending_retry_and_a_pending_reflection_survive(task) -> None:
             assert row(other.step(reply)) == row(env.step(reply))
 
 
-def test_snapshots_stay_small(task) -> None:
+@pytest.mark.parametrize("name", ["expert", "heuristic"])
+@pytest.mark.parametrize("scenario", SHIPPED)
+def test_snapshots_stay_small(task, scenario: str, name: str) -> None:
+    sizes = {}
+    env = OfficeEnvironment()
+    for observation, _, _ in turns(env, task(scenario, 1_000), name):
+        turn = int(env.state()["turn"])
+        sizes[turn] = len(env.snapshot()) if observation else 0
+        if turn > 400:
+            break
+    early, late = (next(size for turn, size in sizes.items() if turn >= wanted) for wanted in (60, 400))
+    assert late < 3_200
+    assert late <= 1.5 * early
+
+
+def test_snapshots_of_long_episodes_stay_small(task) -> None:
     sizes: dict[tuple[str, int], int] = {}
     for profile in ("compact", "full"):
         env = OfficeEnvironment(OfficeConfig(profile=profile, days=90))
@@ -232,24 +248,51 @@ def test_snapshots_stay_small(task) -> None:
             turn = int(env.state()["turn"])
             if observation and turn % 200 < 3:
                 sizes[profile, turn // 200 * 200] = len(env.snapshot())
-    assert all(size < 12_000 for (profile, _), size in sizes.items() if profile == "compact")
-    assert sizes["compact", 1200] < 1.6 * sizes["compact", 400]
+    assert all(size < 3_600 for (profile, _), size in sizes.items() if profile == "compact")
+    assert sizes["compact", 1200] < 1.2 * sizes["compact", 400]
     # The memories fill up to their capacity and then stay.
-    assert all(size < 140_000 for size in sizes.values())
-    assert sizes["full", 1200] < 1.3 * sizes["full", 800]
+    assert all(size < 32_000 for size in sizes.values())
+    assert sizes["full", 1200] < 1.2 * sizes["full", 800]
+
+
+def test_what_is_restored_is_read_when_it_is_asked_for(task) -> None:
+    """The memories of a restored episode lie packed until then; prompt, branch, fork and future do not tell."""
+    env = OfficeEnvironment(FULL)
+    advance(env, task("viral"), lambda asked: int(env.state()["turn"]) >= 150)
+    taken, asked = env.snapshot(), env.observe()
+    assert asked is not None
+    readers = [OfficeEnvironment(FULL) for _ in range(4)]
+    seen = [reader.restore(taken) for reader in readers]
+    reply = answer(asked, 0)
+    assert readers[0].branch(reply, world=1, turns=9) == env.branch(reply, world=1, turns=9)
+    assert {tuple(reader.memories(role)) for role in SEATS for reader in readers[1:2]} == {
+        tuple(env.memories(role)) for role in SEATS
+    }
+    fork = readers[2].fork()
+    after = row(env.step(reply))
+    assert all(row(one.step(reply)) == after for one in (*readers, fork))
+    # What was asked before the step still says what it said then.
+    assert all(one is not None and list(one.messages) == list(asked.messages) for one in seen)
+    assert len({one.snapshot() for one in (env, *readers, fork)}) == 1
 
 
 def garbage(taken: bytes) -> dict[str, bytes]:
     size = int.from_bytes(taken[:4], "big")
-    head, body = json.loads(taken[4 : 4 + size]), taken[4 + size :]
+    line, _, memories = taken[4 : 4 + size].partition(b"\n")
+    head, body = json.loads(line), taken[4 + size :]
 
-    def with_head(**changes: Any) -> bytes:
-        text = json.dumps({**head, **changes}).encode()
+    def with_head(remembered: bytes = memories, **changes: Any) -> bytes:
+        text = json.dumps({**head, **changes}).encode() + b"\n" + remembered
         return len(text).to_bytes(4, "big") + text + body
 
-    values = json.loads(body)
-    late = [*values]
-    late[1 + State.__slots__.index("turn")] = 10_000
+    state, rows = loads(body), body[body.index(b"\n") :]
+    state.turn = 10_000
+    fields = json.loads(body[: -len(rows)])
+    counts, lengths, *words = fields[-1]
+
+    def with_columns(rows: bytes, counts: list[int], lengths: list[int]) -> bytes:
+        return taken[: 4 + size] + json.dumps([*fields[:-1], [counts, lengths, *words]]).encode() + rows
+
     return {
         "empty": b"",
         "short": b"\0\0",
@@ -257,16 +300,31 @@ def garbage(taken: bytes) -> dict[str, bytes]:
         "cut": taken[:-20],
         "cut head": taken[: size // 2],
         "more": taken + b"]",
+        "rows alone": taken[: 4 + size] + rows,
+        "no rows": taken[: -len(rows)],
+        "more rows": with_columns(rows, [counts[0] + 1, *counts[1:]], lengths),
+        "fewer rows": with_columns(rows, [counts[0] - 1, *counts[1:]], lengths),
+        **{
+            f"more of {place}": with_columns(
+                rows, [count + 300 * (place == index) for index, count in enumerate(counts)], lengths
+            )
+            for place in range(len(counts))
+        },
+        "other rows": with_columns(rows, counts, [*lengths[:-1], lengths[-1] - 1]),
+        "rows of nothing": with_columns(b"\n", [0] * 8, [-1, 0, 0, 0, 0]),
         "pickle": b"\x80\x04K\x01.",
         "deep": (3).to_bytes(4, "big") + b"{} " + b"[" * 100_000,
         "no head": (2).to_bytes(4, "big") + b"[]" + body,
         "unknown scenario": with_head(scenario="picnic"),
         "bad scenario": with_head(scenario={"name": "x"}),
         "memories of nobody": with_head(memories={"records": [], "streams": {}}),
+        "memories of none": with_head(b"", memories=[0]),
+        "other memories": with_head(b"x" * len(memories)) if memories else b"",
+        "memories cut": with_head(memories[:-1]) if memories else b"",
         "attempts without a problem": with_head(attempts=1),
         "too many attempts": with_head(attempts=9, problem=["not_json", "x", "y"]),
         "unknown reason": with_head(problem=["because", "x", "y"]),
-        "late": taken[: 4 + size] + json.dumps(late).encode(),
+        "late": taken[: 4 + size] + dumps(state),
     }
 
 
@@ -318,6 +376,26 @@ def test_an_older_snapshot_of_the_compact_profile_is_read(task) -> None:
     assert env.snapshot() == taken
 
 
+def test_an_older_snapshot_of_the_full_profile_is_read(task) -> None:
+    """Runs of 0.1.0 hold memories as JSON, every record once, and remember of what was reflected how it went."""
+    env = OfficeEnvironment(FULL)
+    advance(env, task("churn"), lambda asked: int(env.state()["turn"]) >= 80)
+    taken = env.snapshot()
+    size = int.from_bytes(taken[:4], "big")
+    head = json.loads(taken[4 : 4 + size].partition(b"\n")[0])
+    records: list[Any] = []
+    streams = {}
+    for role in SEATS:
+        assert env._memory is not None
+        *numbers, held = env._memory.stream(role).to_state()
+        streams[role] = [*numbers, [len(records) + place for place in range(len(held))]]
+        records += [one[:6] for one in held]
+    old = json.dumps({**head, "memories": {"records": records, "streams": streams}})
+    other = OfficeEnvironment(FULL)
+    other.restore(len(old).to_bytes(4, "big") + old.encode() + taken[4 + size :])
+    assert other.snapshot() == taken
+
+
 def test_a_users_scenario_travels_in_the_snapshot(task, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     text = (Path(sys.modules[OfficeEnvironment.__module__].__file__ or "").parent / "scenarios" / "viral.toml").read_text()
@@ -366,7 +444,7 @@ def test_a_branch_is_what_step_and_the_continuation_give(task, config: OfficeCon
     reply = env.legal_replies()[0]
     got = env.branch(reply, world=3, turns=30)
     taken = env.snapshot()
-    s = State.loads(taken[4 + int.from_bytes(taken[:4], "big") :])
+    s = loads(taken[4 + int.from_bytes(taken[:4], "big") :])
     s.world = 3
     start = company_value(s) + pipeline_value(s) - s.luck
     simulator = env._simulator

@@ -19,6 +19,8 @@ from onthejob.envs.office.memory import (
     record,
     reflection_prompt,
 )
+from onthejob.envs.office.phrases import PHRASES, lengthen, shorten
+from onthejob.envs.office.records import Record
 from onthejob.errors import ConfigError
 
 
@@ -298,7 +300,7 @@ def test_state_is_pure_data(stream):
     stream.reflect(70)
 
     def check(value):
-        assert type(value) in (str, int, float, tuple, type(None)), type(value)
+        assert type(value) in (str, bytes, int, float, tuple, type(None)), type(value)
         if type(value) is tuple:
             for item in value:
                 check(item)
@@ -351,3 +353,78 @@ def test_equal_in_processes_with_different_hash_seeds():
     }
     assert len(outputs) == 1
     assert b"What keeps coming up" in outputs.pop()
+
+
+TEXTS = st.text(max_size=300) | st.lists(st.sampled_from((*PHRASES, " ", "x", "\x80", "\0"))).map("".join)
+
+
+@given(TEXTS)
+def test_a_text_comes_back_from_its_phrases(text):
+    assert lengthen(shorten(text)) == text
+
+
+def test_phrases_have_a_byte_each_and_what_the_office_says_is_short():
+    assert len(PHRASES) == len(set(PHRASES)) <= 128
+    assert all(phrase.isascii() for phrase in PHRASES)
+    assert len(shorten("I did BUILD_FEATURE Dashboard: it worked")) == 5
+    assert len(shorten("CLOSE_DEAL on a security lead worked 3 of 4 times, +2.5 each: it pays.")) <= 20
+
+
+@given(
+    st.lists(st.tuples(TEXTS, st.integers(0, 9), st.floats(allow_nan=False) | st.none()), max_size=12),
+    st.sampled_from((0, 65_530, 2**31)),
+)
+def test_a_packed_stream_is_the_stream(said, first):
+    stream = MemoryStream(Lexicon(), capacity=9)
+    stream._next_id = stream._unread = first
+    for turn, (text, wins, gain) in enumerate(said):
+        if gain is None:
+            stream.observe(text, turn)
+        else:
+            stream.observe_own(text, turn, Outcome("RUN_DEMO", text[:9], 10, wins, gain))
+        if turn % 3 == 2:
+            stream.retrieve(text, turn)
+    if len(said) > 8:
+        stream.reflect(70)
+        stream.accept_reflection("SSO sells [0, 1]\nPlan: " + said[0][0], turn=71)
+    packed = stream.pack()
+    known: dict[bytes, Record] = {}
+    again = MemoryStream.unpack(packed, Lexicon(), known, capacity=9)
+    assert again.to_state() == stream.to_state()
+    assert again.pack() == packed
+    assert again.fork().pack() == packed
+    assert all(one is known[one[6]] for one in again.to_state().records)
+    assert MemoryStream.is_whole(packed)
+    assert not any(
+        MemoryStream.is_whole(packed[:place] + bytes((packed[place] ^ 1,)) + packed[place + 1 :]) for place in range(9)
+    )
+    assert [MemoryStream.due(packed, turn) for turn in (70, 141)] == [stream.reflection_due(turn) for turn in (70, 141)]
+    fresh = MemoryStream.from_state(again.to_state(), Lexicon(), capacity=9)
+    assert fresh.pack() == packed
+    for wrong in (packed[:-1], packed + b"\0", packed[: len(packed) // 2]):
+        with pytest.raises((ValueError, LookupError)):
+            MemoryStream.unpack(wrong, Lexicon(), {})
+
+
+def test_a_change_is_packed_again(stream):
+    taken = {stream.pack()}
+    number = stream.observe("sso sells", 1)
+    taken.add(stream.pack())
+    stream.observe("api sells", 1)
+    taken.add(stream.pack())
+    stream.retrieve("sso", 2, limit=1)
+    taken.add(stream.pack())
+    stream.rate(number, 9)
+    taken.add(stream.pack())
+    stream.accept_reflection("Plan: sell", turn=70)
+    taken.add(stream.pack())
+    stream.accept_reflection("", turn=141)
+    taken.add(stream.pack())
+    assert len(taken) == 7
+
+
+def test_what_a_reflection_has_counted_is_forgotten_and_what_it_found_is_not(stream):
+    busy(stream, 0)
+    added = stream.reflect(70)
+    assert {m.outcome for m in stream.memories(Kind.OBSERVATION)} == {None}
+    assert [m for m in stream.memories() if m.outcome is not None] == [m for m in added if m.outcome is not None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from onthejob.envs.office.roles import TRAINED_ROLES, Role
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.envs.office.sections import Count, Section
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
+from onthejob.envs.office.snapshot import dumps, loads
 from onthejob.envs.office.state import HELD_OUT, State
 from onthejob.envs.office.tasks import refuse_training
 from onthejob.envs.office.team_memory import TeamMemory
@@ -39,6 +41,7 @@ REFLECTION_KEY = "reflection"
 """Canonical key of every reply to a request for reflection: what is remembered changes no branch, whose players are scripted."""
 SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
 MAX_DAYS = 90
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
 """Keys that a task's payload may have."""
 
@@ -232,7 +235,7 @@ class OfficeEnvironment:
         return self._pending
 
     def snapshot(self) -> bytes:
-        """State, memories and pending retry as JSON; holds no code.
+        """Task and pending retry as JSON, memories, state; holds no code.
 
         Raises:
             ContractError: nothing was reset.
@@ -245,10 +248,12 @@ class OfficeEnvironment:
             "scenario": self._origin,
             "attempts": self._attempts,
             "problem": [problem.reason, problem.feedback, problem.excerpt] if problem is not None else [],
-            "memories": self._memory.to_data() if self._memory is not None else {},
         }
-        head = json.dumps(extra, separators=(",", ":"), ensure_ascii=True).encode()
-        return len(head).to_bytes(4, "big") + head + self._state.dumps()
+        streams = self._memory.pack() if self._memory is not None else []
+        extra["memories"] = [*map(len, streams)]
+        head = _encode(extra).encode() + b"\n"
+        size = len(head) + sum(extra["memories"])
+        return b"".join((size.to_bytes(4, "big"), head, *streams, dumps(self._state)))
 
     def restore(self, snapshot: bytes) -> OfficeObservation | None:
         """Continue from `snapshot`, which was taken by an environment of the same profile.
@@ -256,33 +261,39 @@ class OfficeEnvironment:
         Raises:
             ContractError: the bytes are not a snapshot of this version and profile; this environment is then as it was before.
         """
-        twin = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._partners)
+        before = vars(self).copy()
         try:
-            twin._load(snapshot, self)
+            self._load(snapshot)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            vars(self).update(before)
             raise ContractError(
                 f"not an office snapshot: {error}. Restore what snapshot() of the same version and profile returned."
             ) from error
-        self._adopt(twin)
         return self._pending
 
-    def _load(self, snapshot: bytes, like: OfficeEnvironment) -> None:
-        """Become what `snapshot` describes, with the rules and the lexicon of `like` where they are the same."""
+    def _load(self, snapshot: bytes) -> None:
+        """Become what `snapshot` describes; the rules are kept where they are the same."""
         size = int.from_bytes(snapshot[:4], "big")
-        extra = json.loads(snapshot[4 : 4 + size])
-        self._state = State.loads(snapshot[4 + size :])
-        self._lexicon, self._origin = like._lexicon, extra["scenario"]
-        if like._simulator is not None and like._origin == self._origin:
-            self._simulator = like._simulator
-        elif isinstance(self._origin, str):
-            self._simulator = Simulator(scenarios.load(self._origin), crisis_bonus=self.config.crisis_bonus)
-        else:
-            self._simulator = Simulator(scenarios.from_data(self._origin), crisis_bonus=self.config.crisis_bonus)
-        if bool(extra["memories"]) != (self.config.profile == "full"):
+        head, _, packed = snapshot[4 : 4 + size].partition(b"\n")
+        extra = json.loads(head)
+        memories = extra["memories"]
+        if bool(memories) != (self.config.profile == "full"):
             raise ValueError(f"it was taken in another profile than {self.config.profile}")
-        if extra["memories"]:
-            self._memory = TeamMemory.from_data(extra["memories"], self._lexicon, by_model=self.config.reflect)
+        self._memory = None
+        if isinstance(memories, dict) and memories:
+            self._memory = TeamMemory.from_data(memories, self._lexicon, by_model=self.config.reflect)
+        elif memories:
+            if sum(memories) != len(packed):
+                raise ValueError("its memories are cut")
+            streams = [packed[end - length : end] for end, length in zip(accumulate(memories), memories, strict=True)]
+            self._memory = TeamMemory.unpack(streams, self._lexicon, by_model=self.config.reflect)
+        self._state = loads(snapshot[4 + size :])
+        origin = extra["scenario"]
+        if self._simulator is None or self._origin != origin:
+            scenario = scenarios.load(origin) if isinstance(origin, str) else scenarios.from_data(origin)
+            self._simulator, self._origin = Simulator(scenario, crisis_bonus=self.config.crisis_bonus), origin
         self._task, self._attempts = str(extra["task"]), int(extra["attempts"])
+        self._problem = None
         if extra.get("problem"):
             reason, text, excerpt = extra["problem"]
             self._problem = Invalid(Reason(reason), text, excerpt=excerpt)
@@ -293,8 +304,9 @@ class OfficeEnvironment:
     def fork(self) -> OfficeEnvironment:
         """An independent copy; rules and tokenizer are shared, state and memories are not."""
         new = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._partners)
-        new._adopt(self)
         new._continuation = self._continuation
+        new._simulator, new._origin, new._lexicon = self._simulator, self._origin, self._lexicon
+        new._task, new._attempts, new._problem = self._task, self._attempts, self._problem
         new._state = self._state.copy() if self._state is not None else None
         new._memory = self._memory.fork() if self._memory is not None else None
         new._pending = new._observation() if self._pending is not None else None
@@ -401,18 +413,11 @@ class OfficeEnvironment:
         """The blocks of the prompt that `role` would be shown now, before anything is pruned to a budget."""
         s, _, _ = self._live()
         seen = OfficeView(view(s, role), lambda: self._legal_at(s.turn, role))
-        return prompt.sections(seen, self._memory.fork().lines(s, role, seen) if self._memory is not None else None)
+        return prompt.sections(seen, self._memory.fork().lines(s, role, seen)() if self._memory is not None else None)
 
     def memories(self, role: str) -> list[Memory]:
         """What `role` remembers, oldest first; empty without the full profile."""
         return self._memory.stream(role).memories() if self._memory is not None else []
-
-    def _adopt(self, other: OfficeEnvironment) -> None:
-        """Take over the episode of `other`, whose state and memories this one shares from now on."""
-        self._simulator, self._origin, self._lexicon = other._simulator, other._origin, other._lexicon
-        self._state, self._memory = other._state, other._memory
-        self._task, self._attempts, self._problem = other._task, other._attempts, other._problem
-        self._pending = self._observation() if other._pending is not None else None
 
     def _live(self) -> tuple[State, Simulator, OfficeObservation]:
         if self._state is None or self._simulator is None or self._pending is None:
@@ -462,7 +467,8 @@ class OfficeEnvironment:
         extra = memory.lines(s, role, seen) if memory is not None else None
 
         def rendered() -> tuple[Message, ...]:
-            return prompt.messages(seen, profile=config.profile, extra=extra, budget=config.budget, count=count)
+            told = extra() if extra is not None else None
+            return prompt.messages(seen, profile=config.profile, extra=told, budget=config.budget, count=count)
 
         return OfficeObservation(role, seen, rendered)
 

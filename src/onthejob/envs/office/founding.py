@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
@@ -28,6 +29,8 @@ SIZE_WEIGHTS = (0.5, 0.34, 0.16)
 """Shares of the sizes S, M, L."""
 DRAWN_WEIGHTS = (0.35, 0.4, 0.25)
 """The same for leads that a campaign on a researched or served pain drew."""
+DRAWN_WARMTH = 0.2
+"""Theirs on arrival."""
 MEAN_PRICE, MEAN_DRAWN_PRICE = (
     sum(price * weight for price, weight in zip(PRICES, weights, strict=True)) for weights in (SIZE_WEIGHTS, DRAWN_WEIGHTS)
 )
@@ -77,11 +80,26 @@ def found(scenario: Scenario, seed: int, days: int = 30) -> State:
         account.size = min(account.size, 1)
         account.price = PRICES[account.size]
         account.won_day, account.paid_until, account.vest_left, account.rewarded = -30, int(30 * account.quality), 0.0, True
+        account.settle()
     for slot in range(scenario.customers, scenario.customers + scenario.leads):
         arrive(s, key, slot)
     s.start_mrr = s.mrr()
     fire_scheduled(s)
     return s
+
+
+@lru_cache(maxsize=4096)
+def drawn_quality(seed: int, world: int, identity: int) -> float:
+    """The quality that luck gave a lead, before `arrive` adds to it. The first morning has luck of its own.
+
+    Kept, because a snapshot asks it of every open lead.
+    """
+    return draw(mix(seed, 0 if identity < 16 else 1 + world), Sub.QUALITY, identity, 0)
+
+
+def brought(quality: float) -> float:
+    """The quality of a lead whom a campaign drew that knew what it needs."""
+    return 0.3 + 0.7 * quality
 
 
 def usual_price(lead: Account) -> float:
@@ -108,8 +126,8 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     if theme >= 0:  # a campaign draws those who feel its theme, and those who feel it most when the theme was researched
         # or the product already serves it
         if theme == s.researched[segment] or s.fit(theme) >= 1.0:
-            quality = 0.3 + 0.7 * quality
-            ready = 0.2
+            quality = brought(quality)
+            ready = DRAWN_WARMTH
         wants = [w * (3.0 if pain == theme else 1.0) for pain, w in enumerate(wants)]
     pain = choose(draw(key, Sub.PAIN, identity, 0), wants)
     size = 2 if large else choose(draw(key, Sub.SIZE, identity, 0), DRAWN_WEIGHTS if ready else SIZE_WEIGHTS)

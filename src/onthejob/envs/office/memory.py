@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 import re
+import struct
+import zlib
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from onthejob.envs.office.records import Fact, Kind, Record, made, read_record, read_string, string
 from onthejob.envs.office.reflection import Outcome, meta_insights, outcome_insights, plan_text, tally_up
 from onthejob.errors import ConfigError
 
@@ -28,23 +30,10 @@ DECAY = 0.01
 """Per turn of age."""
 UNRELATED = 0.1
 """Relevance of a memory that shares no word with the query, so that what is important can still come to mind."""
+OLDEST = 32_000
+"""Turns after which an insight is not carried on: nothing of it is left."""
 MAX_INSIGHTS = 3
 MAX_TEXT = 240
-
-
-class Kind(StrEnum):
-    """What a memory is."""
-
-    OBSERVATION = "observation"
-    REFLECTION = "reflection"
-    PLAN = "plan"
-
-
-Fact = tuple[str, str, int, int, float]
-"""An `Outcome` as a plain tuple, which pickles faster."""
-
-Record = tuple[str, int, int, str, tuple[int, ...], Fact | None]
-"""(text, turn created, importance 1-10, kind, evidence ids, outcome): shared between forks and agents, never changed."""
 
 
 class Memory(NamedTuple):
@@ -102,6 +91,13 @@ _ORDINARY = 3
 _REFLECTION_IMPORTANCE, _META_IMPORTANCE, _PLAN_IMPORTANCE = 8, 9, 7
 
 
+_USE = struct.Struct("<hH")
+_WIDE = 65_535
+"""Turn of last use and id of a memory; an id from here on is this and four bytes."""
+_CHECK = 4
+"""Bytes of the checksum at a stream's end."""
+_STREAM = struct.Struct("<iHII")
+"""Turn of the last reflection, memories, next id, first id that no reflection has covered."""
 _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
 """A capitalised word that does not begin the text."""
 _CITED = re.compile(r"\[([\d\s,;#]*)\]")
@@ -152,30 +148,42 @@ def record(text: str, turn: int, importance: int, *, kind: Kind = Kind.OBSERVATI
         raise ConfigError(f"an outcome needs tries >= 1, got {outcome.tries}.")
     if not 1 <= importance <= 10:
         raise ConfigError(f"importance must be in 1..10, got {importance}.")
-    return (text, turn, importance, kind.value, (), _fact(outcome))
+    return made(text, turn, importance, kind.value, (), _fact(outcome))
 
 
-def _memory(slot: tuple[int, int, Record]) -> Memory:
-    number, accessed, (text, turn, importance, kind, evidence, fact) = slot
+_Slot = tuple[int, int, Record, bytes]
+"""(id, turn of last use, record, all that packed)."""
+
+
+def _slot(number: int, accessed: int, one: Record) -> _Slot:
+    if number < _WIDE:
+        return (number, accessed, one, _USE.pack(accessed, number) + one[6])
+    return (number, accessed, one, _USE.pack(accessed, _WIDE) + number.to_bytes(4, "little") + one[6])
+
+
+def _memory(slot: _Slot) -> Memory:
+    number, accessed, (text, turn, importance, kind, evidence, fact, _), _ = slot
     return Memory(number, text, turn, importance, Kind(kind), evidence, Outcome(*fact) if fact else None, accessed)
 
 
 class MemoryStream:
     """The memories of one agent. Turns are the environment's clock and never run backward."""
 
-    __slots__ = ("_held", "_lexicon", "_next_id", "_plan", "_reflected", "_unread", "capacity")
+    __slots__ = ("_held", "_lexicon", "_next_id", "_packed", "_plan", "_reflected", "_unread", "capacity")
 
     def __init__(self, lexicon: Lexicon, *, capacity: int = CAPACITY) -> None:
         if capacity < 1:
             raise ConfigError(f"capacity must be >= 1, got {capacity}.")
         self.capacity = capacity
         self._lexicon = lexicon
-        # (id, turn of last use, record) in order of use, the least recent first: forking is one shallow copy.
-        self._held: list[tuple[int, int, Record]] = []
+        # In order of use, the least recent first: forking is one shallow copy.
+        self._held: list[_Slot] = []
         self._next_id = 0
         self._reflected = 0
         self._unread = 0
         self._plan = ""
+        self._packed = b""
+        """What `pack` gave, empty after a change: in most turns most streams stay as they are."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -194,11 +202,11 @@ class MemoryStream:
         rated = self._lexicon.importance(text) if importance is None else importance
         return self.add(record(text, turn, rated, outcome=outcome))
 
-    def add(self, made: Record) -> int:
+    def add(self, new: Record) -> int:
         """Hold a record made by `record`; returns its id here. A full stream forgets what was used least recently."""
         number = self._next_id
-        self._next_id = number + 1
-        self._held.append((number, made[1], made))
+        self._next_id, self._packed = number + 1, b""
+        self._held.append(_slot(number, new[1], new))
         if len(self._held) > self.capacity:
             del self._held[0]
         return number
@@ -221,8 +229,8 @@ class MemoryStream:
         if touch:
             places = {place for _, _, place in best}
             rest = [slot for place, slot in enumerate(held) if place not in places]
-            used = [(number, turn, held[place][2]) for _, number, place in reversed(best)]
-            self._held = rest + used
+            used = [_slot(number, turn, held[place][2]) for _, number, place in reversed(best)]
+            self._held, self._packed = rest + used, b""
         return found
 
     def memories(self, kind: Kind | None = None) -> list[Memory]:
@@ -236,19 +244,19 @@ class MemoryStream:
     def reflect(self, turn: int) -> list[Memory]:
         """Condense what happened since the last reflection by template: insights, insights over insights, a plan."""
         held = sorted(self._held)
-        since = [(number, made) for number, _, made in held if number >= self._unread and made[3] == Kind.OBSERVATION]
-        own = tally_up((number, Outcome(*made[5])) for number, made in since if made[5] is not None)
+        since = [(number, one) for number, _, one, _ in held if number >= self._unread and one[3] == Kind.OBSERVATION]
+        own = tally_up((number, Outcome(*one[5])) for number, one in since if one[5] is not None)
         added = [self._insight(turn, *insight) for insight in outcome_insights(own)]
-        topics = self._topics([(number, made[0]) for number, made in since if made[5] is None])
+        topics = self._topics([(number, one[0]) for number, one in since if one[5] is None])
         if topics:
             text = "What keeps coming up: " + ", ".join(f"{term} ({len(numbers)} times)" for term, numbers in topics) + "."
             evidence = tuple(sorted({number for _, numbers in topics for number in numbers}))
             added.append(self._insight(turn, text, evidence, None))
 
         earlier = [
-            (number, Outcome(*made[5]))
-            for number, _, made in sorted(self._held)
-            if made[3] == Kind.REFLECTION and made[5] is not None
+            (number, Outcome(*one[5]))
+            for number, _, one, _ in sorted(self._held)
+            if one[3] == Kind.REFLECTION and one[5] is not None
         ]
         over = {key: tally for key, tally in tally_up(earlier).items() if len(tally[1]) >= 2}
         added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in meta_insights(over)]
@@ -256,7 +264,7 @@ class MemoryStream:
             added.append(
                 self._make_plan(turn, plan_text(own, [term for term, _ in topics]), tuple(memory.id for memory in added))
             )
-        self._reflected, self._unread = turn, self._next_id
+        self._settle(turn)
         return added
 
     def accept_reflection(self, text: str, *, turn: int, importance: int | None = None) -> list[Memory]:
@@ -266,7 +274,7 @@ class MemoryStream:
         plan. Unknown ids are ignored. A reply without usable text stores nothing; the reflection counts as done either way.
         """
         rated = _REFLECTION_IMPORTANCE if importance is None else min(10, max(1, importance))
-        known = {number for number, _, _ in self._held}
+        known = {slot[0] for slot in self._held}
         added: list[Memory] = []
         plan: tuple[str, tuple[int, ...]] | None = None
         for line in text.splitlines():
@@ -283,15 +291,17 @@ class MemoryStream:
                 added.append(self._insight(turn, words, evidence, None, rated))
         if plan is not None and plan[0]:
             added.append(self._make_plan(turn, plan[0], plan[1] or tuple(memory.id for memory in added)))
-        self._reflected, self._unread = turn, self._next_id
+        self._settle(turn)
         return added
 
     def rate(self, number: int, importance: int) -> None:
         """Replace the importance of memory `number` (say, by a model's rating, clamped to 1..10); unknown ids are ignored."""
-        for place, (held, accessed, made) in enumerate(self._held):
+        self._packed = b""
+        for place, (held, accessed, old, _) in enumerate(self._held):
             if held == number:
-                text, turn, _, kind, evidence, fact = made
-                self._held[place] = (held, accessed, (text, turn, min(10, max(1, importance)), kind, evidence, fact))
+                text, turn, _, kind, evidence, fact, _ = old
+                rated = made(text, turn, min(10, max(1, importance)), kind, evidence, fact)
+                self._held[place] = _slot(held, accessed, rated)
 
     def fork(self) -> MemoryStream:
         """An independent copy that shares the records."""
@@ -303,11 +313,12 @@ class MemoryStream:
         twin._reflected = self._reflected
         twin._unread = self._unread
         twin._plan = self._plan
+        twin._packed = self._packed
         return twin
 
     def to_state(self) -> State:
         """Pure data (plain tuples, strings, numbers); equal streams give equal states."""
-        ids, accessed, records = zip(*self._held, strict=True) if self._held else ((), (), ())
+        ids, accessed, records, _ = zip(*self._held, strict=True) if self._held else ((), (), (), ())
         return State(self._next_id, self._reflected, self._unread, self._plan, ids, accessed, records)
 
     @classmethod
@@ -315,17 +326,62 @@ class MemoryStream:
         """The stream that gave `state` (a `State`, or the same fields as any sequence)."""
         stream = cls(lexicon, capacity=capacity)
         stream._next_id, stream._reflected, stream._unread, stream._plan, ids, accessed, records = state
-        stream._held = list(zip(ids, accessed, records, strict=True))
+        stream._held = [_slot(*row) for row in zip(ids, accessed, records, strict=True)]
         return stream
+
+    def pack(self) -> bytes:
+        """The stream as bytes; equal streams give equal bytes."""
+        if not self._packed:
+            head = _STREAM.pack(self._reflected, len(self._held), self._next_id, self._unread)
+            body = b"".join((head, string(self._plan), *[slot[3] for slot in self._held]))
+            self._packed = body + zlib.crc32(body).to_bytes(_CHECK, "little")
+        return self._packed
+
+    @staticmethod
+    def is_whole(data: bytes) -> bool:
+        """True when no byte of what `pack` gave has changed."""
+        return zlib.crc32(memoryview(data)[:-_CHECK]) == int.from_bytes(data[-_CHECK:], "little")
+
+    @classmethod
+    def unpack(cls, data: bytes, lexicon: Lexicon, known: dict[bytes, Record], *, capacity: int = CAPACITY) -> MemoryStream:
+        """The stream that gave `data`; records that `known` has are shared, the others are added to it.
+
+        Raises:
+            ValueError, LookupError: `data` is something else.
+        """
+        stream = cls(lexicon, capacity=capacity)
+        try:
+            stream._reflected, size, stream._next_id, stream._unread = _STREAM.unpack_from(data)
+            stream._plan, place = read_string(data, _STREAM.size)
+            for _ in range(size):
+                start, (accessed, number) = place, _USE.unpack_from(data, place)
+                place += _USE.size
+                if number == _WIDE:
+                    number, place = int.from_bytes(data[place : place + 4], "little"), place + 4
+                one, place = read_record(data, place, known)
+                stream._held.append((number, accessed, one, data[start:place]))
+        except struct.error as error:
+            raise ValueError(f"memories are cut: {error}") from error
+        if place != len(data) - _CHECK:
+            raise ValueError("memories go on after their end")
+        stream._packed = data
+        return stream
+
+    @staticmethod
+    def due(data: bytes, turn: int) -> bool:
+        """`reflection_due` of the stream that gave `data`."""
+        reflected, size, _, _ = _STREAM.unpack_from(data)
+        return size > 0 and turn - reflected >= REFLECTION_TURNS
 
     def carried(self, turns: int) -> MemoryStream:
         """The stream for the next episode: reflections and plans only, aged by the `turns` of the episode that ended."""
         stream = MemoryStream(self._lexicon, capacity=self.capacity)
         stream._next_id = stream._unread = self._next_id
         stream._plan = self._plan
-        for number, accessed, (text, turn, importance, kind, evidence, fact) in self._held:
-            if kind != Kind.OBSERVATION:
-                stream._held.append((number, accessed - turns, (text, turn - turns, importance, kind, evidence, fact)))
+        for number, accessed, (text, turn, importance, kind, evidence, fact, _), _ in self._held:
+            if kind != Kind.OBSERVATION and turn - turns > -OLDEST:
+                old = made(text, turn - turns, importance, kind, evidence, fact)
+                stream._held.append(_slot(number, accessed - turns, old))
         return stream
 
     def unread(self, limit: int) -> list[Memory]:
@@ -334,14 +390,21 @@ class MemoryStream:
         slots.sort(key=lambda slot: (-slot[2][2], -slot[0]))
         return [_memory(slot) for slot in sorted(slots[:limit])]
 
+    def _settle(self, turn: int) -> None:
+        """A reflection is done: what it has counted is forgotten, how it went stays in the words."""
+        self._reflected, self._unread, self._packed = turn, self._next_id, b""
+        for place, (number, accessed, one, _) in enumerate(self._held):
+            if one[5] is not None and one[3] == Kind.OBSERVATION:
+                self._held[place] = _slot(number, accessed, made(*one[:5], None))
+
     def _scores(self, query: str, turn: int) -> list[tuple[float, int, int]]:
         """(score, id, place in `_held`) of every memory."""
         terms = self._lexicon.terms
         wanted = terms(query)
         shared: list[frozenset[str]] = []
         frequency: dict[str, int] = {}
-        for _, _, made in self._held:
-            common = wanted & terms(made[0])
+        for _, _, one, _ in self._held:
+            common = wanted & terms(one[0])
             shared.append(common)
             for term in common:
                 frequency[term] = frequency.get(term, 0) + 1
@@ -357,19 +420,19 @@ class MemoryStream:
         relevance[frozenset()] = UNRELATED if wanted else 1.0
         exp = math.exp
         return [
-            (exp(DECAY * (made[1] - turn)) * made[2] * relevance[common], number, place)
-            for place, ((number, _, made), common) in enumerate(zip(self._held, shared, strict=True))
+            (exp(DECAY * (one[1] - turn)) * one[2] * relevance[common], number, place)
+            for place, ((number, _, one, _), common) in enumerate(zip(self._held, shared, strict=True))
         ]
 
     def _insight(
         self, turn: int, text: str, evidence: tuple[int, ...], outcome: Outcome | None, importance: int = _REFLECTION_IMPORTANCE
     ) -> Memory:
-        self.add((text, turn, importance, Kind.REFLECTION.value, evidence, _fact(outcome)))
+        self.add(made(text, turn, importance, Kind.REFLECTION.value, evidence, _fact(outcome)))
         return _memory(self._held[-1])
 
     def _make_plan(self, turn: int, text: str, evidence: tuple[int, ...]) -> Memory:
         self._plan = text
-        self.add((text, turn, _PLAN_IMPORTANCE, Kind.PLAN.value, evidence, None))
+        self.add(made(text, turn, _PLAN_IMPORTANCE, Kind.PLAN.value, evidence, None))
         return _memory(self._held[-1])
 
     def _topics(self, seen: Sequence[tuple[int, str]]) -> list[tuple[str, list[int]]]:

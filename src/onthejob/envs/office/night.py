@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from onthejob.envs.office import events
 from onthejob.envs.office.founding import arrive, usual_price
+from onthejob.envs.office.handlers import READ_FOR
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.market import (
     BASE_CONVERSION,
@@ -22,7 +23,7 @@ from onthejob.envs.office.market import (
     spend,
     touchpoints,
 )
-from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.reward import ORDER, TurnLog
 from onthejob.envs.office.state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, Stage, State
 
 SIGNUP_TO_LEAD = 0.009
@@ -37,6 +38,7 @@ INQUIRY_SLOT = 12
 ADVANCES = ("qualified", "demo", "proposal")
 """Stage rewards that a deal has been paid when it stands at stage 1, 2, 3 or beyond."""
 STALE_DAYS, LOST_DAYS = 5, 10
+_DEV = ORDER.index("dev")
 
 
 def night(s: State, key: int, log: TurnLog, event_rate: float) -> None:
@@ -52,6 +54,16 @@ def night(s: State, key: int, log: TurnLog, event_rate: float) -> None:
         log.note(f"event {name}")
     s.daily.clear()
     s.collab_day.clear()
+    _forget(s)
+
+
+def _forget(s: State) -> None:
+    """Drop what no rule and no prompt can ask for again; the limits by number stay where they are."""
+    for role, box in s.inbox.items():
+        s.inbox[role] = [message for message in box if s.turn - message[0] <= READ_FOR]
+    pieces = {3000 + piece.id for piece in s.pieces}
+    # Of what was paid, an approval and a release cannot come again, a published topic can, a piece until it is forgotten.
+    s.collab_seen = [pair for pair in s.collab_seen if pair >> 6 in pieces or (pair >> 3) & 7 == _DEV]
 
 
 def _traffic(s: State) -> None:

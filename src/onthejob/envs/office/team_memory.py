@@ -1,16 +1,17 @@
 """What the six agents remember of an episode: one memory stream each, what a turn adds to them, what comes to mind for a prompt.
 
 Only the full profile has it. An agent remembers its own actions with how they went, and what everybody may know: events and the
-shared board. Public facts are one record that the streams share, in memory and in the snapshot.
+shared board. Public facts are one record that the streams share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.memory import Kind, Lexicon, MemoryStream, Outcome, Record, record, reflection_prompt
+from onthejob.envs.office.memory import Lexicon, MemoryStream, Outcome, record, reflection_prompt
+from onthejob.envs.office.records import Kind, Record, made
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
 from onthejob.envs.office.state import PAINS, State
@@ -23,16 +24,20 @@ SHOWN = 6
 class TeamMemory:
     """The memories of all trained roles in one episode."""
 
-    __slots__ = ("_by_model", "_lexicon", "_streams")
+    __slots__ = ("_by_model", "_lexicon", "_packed", "_streams")
 
     def __init__(self, lexicon: Lexicon, *, by_model: bool) -> None:
         """by_model: the actors are asked to reflect (`reflection_due`, `accept`); otherwise the template reflects for them."""
         self._lexicon = lexicon
         self._by_model = by_model
+        self._packed: dict[str, bytes] = {}
+        """Streams of a snapshot that nobody has asked for yet: whoever restores in order to branch never does."""
         self._streams = {str(role): MemoryStream(lexicon) for role in TRAINED_ROLES}
 
     def stream(self, role: str) -> MemoryStream:
         """One role's stream."""
+        if self._packed:
+            self._unpack()
         return self._streams[role]
 
     def subject(self, s: State, role: str, action: Action) -> str:
@@ -55,6 +60,8 @@ class TeamMemory:
 
     def witness(self, s: State, role: str, action: Action | None, subject: str, log: TurnLog) -> None:
         """Remember the turn that `role` has just played; `s` is the state after it."""
+        if self._packed:
+            self._unpack()
         for text in log.notes:
             self._tell(text, s.turn, set())
         for turn, who, text in s.shared:
@@ -64,7 +71,10 @@ class TeamMemory:
         if own is not None and action is not None and action != IDLE:
             target = f" {action.target}" if action.target else ""
             text = f"I did {action.action_type}{target}: {'it worked' if log.changed else 'it changed nothing'}"
-            own.observe_own(text, s.turn, Outcome(action.action_type, subject, 1, int(log.changed), log.rewards()[role]))
+            if self._by_model:  # a model reflects on words alone
+                own.observe(text, s.turn)
+            else:
+                own.observe_own(text, s.turn, Outcome(action.action_type, subject, 1, int(log.changed), log.rewards()[role]))
         if not self._by_model:
             for stream in self._streams.values():
                 if stream.reflection_due(s.turn):
@@ -78,28 +88,42 @@ class TeamMemory:
 
     def reflection_due(self, role: str, turn: int) -> bool:
         """True when `role` has to be asked for a reflection now."""
-        return self._by_model and self._streams[role].reflection_due(turn)
+        if not self._by_model:
+            return False
+        if self._packed:
+            return MemoryStream.due(self._packed[role], turn)
+        return self._streams[role].reflection_due(turn)
 
     def question(self, role: str) -> str:
         """What to ask the model that reflects for `role`."""
-        return reflection_prompt(self._streams[role])
+        return reflection_prompt(self.stream(role))
 
     def accept(self, role: str, reply: str, turn: int) -> None:
         """Store what the model answered."""
-        self._streams[role].accept_reflection(reply, turn=turn)
+        self.stream(role).accept_reflection(reply, turn=turn)
 
-    def lines(self, s: State, role: str, seen: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Lines of the full profile's extra sections, what matters most first.
+    def lines(self, s: State, role: str, seen: Mapping[str, Any]) -> Callable[[], dict[str, list[str]]]:
+        """What gives the lines of the full profile's extra sections, what matters most first, as things are now.
 
-        Retrieval counts as a use of the memories, so it happens once per request; repeating it at once changes nothing.
+        Retrieval counts as a use of the memories, so it happens now, once per request; repeating it at once changes nothing.
+        Memories that lie as a snapshot packed them have been used by the request that was pending there: they are read when
+        somebody reads the lines.
         """
-        stream = self._streams[role]
-        query = " ".join([*seen["inbox"], *seen["events"], seen["focus"]])
-        found = stream.retrieve(query, s.turn, limit=SHOWN)
-        return {
+        query, turn, packed = " ".join([*seen["inbox"], *seen["events"], seen["focus"]]), s.turn, self._packed.get(role)
+        around = {
             "team": [f"{other}: {status}" for other, status in team_status(s, role).items()],
             "copies": list(reversed(copies(s))) if role == "ceo" else [],
             "board": [f"{who}: {text}" for _, who, text in reversed(s.shared)],
+        }
+        if packed is not None:
+            return lambda: around | self._recalled(MemoryStream.unpack(packed, self._lexicon, {}), query, turn)
+        recalled = self._recalled(self._streams[role], query, turn)
+        return lambda: around | recalled
+
+    @staticmethod
+    def _recalled(stream: MemoryStream, query: str, turn: int) -> dict[str, list[str]]:
+        found = stream.retrieve(query, turn, limit=SHOWN)
+        return {
             "memories": [memory.text for memory in found if memory.kind is Kind.OBSERVATION],
             "insights": ([f"Plan: {stream.plan}"] if stream.plan else [])
             + [memory.text for memory in found if memory.kind is Kind.REFLECTION],
@@ -109,26 +133,35 @@ class TeamMemory:
         """An independent copy that shares the records."""
         new = TeamMemory.__new__(TeamMemory)
         new._lexicon, new._by_model = self._lexicon, self._by_model
+        new._packed = self._packed.copy()
         new._streams = {role: stream.fork() for role, stream in self._streams.items()}
         return new
 
-    def to_data(self) -> dict[str, Any]:
-        """JSON-serialisable: every record once, streams refer to records by their place."""
-        places: dict[int, int] = {}
-        records: list[Record] = []
-        streams: dict[str, list[Any]] = {}
-        for role, stream in self._streams.items():
-            *head, held = stream.to_state()
-            for made in held:
-                if id(made) not in places:
-                    places[id(made)] = len(records)
-                    records.append(made)
-            streams[role] = [*head, [places[id(made)] for made in held]]
-        return {"records": records, "streams": streams}
+    def pack(self) -> list[bytes]:
+        """The streams as bytes, in the order of the roles."""
+        return [*self._packed.values()] if self._packed else [stream.pack() for stream in self._streams.values()]
+
+    @classmethod
+    def unpack(cls, packed: Sequence[bytes], lexicon: Lexicon, *, by_model: bool) -> TeamMemory:
+        """The memories that `pack` gave, read when they are asked for.
+
+        Raises:
+            ValueError: they are not as many, or damaged.
+        """
+        new = cls(lexicon, by_model=by_model)
+        new._packed = dict(zip(new._streams, packed, strict=True))
+        if not all(map(MemoryStream.is_whole, packed)):
+            raise ValueError("its memories are damaged")
+        return new
+
+    def _unpack(self) -> None:
+        known: dict[bytes, Record] = {}
+        self._streams = {role: MemoryStream.unpack(data, self._lexicon, known) for role, data in self._packed.items()}
+        self._packed = {}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any], lexicon: Lexicon, *, by_model: bool) -> TeamMemory:
-        """The memories that `to_data` described.
+        """The memories that a snapshot of version 0.1.0 described.
 
         Raises:
             ValueError, TypeError, KeyError, IndexError: `data` is something else.
@@ -146,4 +179,4 @@ def _record(row: Sequence[Any]) -> Record:
     text, turn, importance, kind, evidence, fact = row
     if not isinstance(text, str) or type(turn) is not int or type(importance) is not int:
         raise TypeError(f"not a memory: {str(row)[:80]}")
-    return (text, turn, importance, Kind(kind).value, tuple(evidence), tuple(fact) if fact is not None else None)
+    return made(text, turn, importance, Kind(kind).value, tuple(evidence), tuple(fact) if fact is not None else None)

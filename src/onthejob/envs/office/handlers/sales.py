@@ -113,6 +113,7 @@ def close_deal(s: State, a: Action, now: Now) -> bool:
         if not lead.rewarded:
             lead.rewarded, lead.vest_left = True, TIER_VESTS[lead.tier]
             now.log.stage("closed_won", TIER_MULTIPLIER[lead.tier] * (1.0 - TIER_VESTS[lead.tier]))
+        lead.settle()
         s.shared.append([s.turn, "sales", "won a deal"])
         return True
     lead.failed += 1
