@@ -70,7 +70,8 @@ class Train:
     """Office: who plays roles that are not trained, and all others in segments among partners: a scripted player or a hosted
     model."""
     crisis_bonus: bool = True
-    """Office: pay the extra for churn prevention; without it one can ask whether retention is learned nevertheless."""
+    """Office: `--no-crisis-bonus` leaves out the extra reward for churn prevention while satisfaction is below 0.4, for asking
+    whether the shift to retention is learned nevertheless; by default it is paid."""
     curriculum: bool = False
     """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased."""
     profile: Literal["compact", "full"] = "compact"
