@@ -53,6 +53,8 @@ class Behaviours:
     """Of a model's replies."""
     max_new_tokens: int = 48
     """Limit of a model's reply."""
+    batch: int = 8
+    """Episodes played side by side: a model answers for all of them at once."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -65,8 +67,8 @@ class Behaviours:
 
         if not self.teams and not self.replays:
             raise ConfigError("behaviours needs somebody to measure. Name --teams or --replays.")
-        if self.probes < 0:
-            raise ConfigError(f"probes must be >= 0, got {self.probes}. Use 0 to ask nothing again.")
+        if self.probes < 0 or self.batch < 1:
+            raise ConfigError(f"probes must be >= 0 and batch >= 1, got {self.probes} and {self.batch}. Use 12 and 8.")
         if not 0.0 <= self.temperature < math.inf or self.max_new_tokens < 1:
             got = f"{self.temperature} and {self.max_new_tokens}"
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
@@ -106,24 +108,24 @@ class Behaviours:
         found: list[tuple[str, list[Played]]] = []
         for team in made:
             episodes = []
-            for task in tasks:
-                env = OfficeEnvironment(config)
-                (episode,) = play(
-                    [env],
-                    [task],
+            for start in range(0, len(tasks), self.batch):
+                part = tasks[start : start + self.batch]
+                for episode in play(
+                    [OfficeEnvironment(config) for _ in part],
+                    part,
                     team.policies,
                     sampling,
-                    seed=task.seed,
+                    seed=0,
                     encoder=stack.chat if stack else None,
                     max_turns=14 * self.days,
-                )
-                if episode.error:
-                    raise ConfigError(f"{team.name} failed on {task.id}: {episode.error}.")
-                played = _played(config, task, [turn.text for turn in episode.transcript])
-                if stack is not None and self.memory == "on":
-                    played.tallies.update(self._probe(played, team.policies, stack.chat))
-                episodes.append(played)
-                terminal.progress(f"{team.name}: {len(episodes)}/{len(tasks)} {task.id}")
+                ):
+                    if episode.error:
+                        raise ConfigError(f"{team.name} failed on {episode.task.id}: {episode.error}.")
+                    played = _played(config, episode.task, [turn.text for turn in episode.transcript])
+                    if stack is not None and self.memory == "on":
+                        played.tallies.update(self._probe(played, team.policies, stack.chat))
+                    episodes.append(played)
+                    terminal.progress(f"{team.name}: {len(episodes)}/{len(tasks)} {episode.task.id}")
             found.append((team.name, episodes))
         if self.replays:
             games = [Replay.read(path) for path in self.replays]

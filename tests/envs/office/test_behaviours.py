@@ -333,6 +333,16 @@ def test_the_command_measures_teams_and_replays(tmp_path: Path, capsys: pytest.C
     )
     assert "specialisation, first third" in capsys.readouterr().out
     assert main(["office", "behaviours", "--teams", "nobody"]) == 2
+    assert main(["office", "behaviours", "--batch", "0"]) == 2
+
+
+def test_batches_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for batch in ("1", "3"):
+        words = ["--teams", "random", "--seeds", "1", "--days", "3", "--batch", batch, "--json", "--quiet"]
+        assert main(["office", "behaviours", *words]) == 0
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1]
 
 
 def test_numbers_are_shown_with_their_interval() -> None:
