@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -446,13 +446,18 @@ class Train:
         return 0
 
 
-def recorded_options(run: Run) -> Train:
+def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
     """The options that a run was started with.
+
+    Args:
+        run: the record.
+        without: keys of its configuration that are no options of `train`.
 
     Raises:
         ConfigError: they are not those of this version's `train`.
     """
-    return overlay(Train(), _without_none(run.config), where=f"the configuration of {run.path}")
+    config = {key: value for key, value in run.config.items() if key not in without}
+    return overlay(Train(), _without_none(config), where=f"the configuration of {run.path}")
 
 
 def line(report: IterationReport) -> str:
