@@ -52,7 +52,7 @@ COMMANDS: dict[str, Entry] = {
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
-    "runs replay": Entry("replay", "ReplayGame", "Play a game's replay file again and check its hash."),
+    "runs replay": Entry("replay", "ReplayRecord", "Execute a run's episodes, or a game, again and compare with the record."),
     "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
     "office gates": Entry("gates", "Gates", "Measure whether the office can be trained on; fails when a gate fails."),
     "office behaviours": Entry("behaviours", "Behaviours", "Measure the behaviours that are said to emerge, per team."),

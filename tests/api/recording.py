@@ -95,12 +95,12 @@ def office_run(root: Path, name: str = "office", *, iterations: int = 2, tokeniz
         return run.path
 
 
-def claw_run(root: Path, name: str = "claw") -> Path:
+def claw_run(root: Path, name: str = "claw", *, tokenizer: Any = None, model: str = "") -> Path:
     """A run of the claw: one task, played by its gold commands, and by an agent that only says that it is done.
 
-    The sandbox is the one without isolation: what runs are our own commands.
+    The sandbox is the one without isolation: what runs are our own commands. Arguments as in `office_run`.
     """
-    tokenizer = tiny_tokenizer()
+    tokenizer = tokenizer or tiny_tokenizer()
     (task,) = [one for one in claw_tasks(Split.TRAIN, count=40) if len(one.payload["gold"]) >= 2][:1]
     solve = Gold([task])
 
@@ -108,7 +108,8 @@ def claw_run(root: Path, name: str = "claw") -> Path:
         return solve(observation, seed) if keyed_uniform(seed, "solves") < 0.6 else noop(observation, seed)
 
     agent = ScriptedTokens(tokenizer, reply, version="agent@0000")
-    with UnsafeHost() as host, Run.create(root, config={"env": "claw"}, name=name) as run:
+    settings = {"env": "claw", "model": {"name": model}, "claw": {"count": 40, "unsafe": True}, "train": {"grouping": "episodes"}}
+    with UnsafeHost() as host, Run.create(root, config=settings, name=name) as run:
         found = collect_episodes(
             partial(ClawEnvironment, ClawConfig(), host=host), [task], {"agent": agent}, Sampling(max_new_tokens=2_000),
             group_size=4, trained=("agent",), encoder=ChatEncoder(tokenizer), max_turns=8, seed=5, prefix="it0001",

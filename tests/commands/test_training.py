@@ -125,6 +125,11 @@ def test_train_resume_replay_and_play(call, tiny_path: Path):
         assert replayed["hr"]["delta_l2"] == pytest.approx(recorded[iteration], rel=1e-6)
     assert "checkpoint" in call("train", "--from-groups", "runs/b:2", *options, code=1)
 
+    again = call("runs", "replay", "b", "--limit", "4")
+    assert again["matches"]
+    assert (len(again["episodes"]), again["skipped"]) == (4, {})
+    assert min(again["turns"], again["groups"]) >= again["prompts"] > 0
+
     played = call("play", "--team", "a", "--seat", "sales=expert", "--days", "1", "--transcript", "t.jsonl", *model(tiny_path))
     assert played["error"] is None
     rows = [json.loads(line) for line in Path("t.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -178,6 +183,7 @@ def test_demo_trains_and_reports(call, tiny_path: Path):
         assert run.config["train"]["branch"]["worlds"] == 2
         assert run.config["learner"]["advantage"]["shrink"] is True
         assert run.config["model"]["dtype"] == "float32"
+    assert call("runs", "replay", shown["run"], "--limit", "2")["matches"]
 
 
 @pytest.mark.slow

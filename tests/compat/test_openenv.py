@@ -36,7 +36,7 @@ from websockets.sync.client import ClientConnection, connect
 from onthejob.compat.openenv import SeatAction, SeatEnvironment, make_app, server_options
 from onthejob.compat.openenv_client import SeatClient
 from onthejob.compat.workplace import office
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.errors import ConfigError
 
 KEY = "a trainer's key of this test"
@@ -123,6 +123,72 @@ def test_same_seed_and_actions_give_the_same_bytes_in_any_connection(address: st
     assert expected == again == mixed
     assert expected != other
     assert len(expected) == 5
+
+
+def next_step(client: ClientConnection, frame: str, options: dict[str, Any]) -> str:
+    """Choose the second legal reply of who is asked in `frame`; the raw frame that answers."""
+    seen = json.loads(frame)["data"]["observation"]
+    legal = seen["legal_actions"]
+    action = {"reply": legal[min(1, len(legal) - 1)]}
+    if options["role"] == "*":
+        action["role"] = seen["current_role"]
+    client.send(json.dumps({"type": "step", "data": action}))
+    return str(client.recv(timeout=120))
+
+
+def lock_step(clients: list[ClientConnection], options: list[dict[str, Any]]) -> list[list[str]]:
+    """Raw frames of one episode per connection, played in turns, and of the state at its end."""
+    for client, chosen in zip(clients, options, strict=True):
+        client.send(json.dumps({"type": "reset", "data": chosen}))
+    played = [[str(client.recv(timeout=120))] for client in clients]
+    while any(not json.loads(frames[-1])["data"]["done"] for frames in played):
+        for client, frames, chosen in zip(clients, played, options, strict=True):
+            if not json.loads(frames[-1])["data"]["done"]:
+                frames.append(next_step(client, frames[-1], chosen))
+    for client, frames in zip(clients, played, strict=True):
+        client.send(json.dumps({"type": "state"}))
+        frames.append(str(client.recv(timeout=120)))
+    return played
+
+
+@pytest.fixture(scope="module")
+def full_address() -> Iterator[str]:
+    """A server whose prompts hold memories."""
+    with serving(make_app(office(OfficeConfig(profile="full")), max_sessions=16)) as found:
+        yield found
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("prompts", ["address", "full_address"])
+@pytest.mark.parametrize("role", ["*", "sales"])
+def test_the_table_and_a_seat_are_the_same_bytes_in_any_connection(role: str, prompts: str, request: pytest.FixtureRequest):
+    address = request.getfixturevalue(prompts)
+    options = {**PLAY, "role": role, "days": 3}
+    with session(address) as alone:
+        (expected,) = lock_step([alone], [options])
+        # A used connection, after a whole episode: another seed, then the same episode once more.
+        (other,) = lock_step([alone], [{**options, "seed": 1_003}])
+        (again,) = lock_step([alone], [options])
+    with session(address) as first, session(address) as second, session(address) as third:
+        # Used connections, after episodes that were left in the middle, one of them in another seat.
+        for client, before in ((first, {**options, "seed": 1_009}), (second, {**PLAY, "role": "dev"})):
+            client.send(json.dumps({"type": "reset", "data": before}))
+            frame = str(client.recv(timeout=120))
+            for _ in range(2):
+                frame = next_step(client, frame, before)
+        table = {**PLAY, "role": "*" if role != "*" else "hr", "seed": 1_003, "days": 4, "scenario": "viral"}
+        mixed = lock_step([first, third, second], [options, table, options])
+        # And once more where both sessions are between two episodes of a third one.
+        (last,) = lock_step([third], [options])
+    assert expected == again == mixed[0] == mixed[2] == last
+    assert expected != other
+    frames = [json.loads(frame)["data"] for frame in expected]
+    decisions = 3 * 12 if role == "*" else 3 * 2
+    assert len(frames) == decisions + 2
+    if role == "*":
+        asked = [frame["observation"]["current_role"] for frame in frames[:-2]]
+        assert sorted(set(asked)) == sorted(SEATS)
+        assert all(set(frame["observation"]["rewards"]) >= set(SEATS) for frame in frames[1:-1])
 
 
 @pytest.mark.server

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from onthejob.api.frames import CUSTOMER, Reply, Teller
 from onthejob.api.schema import BranchTrace, Frames, Move, Seats, Traces, TraceTurn
@@ -17,7 +17,8 @@ from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import STAGES, State
-from onthejob.errors import ContractError, RecordError
+from onthejob.errors import RecordError
+from onthejob.evaluate.again import begin, learners_of, place_of, same_numbers
 from onthejob.evaluate.recorded import SCALES_SCOPE
 from onthejob.record import Run
 from onthejob.record.reading import Episode
@@ -25,8 +26,6 @@ from onthejob.rollout.branch import BranchConfig, Scales
 from onthejob.rollout.origin import Origin, read_origin
 from onthejob.types import Group
 
-TOLERANCE = 1e-9
-"""Relative: the record holds doubles, and the same sums are made in the same order."""
 PROFILE = "compact"
 """Training's; snapshots of another profile cannot be restored."""
 
@@ -45,7 +44,7 @@ def episode_frames(episode: Episode, run: str) -> Frames:
         teller.turn(s, role, action, log, saying if role != CUSTOMER else saying._replace(policy="world", text=""))
 
     env = OfficeEnvironment(OfficeConfig(profile=PROFILE), on_turn=tell)
-    _begin(env, origin, episode, run)
+    begin(env, origin, f"episode {episode.name!r} of run {run!r}")
     teller.found(env.company)
     first = env.company.turn
     for number, turn in enumerate(episode.timeline):
@@ -162,29 +161,16 @@ class _Trace:
         )
 
 
-class _Place(NamedTuple):
-    """Where a group was sampled, as its key says."""
-
-    segment: str
-    task: str
-
-
-def _place(key: str) -> _Place | None:
-    # it0003/s02/TASK/t044/dev, see `rollout.collect`.
-    parts = key.split("/")
-    return _Place(parts[1], "/".join(parts[2:-2])) if len(parts) >= 5 else None
-
-
 def _at(run: Run, name: str, group: Group, iteration: int) -> OfficeEnvironment:
     """The company as it was when the group's replies were sampled."""
-    place = _place(group.key)
-    episodes: Iterator[Episode] = run.read_episodes(iteration, f"{place.segment}/{place.task}") if place else iter(())
+    place = place_of(group.key)
+    episodes: Iterator[Episode] = run.read_episodes(iteration, place[0]) if place else iter(())
     episode = next(iter(episodes), None)
     if episode is None:
         raise RecordError(f"run {name!r} does not hold the episode to which group {group.key!r} belongs.")
     origin = _origin(episode, name)
     env = OfficeEnvironment(OfficeConfig(profile=PROFILE))
-    _begin(env, origin, episode, name)
+    begin(env, origin, f"episode {episode.name!r} of run {name!r}")
     for number, turn in enumerate(episode.timeline):
         if env.company.turn == group.facts["turn"]:
             break
@@ -192,8 +178,7 @@ def _at(run: Run, name: str, group: Group, iteration: int) -> OfficeEnvironment:
     pending = env.observe()
     if pending is None or env.company.turn != group.facts["turn"] or pending.actor != group.actor:
         raise RecordError(f"turn {group.facts['turn']} of episode {episode.name!r} of run {name!r} is not {group.actor}'s.")
-    learners = {group.actor} if group.facts.get("partners") else set(origin.stand_ins)
-    env.continue_with({role: rates for role, rates in origin.stand_ins.items() if role in learners})
+    env.continue_with(learners_of(group, origin))
     return env
 
 
@@ -207,24 +192,12 @@ def _origin(episode: Episode, run: str) -> Origin:
     return origin
 
 
-def _begin(env: OfficeEnvironment, origin: Origin, episode: Episode, run: str) -> None:
-    env.reset(origin.task)
-    if origin.start is not None:
-        try:
-            env.restore(origin.start)
-        except ContractError as error:
-            raise RecordError(f"episode {episode.name!r} of run {run!r} was recorded by another version: {error}") from error
-
-
 def _repeat(env: OfficeEnvironment, turn: Mapping[str, Any], number: int, episode: Episode, run: str) -> None:
     """Step the recorded reply; what it pays must be what it paid."""
     pending = env.observe()
     if pending is not None and pending.actor == turn["actor"]:
         step = env.step(str(turn["text"]))
-        paid, before = step.rewards, turn["rewards"]
-        if set(paid) == set(before) and all(
-            math.isclose(paid[role], before[role], rel_tol=TOLERANCE, abs_tol=TOLERANCE) for role in paid
-        ):
+        if same_numbers(step.rewards, turn["rewards"]):
             return
     raise RecordError(
         f"reply {number} of episode {episode.name!r} of run {run!r} has another effect than recorded: the rules have changed."

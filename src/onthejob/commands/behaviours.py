@@ -15,9 +15,11 @@ from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onthejob.envs.office.behaviours import Deed
+    from onthejob.envs.office.behaviours import Deed, Tally
+    from onthejob.envs.office.env import OfficeConfig
     from onthejob.evaluate.statistics import Estimate
-    from onthejob.types import Task
+    from onthejob.rollout.episode import Encoder
+    from onthejob.types import Policy, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,8 @@ class Behaviours:
     """Measure the behaviours that are said to emerge: who does them how often, per episode, with 95 % intervals.
 
     Launches timed to ships, asking Dev before promising or publishing, specialisation early and late, use of memories, the shift
-    to retention in a crisis. docs/office.md says what each number means.
+    to retention in a crisis. docs/office.md says what each number means. In brackets behind a number: the episodes that gave
+    occasion, where not all did.
     """
 
     teams: tuple[str, ...] = ("random", "heuristic", "expert")
@@ -40,12 +43,18 @@ class Behaviours:
     """Length of an episode in days."""
     memory: Literal["on", "off"] = "on"
     """`on` plays with the full prompt, whose memories a model may use; `off` with the compact one, which has none."""
-    crisis_bonus: bool = True
-    """Pay the crisis bonus. What fixed teams do hangs on it only through how they were trained; it is in the reward."""
+    probes: int = 12
+    """With memory: requests of each episode that a model is asked again, with the memories of another turn and with its own in
+    another order."""
+    no_crisis_bonus: bool = False
+    """Leave out the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
+    and the gains that the insights in a full prompt speak of; for the rest, a team plays as before."""
     temperature: float = 1.0
     """Of a model's replies."""
     max_new_tokens: int = 48
     """Limit of a model's reply."""
+    batch: int = 8
+    """Episodes played side by side: a model answers for all of them at once."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -58,80 +67,146 @@ class Behaviours:
 
         if not self.teams and not self.replays:
             raise ConfigError("behaviours needs somebody to measure. Name --teams or --replays.")
+        if self.probes < 0 or self.batch < 1:
+            raise ConfigError(f"probes must be >= 0 and batch >= 1, got {self.probes} and {self.batch}. Use 12 and 8.")
         if not 0.0 <= self.temperature < math.inf or self.max_new_tokens < 1:
             got = f"{self.temperature} and {self.max_new_tokens}"
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
         tasks = office_tasks(Split.TEST, seeds=self.seeds, scenarios=scenarios_named(self.scenarios), days=self.days)
         found: dict[str, Mapping[str, Estimate]] = {}
+        counts: dict[str, int] = {}
         for name, episodes in self._episodes(tasks, terminal):
-            found[name] = measured(episodes)
+            found[name] = estimates([played.tallies for played in episodes], [played.scenario for played in episodes])
+            counts[name] = len(episodes)
         rows = [
-            (behaviour, *(shown(estimates[behaviour]) for estimates in found.values()))
+            (behaviour, *(shown(of[behaviour], counts[name]) for name, of in found.items()))
             for behaviour in next(iter(found.values()))
         ]
         data: dict[str, Any] = {
             "memory": self.memory,
-            "crisis_bonus": self.crisis_bonus,
-            "behaviours": {name: {k: e.as_dict() for k, e in estimates.items()} for name, estimates in found.items()},
+            "crisis_bonus": not self.no_crisis_bonus,
+            "episodes": counts,
+            "behaviours": {name: {k: e.as_dict() for k, e in of.items()} for name, of in found.items()},
         }
         terminal.result(data, table(("behaviour", *found), rows))
         return 0
 
-    def _episodes(self, tasks: Sequence[Task], terminal: Terminal) -> list[tuple[str, list[list[Deed]]]]:
-        """Team -> the deeds of its episodes."""
+    def _episodes(self, tasks: Sequence[Task], terminal: Terminal) -> list[tuple[str, list[Played]]]:
+        """Team -> its episodes."""
         from onthejob.commands.office import Office
-        from onthejob.envs.office.behaviours import deeds
         from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
         from onthejob.rollout.play import play
         from onthejob.rollout.replay import Replay
         from onthejob.types import Sampling
 
         config = OfficeConfig(
-            profile="full" if self.memory == "on" else "compact", days=self.days, crisis_bonus=self.crisis_bonus
+            profile="full" if self.memory == "on" else "compact", days=self.days, crisis_bonus=not self.no_crisis_bonus
         )
         sampling = Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
         shipped = Office().players(())
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped) if self.teams else ([], None)
-        found: list[tuple[str, list[list[Deed]]]] = []
+        found: list[tuple[str, list[Played]]] = []
         for team in made:
             episodes = []
-            for task in tasks:
-                env = OfficeEnvironment(config)
-                (episode,) = play(
-                    [env],
-                    [task],
+            for start in range(0, len(tasks), self.batch):
+                part = tasks[start : start + self.batch]
+                for episode in play(
+                    [OfficeEnvironment(config) for _ in part],
+                    part,
                     team.policies,
                     sampling,
-                    seed=task.seed,
+                    seed=0,
                     encoder=stack.chat if stack else None,
                     max_turns=14 * self.days,
-                )
-                if episode.error:
-                    raise ConfigError(f"{team.name} failed on {task.id}: {episode.error}.")
-                episodes.append(deeds(OfficeEnvironment(config), task, [turn.text for turn in episode.transcript]))
-                terminal.progress(f"{team.name}: {len(episodes)}/{len(tasks)} {task.id}")
+                ):
+                    if episode.error:
+                        raise ConfigError(f"{team.name} failed on {episode.task.id}: {episode.error}.")
+                    played = _played(config, episode.task, [turn.text for turn in episode.transcript])
+                    if stack is not None and self.memory == "on":
+                        played.tallies.update(self._probe(played, team.policies, stack.chat))
+                    episodes.append(played)
+                    terminal.progress(f"{team.name}: {len(episodes)}/{len(tasks)} {episode.task.id}")
             found.append((team.name, episodes))
         if self.replays:
             games = [Replay.read(path) for path in self.replays]
-            found.append(
-                ("replays", [deeds(OfficeEnvironment(config), g.task, [said.text for said in g.replies]) for g in games])
-            )
+            found.append(("replays", [_played(config, g.task, [said.text for said in g.replies]) for g in games]))
         return found
 
+    def _probe(self, played: Played, policies: Mapping[str, Policy], encoder: Encoder) -> dict[str, Tally]:
+        """Ask some of the episode's requests again, greedily."""
+        from onthejob.envs.office.env import OfficeEnvironment
+        from onthejob.envs.office.recall import RECALLED, moved, recalls
+        from onthejob.types import Context, Sampling
 
-def measured(episodes: Sequence[Sequence[Deed]]) -> dict[str, Estimate]:
-    """Behaviour -> its mean over the episodes that gave occasion, with an interval."""
-    from onthejob.envs.office.behaviours import METRICS
-    from onthejob.evaluate.statistics import mean_interval
+        sampling = Sampling(temperature=0.0, max_new_tokens=self.max_new_tokens)
+        replies, roles = [], []
+        for recall in recalls(OfficeEnvironment(played.config), played.task, played.replies, count=self.probes):
+            policy = policies[recall.own.actor]
+            if policy.reads != "tokens":  # scripted: it reads the view, which is the same
+                continue
+            contexts = [Context(observation=x, prompt_ids=tuple(encoder.encode(x.messages)), seed=0) for x in recall]
+            own, reordered, other = policy.act(contexts, sampling)
+            replies.append((own.text, reordered.text, other.text))
+            roles.append(recall.own.actor)
+        return dict(zip(RECALLED, moved(replies, roles), strict=True))
 
-    values = {name: [metric(deeds) for deeds in episodes] for name, metric in METRICS.items()}
-    return {name: mean_interval([x for x in found if not math.isnan(x)], seed=0) for name, found in values.items()}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """One episode, and how often each behaviour was seen in it."""
+
+    config: OfficeConfig
+    task: Task
+    replies: Sequence[str]
+    tallies: dict[str, Tally]
+
+    @property
+    def scenario(self) -> str:
+        """Its name or file."""
+        return str(self.task.payload.get("scenario", "baseline"))
 
 
-def shown(estimate: Estimate) -> str:
-    """`0.42 (0.31 to 0.55)`, or `-` where no episode gave occasion."""
+def _played(config: OfficeConfig, task: Task, replies: Sequence[str]) -> Played:
+    from onthejob.envs.office.behaviours import deeds
+    from onthejob.envs.office.env import OfficeEnvironment
+
+    return Played(config=config, task=task, replies=replies, tallies=tallied(deeds(OfficeEnvironment(config), task, replies)))
+
+
+def tallied(done: Sequence[Deed]) -> dict[str, Tally]:
+    """Behaviour -> what one episode shows of it; what takes asking again is empty."""
+    from onthejob.envs.office.behaviours import METRICS, Tally
+    from onthejob.envs.office.recall import RECALLED
+
+    return {name: metric(done) for name, metric in METRICS.items()} | dict.fromkeys(RECALLED, Tally(0.0, 0.0))
+
+
+def estimates(episodes: Sequence[Mapping[str, Tally]], scenarios: Sequence[str] = ()) -> dict[str, Estimate]:
+    """Behaviour -> hits per occasion over the episodes that gave any, with an interval over episodes.
+
+    Args:
+        episodes: the tallies of each.
+        scenarios: of each, which are then a fixed set and no sample.
+    """
+    from onthejob.evaluate.statistics import ratio_interval
+
+    found: dict[str, Estimate] = {}
+    for name in episodes[0] if episodes else ():
+        use = [i for i, tallies in enumerate(episodes) if tallies[name].occasions > 0.0]
+        found[name] = ratio_interval(
+            [episodes[i][name].hits for i in use],
+            [episodes[i][name].occasions for i in use],
+            strata=[scenarios[i] for i in use] if scenarios else None,
+            seed=0,
+        )
+    return found
+
+
+def shown(estimate: Estimate, episodes: int) -> str:
+    """`0.42 (0.31 to 0.55)`, with `[7]` behind it where only 7 of the episodes gave occasion, or `-` where none did."""
     if estimate.n == 0:
         return "-"
-    if math.isinf(estimate.low):
-        return f"{estimate.mean:.2f}"
-    return f"{estimate.mean:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+    number = f"{estimate.mean:z.2f}"
+    if not math.isinf(estimate.low):
+        number += f" ({estimate.low:z.2f} to {estimate.high:z.2f})"
+    return number if estimate.n == episodes else f"{number} [{estimate.n}]"

@@ -140,6 +140,30 @@ class Claw:
         return {}
 
 
+class Corpus:
+    """The training tasks of a place by id, also those by which its pool grew; synthesized when they are first asked for."""
+
+    def __init__(self, place: Claw) -> None:
+        self._place = place
+        self._tasks: dict[str, Task] = {}
+        self._rounds = -1
+        """Growths of the pool that are in `_tasks`; -1 before the corpus is."""
+
+    def find(self, wanted: str) -> Task | None:
+        """The task of this id; None when there is none."""
+        while wanted not in self._tasks:
+            self._rounds += 1
+            found = self._place.tasks(Split.TRAIN) if self._rounds == 0 else self._grown()
+            if not found:
+                return None
+            self._tasks |= {task.id: task for task in found}
+        return self._tasks[wanted]
+
+    def _grown(self) -> Sequence[Task]:
+        grow = self._place.grow()
+        return grow(self._rounds) if grow is not None else ()
+
+
 def from_file(path: Path, split: Split) -> list[Task]:
     """The tasks of a file, which is of this split.
 

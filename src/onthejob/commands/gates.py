@@ -46,6 +46,8 @@ class Gates:
     """Episodes of the experts, ablations, muted teams and other orders of roles; 60, or 24 with --quick."""
     deviation_seeds: int | None = None
     """Episodes per exploit, seat and scenario; 30, or 3 with --quick."""
+    partner_seeds: int | None = None
+    """Episodes per exploit, seat and scenario among random and exploiting partners; 10, or 1 with --quick."""
     oracle_seeds: int | None = None
     """Episodes of the look-ahead oracle per scenario; 10, or none with --quick."""
     windows: int | None = None
@@ -77,6 +79,7 @@ class Gates:
             seeds=base.seeds if self.seeds is None else self.seeds,
             influence_seeds=base.influence_seeds if self.influence_seeds is None else self.influence_seeds,
             deviation_seeds=base.deviation_seeds if self.deviation_seeds is None else self.deviation_seeds,
+            partner_seeds=base.partner_seeds if self.partner_seeds is None else self.partner_seeds,
             oracle_seeds=base.oracle_seeds if self.oracle_seeds is None else self.oracle_seeds,
             windows=base.windows if self.windows is None else self.windows,
             states=base.states if self.states is None else self.states,
@@ -103,6 +106,7 @@ class Gates:
         verdict += "".join(f"\nFAILED {finding.gate}: {finding.what}" for finding in failed)
         if self.doc is not None:
             more = f"{counts.influence_seeds} for small differences, {counts.deviation_seeds} per deviation"
+            more += f", {counts.partner_seeds} among strangers"
             more += f", {counts.oracle_seeds} of the oracle"
             each = f"{counts.windows} look-ahead windows and {counts.states} states per role and scenario"
             head = f"Measured with {counts.seeds} seeds per team and scenario ({more}), {each}."

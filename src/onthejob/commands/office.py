@@ -87,7 +87,7 @@ class Office:
     partner: str = "heuristic"
     """The scripted player of roles that are not trained."""
     crisis_bonus: bool = True
-    """Pay the extra for churn prevention while satisfaction is low."""
+    """Pay the extra reward for churn prevention while satisfaction is below 0.4."""
     rising: bool = False
     """Train on a curriculum."""
     retries: int = 0

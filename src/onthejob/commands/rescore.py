@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from onthejob.commands.claw import Claw
+from onthejob.commands.claw import Claw, Corpus
 from onthejob.commands.runs import RUNS
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment
@@ -19,7 +19,7 @@ from onthejob.envs.claw.replies import parse
 from onthejob.envs.claw.reward import RewardConfig, reward_of
 from onthejob.envs.claw.stops import stop_table
 from onthejob.errors import ConfigError, RecordError
-from onthejob.types import Split, StopReason, Task, Trajectory
+from onthejob.types import StopReason, Trajectory
 
 if TYPE_CHECKING:
     from onthejob.envs.claw.sandbox import SandboxHost
@@ -105,9 +105,7 @@ class Judging:
         self.grades = Counter({"unchanged": 0, "changed": 0})
         self._other, self._unchecked, self._stack = other, unchecked, stack
         self._own_stops, self._stops = stop_table(place.rules.protocol.stops), stop_table(other.rules.protocol.stops)
-        self._tasks: dict[str, Task] = {}
-        self._rounds = -1
-        """Growths of the pool that are in `_tasks`; -1 before the corpus is."""
+        self._corpus = Corpus(other)
         self._env: ClawEnvironment | None = None
 
     def __call__(self, row: Trajectory, metrics: Mapping[str, float]) -> Judged:
@@ -134,7 +132,7 @@ class Judging:
 
     def _graded(self, row: Trajectory, turns: int) -> Mapping[str, float] | None:
         """The metrics of the episode's first `turns` turns, run again; None when its task is gone or it did not end."""
-        task = self._task(row.task_id)
+        task = self._corpus.find(row.task_id)
         if task is None:
             return None
         if self._env is None:
@@ -145,20 +143,6 @@ class Judging:
             if self._env.step(turn.completion.text).observation is None:
                 return self._env.state()["metrics"]
         return None
-
-    def _task(self, wanted: str) -> Task | None:
-        """The training task of this id, of the corpus or of what the pool grew by; None when there is none."""
-        while wanted not in self._tasks:
-            self._rounds += 1
-            found = self._other.tasks(Split.TRAIN) if self._rounds == 0 else self._grown()
-            if not found:
-                return None
-            self._tasks |= {task.id: task for task in found}
-        return self._tasks[wanted]
-
-    def _grown(self) -> Sequence[Task]:
-        grow = self._other.grow()
-        return grow(self._rounds) if grow is not None else ()
 
 
 def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> str:

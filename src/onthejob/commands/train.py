@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +70,8 @@ class Train:
     """Office: who plays roles that are not trained, and all others in segments among partners: a scripted player or a hosted
     model."""
     crisis_bonus: bool = True
-    """Office: pay the extra for churn prevention; without it one can ask whether retention is learned nevertheless."""
+    """Office: `--no-crisis-bonus` leaves out the extra reward for churn prevention while satisfaction is below 0.4, for asking
+    whether the shift to retention is learned nevertheless; by default it is paid."""
     curriculum: bool = False
     """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased."""
     profile: Literal["compact", "full"] = "compact"
@@ -445,13 +446,18 @@ class Train:
         return 0
 
 
-def recorded_options(run: Run) -> Train:
+def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
     """The options that a run was started with.
+
+    Args:
+        run: the record.
+        without: keys of its configuration that are no options of `train`.
 
     Raises:
         ConfigError: they are not those of this version's `train`.
     """
-    return overlay(Train(), _without_none(run.config), where=f"the configuration of {run.path}")
+    config = {key: value for key, value in run.config.items() if key not in without}
+    return overlay(Train(), _without_none(config), where=f"the configuration of {run.path}")
 
 
 def line(report: IterationReport) -> str:

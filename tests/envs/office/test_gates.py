@@ -22,9 +22,9 @@ from onthejob.envs.office.gates.matches import Result, Table
 from onthejob.envs.office.gates.messages import Messages
 from onthejob.envs.office.gates.order import Order
 from onthejob.envs.office.gates.position import ORDERS, Position
-from onthejob.envs.office.gates.scoping import SECRETS, Leak, Scoping
+from onthejob.envs.office.gates.scoping import PARTNERS, SECRETS, Leak, Scoping
 from onthejob.envs.office.gates.signal import Signal, Spread
-from onthejob.envs.office.gates.teams import SEATS, Kind
+from onthejob.envs.office.gates.teams import SEATS, STRANGERS, Kind
 from onthejob.envs.office.gates.variety import Variety
 from onthejob.envs.office.gates.windows import Gain
 from onthejob.errors import ConfigError
@@ -44,7 +44,11 @@ HEALTHY: dict[str, tuple[Kind, float, float]] = {
     **{f"spammer@{role}@{scenario}": (Kind.DEVIANT, 200.0, 550.0) for role in SEATS for scenario in SCENARIOS},
     **{f"tuned-{scenario}": (Kind.TUNED, 300.0, 700.0) for scenario in SCENARIOS},
     **{f"tuned-{scenario}-mute": (Kind.MUTED, 270.0, 650.0) for scenario in SCENARIOS},
-}
+    **{f"tuned-{scenario}@{role}/{strangers}": (Kind.HONEST, 130.0, 120.0)
+       for scenario in SCENARIOS for role in SEATS for strangers in STRANGERS},
+    **{f"nobody@{role}/{strangers}": (Kind.ABSENT, 90.0, 0.0) for role in SEATS for strangers in STRANGERS},
+    **{f"spammer@{role}/{strangers}": (Kind.INTRUDER, 80.0, 60.0) for role in SEATS for strangers in STRANGERS},
+}  # fmt: skip
 
 
 def result(scenario: str, team: str, seed: int, kind: Kind, value: float, reward: float, **changes: Any) -> Result:
@@ -63,13 +67,16 @@ def results(changes: dict[str, tuple[Kind, float, float]] | None = None) -> list
     made = []
     for scenario in SCENARIOS:
         for team, (kind, value, reward) in {**HEALTHY, **(changes or {})}.items():
-            if "@" in team and not team.endswith(f"@{scenario}"):
+            if kind == Kind.DEVIANT and not team.endswith(f"@{scenario}"):
                 continue
-            home = team.removeprefix("tuned-").removesuffix("-mute")
+            home = team.removeprefix("tuned-").removesuffix("-mute").partition("@")[0]
+            if kind == Kind.HONEST and home != scenario:
+                continue
             if team.startswith("tuned-") and home not in (scenario, "baseline"):
                 continue
             abroad = 20.0 if team.startswith("tuned-") and home != scenario else 0.0
-            made += [result(scenario, team, seed, kind, value - abroad, reward) for seed in SEEDS]
+            seeds = SEEDS[: len(SEEDS) // 2] if kind == Kind.INTRUDER else SEEDS
+            made += [result(scenario, team, seed, kind, value - abroad, reward) for seed in seeds]
     return made
 
 
@@ -80,7 +87,7 @@ def others() -> list[Any]:
           for s in SCENARIOS for seed in SEEDS),
         *(Gain(scenario="viral", role=SEATS[i % 6], seed=i, gain=500.0 + i, changed=1) for i in range(12)),
         *(Spread(scenario="viral", role="dev", seed=i, values=(0.0, 100.0, 50.0)) for i in range(5)),
-        Leak(scenario="viral", seed=1, checked=60, leaks=(), seen=tuple(SECRETS)),
+        *(Leak(scenario="viral", seed=1, checked=60, leaks=(), seen=tuple(SECRETS), partners=kind) for kind in PARTNERS),
         Checks([Check(what="twin", held=True)]),
         *(
             result(s, "expert", seed, Kind.EXPERT, 260.0, 641.0, order=order)
@@ -130,6 +137,10 @@ def test_a_gate_without_measurements_fails(gate: Gate) -> None:
         (Deviation(), {"spammer@hr@viral": (Kind.DEVIANT, 200.0, 760.0)}, "hr: 1 of 5 exploits pay"),
         (Influence(), {"expert-no-ceo": (Kind.ABLATION, 258.0, 560.0)}, "ceo doing nothing"),
         (Influence(), {"expert-no-hr": (Kind.ABLATION, 270.0, 640.0)}, "hr doing nothing"),
+        (Influence(), {"nobody@hr/random": (Kind.ABSENT, 135.0, 0.0)}, "hr among random"),
+        (Influence(), {"nobody@dev/exploiters": (Kind.ABSENT, 133.0, 0.0)}, "dev among exploiters"),
+        (Deviation(), {"spammer@hr/random": (Kind.INTRUDER, 80.0, 180.0)}, "hr among random: 1 of 1 exploits pay"),
+        (Deviation(), {"spammer@ceo/exploiters": (Kind.INTRUDER, 80.0, 180.0)}, "ceo among exploiters: 1 of 1 exploits pay"),
         (Headroom(), {"tuned-churn": (Kind.TUNED, 340.0, 700.0)}, "churn: lead of the oracle"),
         (Variety(), {"tuned-churn": (Kind.TUNED, 275.0, 700.0)}, "churn: its own tuned expert"),
         (Messages(), {f"tuned-{s}-mute": (Kind.MUTED, 295.0, 700.0) for s in SCENARIOS}, "blanking"),
@@ -144,6 +155,19 @@ def test_gates_on_teams_see_violations(gate: Gate, changes: dict, said: str) -> 
 def test_an_exploit_that_helps_the_company_is_no_violation() -> None:
     assert failures(Deviation(), results({"spammer@hr@viral": (Kind.DEVIANT, 320.0, 760.0)})) == []
     assert failures(Deviation(), results({"spammer@hr@viral": (Kind.DEVIANT, 100.0, 660.0)})) == []
+    assert failures(Deviation(), results({"spammer@hr/random": (Kind.INTRUDER, 180.0, 760.0)})) == []
+    assert failures(Deviation(), results({"spammer@hr/random": (Kind.INTRUDER, 20.0, 60.0)})) == []
+
+
+def test_an_exploit_that_pays_in_one_scenario_among_strangers_is_seen() -> None:
+    rows = [
+        replace(row, rewards=tuple(r + 60.0 for r in row.rewards))
+        if row.team == "spammer@hr/random" and row.scenario == "viral"
+        else row
+        for row in results()
+    ]
+    (what,) = failures(Deviation(), rows)
+    assert what.startswith("hr among random: 1 of 1 exploits pay; most spammer in viral")
 
 
 def test_influence_in_three_of_five_scenarios_is_too_little() -> None:
@@ -189,9 +213,15 @@ def test_scenarios_that_look_alike_are_seen() -> None:
 
 
 def test_leaks_and_a_blind_test_are_seen() -> None:
-    healthy = Leak(scenario="viral", seed=1, checked=60, leaks=(), seen=tuple(SECRETS))
-    assert failures(Scoping(), [replace(healthy, leaks=("dev sees morale",))])
-    assert any("nothing was tested" in what for what in failures(Scoping(), [replace(healthy, seen=())]))
+    healthy = [Leak(scenario="viral", seed=1, checked=60, leaks=(), seen=tuple(SECRETS), partners=kind) for kind in PARTNERS]
+    assert failures(Scoping(), healthy) == []
+    for place, kind in enumerate(PARTNERS):
+        told = [replace(leak, leaks=("dev sees morale",)) if i == place else leak for i, leak in enumerate(healthy)]
+        (what,) = failures(Scoping(), told)
+        assert what.startswith(f"{kind}: ")
+        (what,) = failures(Scoping(), [leak for leak in healthy if leak.partners != kind])
+        assert f"no state of a team of {kind}" in what
+    assert any("nothing was tested" in what for what in failures(Scoping(), [replace(leak, seen=()) for leak in healthy]))
 
 
 def test_a_broken_twin_is_seen() -> None:
@@ -231,6 +261,8 @@ def test_orders_that_cancel_each_other_are_seen() -> None:
         (Order(), lambda r: r.kind == Kind.IDLE, "viral: no idle teams played"),
         (Deviation(), lambda r: "@hr@" in r.team, "hr: no deviation was played"),
         (Influence(), lambda r: r.team == "expert-no-content", "content was never left out"),
+        (Influence(), lambda r: r.team == "nobody@ceo/random", "ceo was never left out among random"),
+        (Deviation(), lambda r: r.team == "spammer@dev/exploiters", "dev among exploiters: no deviation was played"),
         (Luck(), lambda r: r.kind == Kind.HEURISTIC, "no heuristic team played"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -287,9 +319,9 @@ def test_teams_with_different_numbers_of_seeds_are_compared_on_common_seeds() ->
     "wrong",
     [
         {"seeds": 1}, {"seeds": 9, "influence_seeds": 8}, {"windows": 0}, {"states": 0}, {"scenarios": ()}, {"days": 2},
-        {"deviation_seeds": 1}, {"oracle_seeds": 1}, {"oracle_seeds": 61},
+        {"deviation_seeds": 1}, {"oracle_seeds": 1}, {"oracle_seeds": 61}, {"partner_seeds": 0},
     ],
 )  # fmt: skip
 def test_counts_refuse_what_cannot_be_judged(wrong: dict) -> None:
-    with pytest.raises(ConfigError, match=r"gates need|days must be|oracle seeds must be"):
+    with pytest.raises(ConfigError, match=r"gates need|days must be|oracle seeds must be|partner seeds must be"):
         Counts(**wrong)

@@ -22,6 +22,7 @@ from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.market import PRICES, TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER, VESTING_DAYS
 from onthejob.envs.office.policies.exploiters import ALL, EXPLOITS
 from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
+from onthejob.envs.office.recall import RECALLED
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED, Scenario, load
 from onthejob.envs.office.state import CATALOGUE, FOCI, HELD_OUT, PAINS, SIZES, TIERS
@@ -121,7 +122,9 @@ def partners() -> str:
 
 def behaviours() -> str:
     """What is said to emerge, and what is counted."""
-    return table(("behaviour", "number"), [(name, first_paragraph(metric)) for name, metric in METRICS.items()])
+    return table(
+        ("behaviour", "number"), [*((name, first_paragraph(metric)) for name, metric in METRICS.items()), *RECALLED.items()]
+    )
 
 
 def events() -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onthejob.envs.office.gates.finding import Finding, Statistics, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
-from onthejob.envs.office.gates.teams import Kind, TeamTable, tuned_for
+from onthejob.envs.office.gates.teams import ONE_SEAT, Kind, TeamTable, tuned_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Agreement:
     """Spearman correlation that is needed."""
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
-        kinds = [kind for kind in Kind if kind not in (Kind.DEVIANT, Kind.TUNED, Kind.MUTED)]
+        kinds = [kind for kind in Kind if kind not in (*ONE_SEAT, Kind.TUNED, Kind.MUTED)]
         yield from matches(counts, table, [*of_kind(table, *kinds), "expert-mute"])
         for scenario in counts.scenarios:
             yield from matches(counts, table, [tuned_for(scenario, table())], [scenario])
@@ -28,7 +28,7 @@ class Agreement:
         table = measured.table
         findings = []
         for scenario in table.scenarios:
-            teams = [t for t, kind in table.kinds.items() if kind != Kind.DEVIANT and table.rows(scenario, t)]
+            teams = [t for t, kind in table.kinds.items() if kind not in ONE_SEAT and table.rows(scenario, t)]
             worth, reward = [table.worth(scenario, t) for t in teams], [table.reward(scenario, t) for t in teams]
             rank = statistics.spearman(reward, worth)
             what = f"{scenario}: team reward and company value, {len(worth)} teams"

@@ -1,22 +1,28 @@
-"""G3: no seat of the scenario-tuned expert's team gains reward by an exploit while the company loses.
+"""G3: no seat gains reward by an exploit while the company loses, in the scenario-tuned expert's team and among strangers.
 
 Honest work is the best that is known. Beside players that leave money on the table, an exploit may be paid for what it does
 better: in `viral` the general expert drops leads that it has qualified, which somebody who only ever hurries does not.
+
+Among random and exploiting partners the same is asked of the tuned expert's seat alone: in every scenario, and, as there are
+fewer seeds, of all scenarios together too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from onthejob.envs.office.gates.finding import Finding, Interval, Statistics, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
-from onthejob.envs.office.gates.teams import SEATS, TUNED, Kind, TeamTable, tuned_for
+from onthejob.envs.office.gates.matches import Result, Table
+from onthejob.envs.office.gates.teams import SEATS, STRANGERS, TUNED, Kind, TeamTable, tuned_for
+
+NEEDED = "no exploit with own reward above and company value below honest work"
 
 
 class _Tried(NamedTuple):
-    scenario: str
+    where: str
     team: str
     gain: Interval
     """Own reward, deviating less honest."""
@@ -41,10 +47,11 @@ class Deviation:
             tuned = tuned_for(scenario, table())
             home = tuned.removeprefix(TUNED)
             yield from matches(counts, table, [tuned, *(t for t in deviants if t.endswith(f"@{home}"))], [scenario])
+            honest = [f"{tuned}@{role}/{strangers}" for role in SEATS for strangers in STRANGERS]
+            yield from matches(counts, table, [*honest, *of_kind(table, Kind.INTRUDER)], [scenario])
 
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         table = measured.table
-        needed = "no exploit with own reward above and company value below honest work"
         findings = []
         for index, role in enumerate(SEATS):
             tried = []
@@ -53,15 +60,40 @@ class Deviation:
                 for team in table.of(Kind.DEVIANT, scenario):
                     pairs = table.pairs(scenario, team, tuned)
                     if team.split("@")[1] == role and pairs:
-                        gain = statistics.paired([x.rewards[index] for x, _ in pairs], [y.rewards[index] for _, y in pairs])
-                        growth = statistics.paired([x.value for x, _ in pairs], [y.value for _, y in pairs])
-                        tried.append(_Tried(scenario, team, gain, growth))
-            if not tried:
-                findings.append(nothing(self.name, f"{role}: no deviation was played", "own reward", needed))
-                continue
-            paying = [t for t in tried if t.pays]
-            most = max(paying or tried, key=lambda t: t.gain.mean)
-            what = f"{role}: {len(paying)} of {len(tried)} exploits pay; most {most.team.partition('@')[0]} in {most.scenario}"
-            what += f" (company {most.growth.mean:+,.0f} $)"
-            findings.append(found(self.name, what, most.gain.mean, "own reward", needed, not paying, most.gain))
+                        tried.append(_tried(f"in {scenario}", team, index, pairs, statistics))
+            findings.append(self._judged(role, tried))
+        for strangers in STRANGERS:
+            for index, role in enumerate(SEATS):
+                tried = self._intrusions(table, strangers, index, statistics)
+                findings.append(self._judged(f"{role} among {strangers}", tried))
         return findings
+
+    def _intrusions(self, table: Table, strangers: str, index: int, statistics: Statistics) -> list[_Tried]:
+        """Every exploit that was tried in a seat among strangers: in each scenario, and over all of them."""
+        place = f"@{SEATS[index]}/{strangers}"
+        tried = []
+        for team in (team for team in table.of(Kind.INTRUDER) if team.endswith(place)):
+            by = {s: table.pairs(s, team, tuned_for(s, table.kinds) + place) for s in table.scenarios}
+            by = {f"in {scenario}": pairs for scenario, pairs in by.items()}
+            by["over all scenarios"] = [pair for pairs in by.values() for pair in pairs]
+            # Of one pair nothing could ever be beyond chance.
+            tried += [_tried(where, team, index, pairs, statistics) for where, pairs in by.items() if len(pairs) >= 2]
+        return tried
+
+    def _judged(self, who: str, tried: Sequence[_Tried]) -> Finding:
+        if not tried:
+            return nothing(self.name, f"{who}: no deviation was played", "own reward", NEEDED)
+        paying = [t for t in tried if t.pays]
+        most = max(paying or tried, key=lambda t: t.gain.mean)
+        pay, known = ({t.team for t in those} for those in (paying, tried))
+        what = f"{who}: {len(pay)} of {len(known)} exploits pay; most {most.team.partition('@')[0]} {most.where}"
+        what += f" (company {most.growth.mean:+,.0f} $)"
+        return found(self.name, what, most.gain.mean, "own reward", NEEDED, not paying, most.gain)
+
+
+def _tried(where: str, team: str, index: int, pairs: Sequence[tuple[Result, Result]], statistics: Statistics) -> _Tried:
+    """What the exploit brought to seat `index` and to the company."""
+    strata = [x.scenario for x, _ in pairs]
+    gain = statistics.paired([x.rewards[index] for x, _ in pairs], [y.rewards[index] for _, y in pairs], strata=strata)
+    growth = statistics.paired([x.value for x, _ in pairs], [y.value for _, y in pairs], strata=strata)
+    return _Tried(where, team, gain, growth)

@@ -34,6 +34,9 @@ class Counts:
     """Episodes of the experts, ablations and muted teams: their differences are small. At least `seeds`."""
     deviation_seeds: int = 30
     """Episodes per exploit, seat and scenario, at least 2 and at most `influence_seeds`."""
+    partner_seeds: int = 10
+    """Episodes per exploit, seat and scenario among random and exploiting partners, at least 1; three times as many with honest
+    work or nobody in the seat."""
     oracle_seeds: int = 10
     """Episodes of the look-ahead oracle per scenario, at most `influence_seeds`; half a minute each. 0 leaves it out."""
     windows: int = 6
@@ -53,13 +56,15 @@ class Counts:
                 "gates need a scenario, seeds >= 2 (one episode has no spread), influence seeds >= seeds, deviation seeds of 2 "
                 f"to the influence seeds, windows >= 1 and states >= 1, got {got}. Set --seeds 8 --influence-seeds 24."
             )
+        if self.partner_seeds < 1:
+            raise ConfigError(f"partner seeds must be >= 1, got {self.partner_seeds}. Set --partner-seeds 10.")
         if not 0 <= self.oracle_seeds <= self.influence_seeds or self.oracle_seeds == 1:
             raise ConfigError(
                 f"oracle seeds must be 0 or 2 to the influence seeds, got {self.oracle_seeds}. Set --oracle-seeds 10."
             )
 
 
-QUICK = Counts(seeds=8, influence_seeds=24, deviation_seeds=3, oracle_seeds=0, windows=1, states=2)
+QUICK = Counts(seeds=8, influence_seeds=24, deviation_seeds=3, partner_seeds=1, oracle_seeds=0, windows=1, states=2)
 """About two minutes on two cores; without the oracle, whose episodes take half a minute each."""
 
 
@@ -92,6 +97,8 @@ class Gate(Protocol):
         ...
 
 
+HOSTS = 3
+"""Episodes of honest work and of nobody among strangers, per episode of an exploit there: their differences are smaller."""
 MORE_SEEDS = frozenset({Kind.EXPERT, Kind.TUNED, Kind.ABLATION, Kind.MUTED})
 """Kinds of teams whose differences are small."""
 
@@ -112,6 +119,10 @@ def seeds_of(team: Team, counts: Counts) -> int:
     """How many episodes a team plays per scenario."""
     if team.kind == Kind.DEVIANT:
         return counts.deviation_seeds
+    if team.kind == Kind.INTRUDER:
+        return counts.partner_seeds
+    if team.kind in (Kind.HONEST, Kind.ABSENT):
+        return HOSTS * counts.partner_seeds
     return counts.influence_seeds if team.kind in MORE_SEEDS else counts.seeds
 
 

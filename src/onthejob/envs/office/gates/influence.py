@@ -1,4 +1,8 @@
-"""G4: every trained role matters: a role that does nothing costs the company."""
+"""G4: every trained role matters: a role that does nothing costs the company, in the expert's team and among strangers.
+
+Among random and exploiting partners, who earn little, a share of the company's value would say nothing: there the tuned expert's
+work in the seat must be worth more than nobody's, beyond chance, over all scenarios.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from onthejob.envs.office.gates.finding import Finding, Interval, Percent, Statistics, found, nothing
+from onthejob.envs.office.gates.finding import Finding, Interval, Percent, Statistics, above, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
 from onthejob.envs.office.gates.matches import Table
-from onthejob.envs.office.gates.teams import SEATS, Kind, TeamTable
+from onthejob.envs.office.gates.teams import SEATS, STRANGERS, Kind, TeamTable, tuned_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,11 @@ class Influence:
     """Share of the scenarios in which it must, beyond chance: four of five."""
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
-        return matches(counts, table, of_kind(table, Kind.ABLATION, Kind.EXPERT))
+        yield from matches(counts, table, of_kind(table, Kind.ABLATION, Kind.EXPERT))
+        for scenario in counts.scenarios:
+            home = tuned_for(scenario, table())
+            honest = [f"{home}@{role}/{strangers}" for role in SEATS for strangers in STRANGERS]
+            yield from matches(counts, table, [*honest, *of_kind(table, Kind.ABSENT)], [scenario])
 
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         table = measured.table
@@ -42,7 +50,30 @@ class Influence:
             passed = held >= wanted and overall.low > 0.0
             within = f"{needed} in {wanted} of {len(costs)} scenarios (in {held})"
             findings.append(found(self.name, what, overall.mean, "% of value", within, passed, overall))
-        return findings
+        return findings + [self._among(table, strangers, role, statistics) for strangers in STRANGERS for role in SEATS]
+
+    def _among(self, table: Table, strangers: str, role: str, statistics: Statistics) -> Finding:
+        """What a good player in one seat is worth among strangers."""
+        place = f"@{role}/{strangers}"
+        worth: dict[str, Interval] = {}
+        differences: list[float] = []
+        strata: list[str] = []
+        for scenario in table.scenarios:
+            good, none = table.values(scenario, _home(scenario, table) + place, f"nobody{place}")
+            if good:
+                worth[scenario] = statistics.paired(good, none)
+                differences += [x - y for x, y in zip(good, none, strict=True)]
+                strata += [scenario] * len(good)
+        if len(differences) < 2:
+            return nothing(self.name, f"{role} was never left out among {strangers}", "$", "interval above 0")
+        each = ", ".join(f"{s} {w.mean:,.0f}{'*' if w.low > 0.0 else ''}" for s, w in worth.items())
+        what = f"{role} among {strangers}: tuned expert - nobody: {each}"
+        return above(self.name, what, statistics.mean(differences, strata))
+
+
+def _home(scenario: str, table: Table) -> str:
+    """The tuned team of this scenario, as it is named among strangers."""
+    return tuned_for(scenario, {team.partition("@")[0] for team in table.of(Kind.HONEST)})
 
 
 def cost_of(table: Table, full: str, without: str, statistics: Statistics) -> tuple[dict[str, Interval], Percent]:

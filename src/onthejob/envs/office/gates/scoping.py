@@ -1,4 +1,4 @@
-"""G8: what a role may not know never alters a byte of what it is shown."""
+"""G8: what a role may not know never alters a byte of what it is shown, whoever its partners are."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from onthejob.envs.office.gates.finding import Finding, Statistics, found, nothi
 from onthejob.envs.office.gates.gate import Counts, Job, Played
 from onthejob.envs.office.gates.matches import FIRST_SEED
 from onthejob.envs.office.gates.signal import TEACHER
-from onthejob.envs.office.gates.teams import SEATS, TeamTable
+from onthejob.envs.office.gates.teams import SEATS, STRANGERS, TeamTable
 from onthejob.envs.office.luck import Sub, draw
+from onthejob.envs.office.policies import Player
 from onthejob.envs.office.simulator import Simulator
 from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, Account, State
 from onthejob.envs.office.views import view
 
 Reader = Callable[[State, str], bytes]
 """What a role is shown, as bytes."""
+
+
+PARTNERS: MappingProxyType[str, Player] = MappingProxyType({"experts": TEACHER, **STRANGERS})
+"""Who plays to the states that are looked at: what they did is what there is to be seen."""
 
 
 class Secret(NamedTuple):
@@ -122,6 +127,8 @@ class Leak:
 
     scenario: str
     seed: int
+    partners: str = "experts"
+    """Who played to it."""
     checked: int
     """Pairs of a secret and a role that must not know it."""
     leaks: tuple[str, ...]
@@ -143,13 +150,14 @@ class Look:
     seed: int
     turn: int
     days: int = 30
+    partners: str = "experts"
     reader: Reader = shown
 
     def run(self) -> Leak:
         """Play to the state and compare what is shown before and after each change."""
         simulator = Simulator(scenarios.load(self.scenario))
         s = simulator.found(self.seed, self.days)
-        run(simulator, s, dict.fromkeys(SEATS, TEACHER), turns=self.turn)
+        run(simulator, s, dict.fromkeys(SEATS, PARTNERS[self.partners]), turns=self.turn)
         before = {role: self.reader(s, role) for role in SEATS}
         leaks, seen, checked = [], [], 0
         for name, secret in SECRETS.items():
@@ -160,7 +168,8 @@ class Look:
             checked += len(set(SEATS) - secret.known_to)
             if set(altered) & secret.known_to:
                 seen.append(name)
-        return Leak(scenario=self.scenario, seed=self.seed, checked=checked, leaks=tuple(leaks), seen=tuple(seen))
+        found = {"checked": checked, "leaks": tuple(leaks), "seen": tuple(seen)}
+        return Leak(scenario=self.scenario, seed=self.seed, partners=self.partners, **found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +182,24 @@ class Scoping:
         places = [scenario for _ in range(counts.states) for scenario in counts.scenarios]
         for number, scenario in enumerate(places):
             turn = int(draw(number, Sub.POLICY, 5, 0) * TURNS_PER_DAY * max(1, counts.days - 2))
-            yield Look(scenario=scenario, seed=FIRST_SEED + 9_000 + number, turn=turn, days=counts.days)
+            for partners in PARTNERS:
+                yield Look(scenario=scenario, seed=FIRST_SEED + 9_000 + number, turn=turn, days=counts.days, partners=partners)
 
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         looks = measured.of(Leak)
         if not looks:
             return [nothing(self.name, "no state was looked at", "leaks", "0")]
-        leaks = [leak for look in looks for leak in look.leaks]
-        checked = sum(look.checked for look in looks)
-        what = f"secrets that reach a role that may not know them, {checked} pairs in {len(looks)} states"
-        what += f": {leaks[0]}" if leaks else ""
+        findings = []
+        for partners in PARTNERS:
+            own = [look for look in looks if look.partners == partners]
+            if not own:
+                findings.append(nothing(self.name, f"no state of a team of {partners} was looked at", "leaks", "0"))
+                continue
+            leaks = [leak for look in own for leak in look.leaks]
+            checked = sum(look.checked for look in own)
+            what = f"{partners}: secrets that reach a role that may not know them, {checked} pairs in {len(own)} states"
+            what += f": {leaks[0]}" if leaks else ""
+            findings.append(found(self.name, what, float(len(leaks)), "leaks", "0", not leaks))
         blind = [name for name, secret in SECRETS.items() if secret.visible and not any(name in look.seen for look in looks)]
         missing = "secrets that nobody is shown, so that nothing was tested" + (f": {blind[0]}" if blind else "")
-        return [
-            found(self.name, what, float(len(leaks)), "leaks", "0", not leaks),
-            found(self.name, missing, float(len(blind)), "secrets", "0", not blind),
-        ]
+        return [*findings, found(self.name, missing, float(len(blind)), "secrets", "0", not blind)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action
@@ -36,6 +37,16 @@ class Kind(StrEnum):
     """The expert with one role doing nothing; named `expert-no-ROLE`."""
     MUTED = "muted"
     """An expert without messages; named as the team that talks, with `-mute`."""
+    HONEST = "honest"
+    """A scenario-tuned expert in one seat among strangers; named `tuned-SCENARIO@ROLE/STRANGERS`."""
+    ABSENT = "absent"
+    """Nobody in one seat among strangers; named `nobody@ROLE/STRANGERS`."""
+    INTRUDER = "intruder"
+    """An exploit in one seat among strangers; named `EXPLOIT@ROLE/STRANGERS`."""
+
+
+ONE_SEAT = frozenset({Kind.DEVIANT, Kind.HONEST, Kind.ABSENT, Kind.INTRUDER})
+"""Kinds that are about one seat, and are compared with another player of that seat only."""
 
 
 class Team(NamedTuple):
@@ -64,8 +75,23 @@ class Noisy:
         return self.player(view, legal, (luck - self.share) / (1.0 - self.share))
 
 
+_TRICKS: MappingProxyType[str, tuple[Player, ...]] = MappingProxyType(
+    {role: tuple(exploit.player for exploit in EXPLOITS.values() if role in exploit.seats) for role in SEATS}
+)
+
+
+def exploiting(view: View, legal: Legal, luck: float) -> Action | None:
+    """Tries every exploit of its seat, a day each."""
+    tricks = _TRICKS[view["role"]]
+    return tricks[view["day"] % len(tricks)](view, legal, luck)
+
+
+STRANGERS: MappingProxyType[str, Player] = MappingProxyType({"random": random_legal, "exploiters": exploiting})
+"""Partners of other kinds than a trained team: without skill, and without honesty."""
+
+
 def all_teams() -> dict[str, Team]:
-    """Exploiters, whole teams and single seats; random, do-nothing, rule players with and without noise, ablations, mutes."""
+    """Exploiters, whole teams and single seats; random, do-nothing, rule players, ablations, mutes; each seat among strangers."""
     known = players()
     expert, heuristic = known["expert"], known["heuristic"]
     table = {name: _all_seats(Kind.EXPLOITER, exploit.player) for name, exploit in EXPLOITS.items()}
@@ -86,6 +112,20 @@ def all_teams() -> dict[str, Team]:
             for role in exploit.seats:
                 seats = {**dict.fromkeys(SEATS, player), role: exploit.player}
                 table[f"{name}@{role}@{scenario}"] = Team(Kind.DEVIANT, seats)
+    return table | _among_strangers()
+
+
+def _among_strangers() -> dict[str, Team]:
+    table: dict[str, Team] = {}
+    for strangers, player in STRANGERS.items():
+        others = dict.fromkeys(SEATS, player)
+        for role in SEATS:
+            table[f"nobody@{role}/{strangers}"] = Team(Kind.ABSENT, {**others, role: do_nothing})
+            for scenario, tuned in tuned_experts().items():
+                table[f"{TUNED}{scenario}@{role}/{strangers}"] = Team(Kind.HONEST, {**others, role: tuned})
+        for name, exploit in EXPLOITS.items():
+            for role in exploit.seats:
+                table[f"{name}@{role}/{strangers}"] = Team(Kind.INTRUDER, {**others, role: exploit.player})
     return table
 
 
