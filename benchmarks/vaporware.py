@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from onthejob.envs.office.simulator import FEATURE_ALIASES
+from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
 from onthejob.envs.office.vaporware import Registry
 
 RECALL, ACCUSED = 0.95, 0.02
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("pieces", type=Path)
     parser.add_argument("--show", action="store_true", help="print every piece that is judged wrong")
     given = parser.parse_args()
-    registry = Registry(FEATURE_ALIASES)
+    registry = Registry(FEATURE_ALIASES, described=DESCRIBED)
     pieces = [json.loads(line) for line in given.pieces.read_text(encoding="utf-8").splitlines()]
     wrong, made = Counter[str](), Counter[str]()
     for piece in pieces:
