@@ -40,9 +40,9 @@ UNIT = 64
 """A weight of 1 in the file is 1/64."""
 PRIOR = {"claim": 0.15, "coming": 0.1, "topic": 0.3}
 """Variance of the weights' prior: the smaller, the smaller the weights."""
-KEPT = {"claim": 8_000, "coming": 2_000, "topic": 900}
+KEPT = {"claim": 10_000, "coming": 2_000, "topic": 900}
 """How many features a model may use."""
-BOUNDS = {"named": 0.75, "described": 0.75, "denied": 1.5, "open": -0.5, "topic": 0.5, "coming": -1.0}
+BOUNDS = {"named": 1.25, "described": 1.5, "denied": 2.0, "open": 0.0, "topic": -0.25, "coming": -2.0}
 """What scores must reach; chosen on pieces of left-out writers."""
 LABELS = {"n": "now", "c": "coming", "d": "denied", "o": "other"}
 SURFACES = (
@@ -126,7 +126,7 @@ def labels(registry: Registry, row: Mapping) -> dict[str, str]:
 
 
 def read_lines(text: str) -> list[Piece]:
-    """The short pieces: under `= Feature stance` about that feature, under `= any` with placeholders {n}, {c}, {d}, {o}."""
+    """The short pieces: under `= Feature stance` about that feature, `= mixed` with labels, `= any` with placeholders."""
     pieces: list[Piece] = []
     heading: list[str] = []
     used = 0
@@ -137,6 +137,9 @@ def read_lines(text: str) -> list[Piece]:
             filled, mentions = fill(line, used)
             used += 5 + len(mentions)
             pieces.append(Piece(text=filled, writer="lines", mentions=mentions))
+        elif heading == ["mixed"]:
+            text, _, said = line.rpartition(" | ")
+            pieces.append(Piece(text=text, writer="lines", mentions=dict(one.split() for one in said.split(", "))))
         else:
             pieces.append(Piece(text=line, writer="lines", mentions={} if heading == ["none"] else {heading[0]: heading[1]}))
     return pieces

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from onthejob.envs.office.lexicon import stance_words, words_of
+from onthejob.envs.office.lexicon import root, stance_words, words_of
 
 NAME, OTHER_NAME = "\u2020x", "\u2020y"
 """Stand for the feature that is judged, and for any other."""
@@ -95,8 +95,13 @@ def _neighbour(sentence: Sentence, side: str, add) -> None:
     words = sentence.words[:_FAR]
     for word, kinds in zip(words, sentence.kinds, strict=False):
         add(f"{side} {word}")
+        if word.isalpha():
+            stem = root(word)
+            add(f"{side} ~{stem}")
+            add(f"t ~{stem}")
         for kind in kinds:
             add(f"{side} {kind.upper()}")
+            add(f"t {kind.upper()}")
     for one, two in itertools.pairwise(words):
         add(f"{side} {one} {two}")
     if words:
@@ -156,15 +161,22 @@ def _around(sentence: Sentence, place: int, feature: str, add) -> None:
         if i == place:
             continue
         add(f"s {word}")
+        stem = root(word) if word.isalpha() else ""
+        if stem:
+            add(f"s ~{stem}")
+            add(f"t ~{stem}")
         own = left <= i < right
         clause = start <= i < end
         if own:
             add(f"o{side} {word}")
+            if stem:
+                add(f"o{side} ~{stem}")
         if clause:
             add(f"c{side} {word}")
         for kind in kinds[i]:
             kind = kind.upper()
             add(f"s {kind}")
+            add(f"t {kind}")
             if own:
                 add(f"o{side} {kind}")
                 if abs(i - place) <= _REACH:

@@ -206,7 +206,7 @@ class Registry:
         if any(mention.present for mention in rules):
             known.add("rules present")
         if feature in self._described:
-            known |= {f"{feature} {name}" for name in known if name.startswith(("s ", "-1 ", "1 "))}
+            known |= {f"{feature} {name}" for name in known if name.startswith(("s ~", "-1 ", "1 "))}
         return known
 
     def _scan_sentence(self, sentence: str) -> tuple[list[tuple[str, int, int]], list[Mention]]:
