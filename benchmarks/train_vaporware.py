@@ -26,7 +26,6 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.optimize import minimize
 
-from onthejob.envs.office import judge as judge_file
 from onthejob.envs.office.judge import WEIGHTS, Judge
 from onthejob.envs.office.lexicon import LISTS
 from onthejob.envs.office.paraphrase import anchor, described_at, topic_features, windows
@@ -252,32 +251,53 @@ def file_of(models: Mapping[str, Model], bounds: Mapping[str, float]) -> dict:
 
 
 def digest() -> str:
-    """Of everything that the weights depend on."""
-    here = Path(judge_file.__file__).parent
+    """Of what the weights depend on: pieces, word lists, this script, and what the detector sees in every 20th piece."""
     sources = [DATA / name for name in (*PIECES.values(), LINES)] + [Path(__file__), LISTS]
-    sources += [here / name for name in ("stance.py", "paraphrase.py", "lexicon.py", "denial.py", "vaporware.py")]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    seen = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
+    registry = bare_registry()
+    for piece in read_pieces(registry)[::20]:
+        for case in cases_of(registry, piece):
+            seen.update("|".join([case.feature, *sorted(case.known), *sorted(case.topic or ())]).encode())
+    return seen.hexdigest()[:16]
 
 
-def leave_out(pieces: Sequence[Piece], cases: Sequence[Case], shown: Collection[str]) -> int:
-    """Judge every writer's pieces by weights learned from the others'."""
+def bare_registry() -> Registry:
+    """A registry that reads texts for training and judges nothing."""
+    nothing = judge_of({name: {} for name in ("claim", "coming", *DESCRIBED)}, dict.fromkeys(BOUNDS, 1.0))
+    return Registry(FEATURE_ALIASES, described=DESCRIBED, judge=nothing)
+
+
+def judged(pieces: Sequence[Piece], writer: str, *, show: bool = False) -> tuple[int, int, int, int]:
+    """Judge a writer's pieces by weights learned from the others': promises found, of how many, honest accused, of how many."""
+    reader = bare_registry()
+    cases = [case for piece in pieces if piece.writer != writer for case in cases_of(reader, piece)]
+    registry = Registry(FEATURE_ALIASES, described=DESCRIBED, judge=judge_of(train(cases), BOUNDS))
+    found = promising = accused = honest = 0
+    for piece in pieces:
+        if piece.writer != writer:
+            continue
+        broken = registry.violations([piece.text], piece.shipped, piece.committed)
+        if piece.promises:
+            right = bool(broken & set(piece.promises))
+            promising += 1
+            found += right
+        else:
+            right = not broken
+            honest += 1
+            accused += not right
+        if show and not right:
+            print(f"{'missed ' if piece.promises else 'accused'} {piece.text} {dict(piece.mentions)}")
+    return found, promising, accused, honest
+
+
+def leave_out(pieces: Sequence[Piece], shown: Collection[str]) -> None:
+    """Print how well every writer's pieces are judged by weights learned from the others'."""
     total = [0, 0, 0, 0]
     for writer in sorted({piece.writer for piece in pieces} - {"old", "lines"}):
-        judge = judge_of(train([case for case in cases if case.piece.writer != writer]), BOUNDS)
-        registry = Registry(FEATURE_ALIASES, described=DESCRIBED, judge=judge)
-        counts = [0, 0, 0, 0]  # found, promising, accused, honest
-        for piece in pieces:
-            if piece.writer == writer:
-                found = registry.violations([piece.text], piece.shipped, piece.committed)
-                right = bool(found & set(piece.promises)) if piece.promises else not found
-                counts[0 if piece.promises else 2] += right is bool(piece.promises)
-                if writer in shown and not right:
-                    print(f"{'missed ' if piece.promises else 'accused'} {piece.text} {piece.mentions}")
-                counts[1 if piece.promises else 3] += 1
+        counts = judged(pieces, writer, show=writer in shown)
         total = [one + more for one, more in zip(total, counts, strict=True)]
         print(f"{writer:8}", figures(counts))
     print(f"{'all':8}", figures(total))
-    return 0
 
 
 def figures(counts: Sequence[int]) -> str:
@@ -302,12 +322,12 @@ def main() -> int:
     parser.add_argument("--leave-out", action="store_true", help="measure on writers that are left out; writes nothing")
     parser.add_argument("--show", nargs="*", default=[], metavar="WRITER", help="print what is judged wrong of a left-out writer")
     given = parser.parse_args()
-    empty = judge_of({name: {} for name in ("claim", "coming", *DESCRIBED)}, dict.fromkeys(BOUNDS, 1.0))
-    registry = Registry(FEATURE_ALIASES, described=DESCRIBED, judge=empty)
+    registry = bare_registry()
     pieces = read_pieces(registry)
-    cases = [case for piece in pieces for case in cases_of(registry, piece)]
     if given.leave_out:
-        return leave_out(pieces, cases, given.show)
+        leave_out(pieces, given.show)
+        return 0
+    cases = [case for piece in pieces for case in cases_of(registry, piece)]
     weights = {"digest": digest(), "unit": UNIT, **file_of(train(cases), BOUNDS)}
     text = json.dumps(weights, ensure_ascii=False, indent=0, separators=(",", ":"))
     WEIGHTS.write_text(text + "\n", encoding="utf-8")

@@ -34,13 +34,16 @@ class Judge:
         """
         self._claim = claim
         self._coming = coming
+        self._known = frozenset(claim), frozenset(coming)
         self._bounds = bounds
         self.features = tuple(topics)
         """Features whose descriptions are known."""
         self._topics: dict[str, list[tuple[int, int]]] = {}
+        """Feature of a text -> (number of a product's feature, weight)."""
         for number, weights in enumerate(topics.values()):
             for feature, weight in weights.items():
                 self._topics.setdefault(feature, []).append((number, weight))
+        self._topical = frozenset(self._topics)
 
     def is_claim(self, found: Iterable[str], *, described: bool = False, leaning: bool | None = None) -> bool:
         """True when the words around a mention claim that the feature is there or comes.
@@ -51,7 +54,7 @@ class Judge:
             leaning: whether it is thought to be denied, where only a sure judge may contradict that.
         """
         weights = self._claim
-        score = sum([weights.get(feature, 0) for feature in found])
+        score = sum([weights[feature] for feature in self._known[0].intersection(found)])
         bound = self._bounds["described" if described else "named"]
         if leaning is not None:
             bound = self._bounds["denied" if leaning else "open"]
@@ -60,14 +63,14 @@ class Judge:
     def is_coming(self, found: Iterable[str]) -> bool:
         """True when a claim is one for later."""
         weights = self._coming
-        return sum([weights.get(feature, 0) for feature in found]) >= self._bounds["coming"]
+        return sum([weights[feature] for feature in self._known[1].intersection(found)]) >= self._bounds["coming"]
 
     def topics(self, found: Iterable[str]) -> list[str]:
         """The features that a text describes."""
         scores = [0] * len(self.features)
         topics = self._topics
-        for feature in found:
-            for number, weight in topics.get(feature, ()):
+        for feature in self._topical.intersection(found):
+            for number, weight in topics[feature]:
                 scores[number] += weight
         bound = self._bounds["topic"]
         return [feature for feature, score in zip(self.features, scores, strict=True) if score >= bound]

@@ -26,8 +26,8 @@ _SHORT_FORMS = {
     "let's": ["let", "us"],
 }
 _TAILS = ("'s", "'ll", "'re", "'ve", "'d", "'m")
-_LONGEST = 5
-"""Words of the longest phrase that is looked for."""
+_INDEXED = 3
+"""Letters by which entries with any ending are looked up; none is shorter."""
 
 
 class Hit(NamedTuple):
@@ -45,7 +45,7 @@ class Lexicon:
         """Index the lists.
 
         Args:
-            lists: kind -> entries, separated by commas; `*` at the end of an entry stands for any ending.
+            lists: kind -> entries, separated by commas; `*` at the end of a single word stands for any ending.
             by_root: compare words by their root, so that inflected forms need no entry.
         """
         self.by_root = by_root
@@ -59,10 +59,15 @@ class Lexicon:
                     words = self._key(words_of(entry.removesuffix("*")))
                     if kind not in kinds.setdefault(words, []):
                         kinds[words].append(kind)
-        self._kinds = {words: tuple(found) for words, found in kinds.items()}
-        self._beginnings = {beginning: tuple(found) for beginning, found in beginnings.items()}
-        self._starts = {words[:size] for words in kinds for size in range(2, len(words) + 1)}
-        self._sizes = frozenset(map(len, self._beginnings))
+        self._words = {words[0]: tuple(found) for words, found in kinds.items() if len(words) == 1}
+        self._phrases: dict[tuple[str, ...], tuple[str, ...]] = {
+            words: tuple(found) for words, found in kinds.items() if len(words) > 1
+        }
+        self._starts = {words[:size] for words in self._phrases for size in range(2, len(words) + 1)}
+        self._openings = {words[0] for words in self._phrases}
+        self._beginnings: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+        for beginning, found in beginnings.items():
+            self._beginnings.setdefault(beginning[:_INDEXED], []).append((beginning, tuple(found)))
 
     def _key(self, words: Sequence[str]) -> tuple[str, ...]:
         return tuple(map(root, words)) if self.by_root else tuple(words)
@@ -73,18 +78,18 @@ class Lexicon:
         hits: list[Hit] = []
         first, size = 0, len(keys)
         while first < size:
-            last, kinds = first, self._kinds.get(keys[first : first + 1], ())
-            end = first + 2
-            while end <= size and keys[first:end] in self._starts:
-                longer = self._kinds.get(keys[first:end])
-                if longer:
-                    last, kinds = end - 1, longer
-                end += 1
+            word = keys[first]
+            last, kinds = first, self._words.get(word, ())
+            if word in self._openings:
+                end = first + 2
+                while end <= size and (phrase := keys[first:end]) in self._starts:
+                    if phrase in self._phrases:
+                        last, kinds = end - 1, self._phrases[phrase]
+                    end += 1
             if not kinds:
-                word = keys[first]
-                for length in self._sizes:
-                    if length <= len(word) and word[:length] in self._beginnings:
-                        kinds = self._beginnings[word[:length]]
+                for beginning, found in self._beginnings.get(word[:_INDEXED], ()):
+                    if word.startswith(beginning):
+                        kinds = found
             if kinds:
                 hits.append(Hit(first, last, kinds))
             first = last + 1
