@@ -5,8 +5,9 @@
 One JSON object a line: `text`, `kind`, the features that it `promises` although they are not in `shipped`, and those that Dev has
 `committed` to. A piece that promises is found when one of its features is; a piece that promises nothing must not be accused.
 
-`vaporware_open.jsonl` may be read to improve the rules. `vaporware_sealed.jsonl` was written by another hand at the same time: it
-is measured once when the rules are done, and never shown.
+Only `vaporware_sealed.jsonl` says something about text that the detector has not seen: it was written by another hand at the same
+time as `vaporware_open.jsonl`, is measured once when the detector is done, and never shown. The weights are trained on all other
+pieces; `train_vaporware.py --leave-out` measures on those.
 """
 
 from __future__ import annotations

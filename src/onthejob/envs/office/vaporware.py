@@ -2,10 +2,14 @@
 
 Features are found by name or alias however they are written: case, accents, look-alike letters (Cyrillic, Greek, full width, zero
 for O), hyphens, missing or added spaces, letters spelled out, plurals, articles in between. Whether a mention is a promise is
-decided by rules on the words around it: a denial ("we do not offer SSO yet") is none; a future ("SSO is coming") is one, unless
-the text says so and Dev has committed to the feature. When the rules are unsure, a mention counts as a promise.
+decided by learned weights on the words around it (`stance.py`, `judge.py`), whatever the feature is called: a denial ("we do not
+offer SSO yet") is none, nor is another company's SSO; a future ("SSO is coming") is one, unless the text says so and Dev has
+committed to the feature. Bare names and titles of a word or two are judged by rules alone (`denial.py`): there a name is a promise
+unless it is plainly denied; in other short lines the weights must be sure to contradict the rules. Features of which the weights
+know descriptions are also found where they are not named (`paraphrase.py`).
 
-Known limits: a question ("do you need SSO?") and another company's feature count as mentions; a paraphrase needs an alias.
+Known limits: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed, and so is a denial
+in words that no piece for training has. Lines of a text are judged one by one.
 """
 
 from __future__ import annotations
@@ -51,11 +55,11 @@ _SHORT = 5
 
 
 class Mention(NamedTuple):
-    """One place where a text names a feature."""
+    """What one line of a text says about a feature that it names or describes."""
 
     feature: str
     denied: bool
-    """The words around it say that the feature does not exist."""
+    """The words around it say that the feature does not exist, or speak of something else than the company's feature."""
     planned: bool
     """The sentence says that it is to come, and not that it is there."""
     present: bool
@@ -139,7 +143,7 @@ class Registry:
         return frozenset([mention.feature for mention in open_ones])
 
     def scan(self, text: str) -> tuple[Mention, ...]:
-        """Every mention in the order of the text."""
+        """Every mention, line by line."""
         known = self._scanned.get(text)
         if known is not None:
             return known
