@@ -4,12 +4,12 @@ Features are found by name or alias however they are written: case, accents, loo
 for O), hyphens, missing or added spaces, letters spelled out, plurals, articles in between. Whether a mention is a promise is
 decided by learned weights on the words around it (`stance.py`, `judge.py`), whatever the feature is called: a denial ("we do not
 offer SSO yet") is none, nor is another company's SSO; a future ("SSO is coming") is one, unless the text says so and Dev has
-committed to the feature. Bare names and titles of a word or two are judged by rules alone (`denial.py`): there a name is a promise
-unless it is plainly denied; in other short lines the weights must be sure to contradict the rules. Features of which the weights
+committed to the feature. Bare names and titles of a word or two are judged by rules alone (`denial.py`): a name is a promise
+unless it is plainly denied. In other short lines the weights must be sure to contradict the rules. Features of which the weights
 know descriptions are also found where they are not named (`paraphrase.py`).
 
-Known limits: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed, and so is a denial
-in words that no piece for training has. Lines of a text are judged one by one.
+Known limits: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed, a denial in
+words that no piece for training has is mostly no denial, and lines of a text are judged one by one.
 """
 
 from __future__ import annotations
