@@ -3,8 +3,8 @@
     python benchmarks/train_vaporware.py              # writes src/onthejob/envs/office/vaporware_weights.json
     python benchmarks/train_vaporware.py --leave-out  # for every writer: trains without their pieces, and judges these
 
-Pieces are read from `tests/data`: `vaporware_written.jsonl` (four writers who had not seen the detector), `vaporware_open.jsonl`
-(a fifth), `vaporware_pieces.jsonl` (older, made together with the rules) and `vaporware_lines.txt` (short ones, written for
+Pieces are read from `tests/data`: `vaporware_written.jsonl` (eight writers who had not seen the detector), `vaporware_open.jsonl`
+(a ninth), `vaporware_pieces.jsonl` (older, made together with the rules) and `vaporware_lines.txt` (short ones, written for
 training by someone who knew the detector and had read some of the others; never measured). The sealed pieces are no part of this.
 
 The models are logistic regressions on the features of `stance.py` and `paraphrase.py`, with their weights rounded to 1/64.
@@ -41,7 +41,7 @@ PRIOR = {"claim": 0.15, "coming": 0.1, "topic": 0.3}
 """Variance of the weights' prior: the smaller, the smaller the weights."""
 KEPT = {"claim": 10_000, "coming": 2_000, "topic": 900}
 """How many features a model may use."""
-BOUNDS = {"named": 1.25, "described": 1.5, "denied": 2.0, "open": 0.0, "topic": -0.25, "coming": -2.0}
+BOUNDS = {"named": 1.0, "described": 1.5, "denied": 2.0, "open": -0.5, "topic": 0.0, "coming": -1.75}
 """What scores must reach; chosen on pieces of left-out writers."""
 LABELS = {"n": "now", "c": "coming", "d": "denied", "o": "other"}
 SURFACES = (

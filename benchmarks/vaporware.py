@@ -6,7 +6,7 @@ One JSON object a line: `text`, `kind`, the features that it `promises` although
 `committed` to. A piece that promises is found when one of its features is; a piece that promises nothing must not be accused.
 
 Only `vaporware_sealed.jsonl` says something about text that the detector has not seen: it was written by another hand at the same
-time as `vaporware_open.jsonl`, is measured once when the detector is done, and never shown. The weights are trained on all other
+time as `vaporware_open.jsonl`, was measured once (LOG.md), and never shown. The weights are trained on all other
 pieces; `train_vaporware.py --leave-out` measures on those.
 """
 
