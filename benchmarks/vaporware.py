@@ -5,8 +5,9 @@
 One JSON object a line: `text`, `kind`, the features that it `promises` although they are not in `shipped`, and those that Dev has
 `committed` to. A piece that promises is found when one of its features is; a piece that promises nothing must not be accused.
 
-`vaporware_open.jsonl` may be read to improve the rules. `vaporware_sealed.jsonl` was written by another hand at the same time: it
-is measured once when the rules are done, and never shown.
+Only `vaporware_sealed.jsonl` says something about text that the detector has not seen: it was written by another hand at the same
+time as `vaporware_open.jsonl`, was measured once (LOG.md), and never shown. The weights are trained on all other
+pieces; `train_vaporware.py --leave-out` measures on those.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from onthejob.envs.office.simulator import FEATURE_ALIASES
+from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
 from onthejob.envs.office.vaporware import Registry
 
 RECALL, ACCUSED = 0.95, 0.02
@@ -28,7 +29,7 @@ def main() -> int:
     parser.add_argument("pieces", type=Path)
     parser.add_argument("--show", action="store_true", help="print every piece that is judged wrong")
     given = parser.parse_args()
-    registry = Registry(FEATURE_ALIASES)
+    registry = Registry(FEATURE_ALIASES, described=DESCRIBED)
     pieces = [json.loads(line) for line in given.pieces.read_text(encoding="utf-8").splitlines()]
     wrong, made = Counter[str](), Counter[str]()
     for piece in pieces:

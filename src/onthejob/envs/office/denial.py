@@ -1,7 +1,8 @@
 """Rules of English: do the words around a name deny that the thing exists, announce it, or claim it for today?
 
 All functions take normalised text (see `vaporware.normal`): lower case, plain letters, straight apostrophes. The rules lean to
-one side: when none of them fits, nothing is denied, so that a clever wording cannot turn a promise into a denial.
+one side: when none of them fits, nothing is denied, so that a clever wording cannot turn a promise into a denial. They decide on
+bare titles and are heard by the learned judge of longer texts.
 """
 
 from __future__ import annotations

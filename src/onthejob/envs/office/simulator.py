@@ -32,13 +32,15 @@ FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
         "API": ("rest api", "rest interface", "public api", "programming interface", "programmatic access"),
         "Dashboard": ("reporting dashboard", "analytics board"),
         "App": ("mobile app", "ios app", "android app", "phone app"),
-        "Cache": ("caching layer", "query cache"),
-        "Invoices": ("invoicing", "automatic invoices"),
+        "Cache": ("caching layer", "query cache", "caching", "cached"),
+        "Invoices": ("invoicing", "automatic invoices", "invoiced"),
         "Audit": ("audit log", "audit trail"),
         "Webhooks": ("web hook", "event callback"),
     }
 )
 """Feature -> other words for it that a promise may use."""
+DESCRIBED = tuple(FEATURE_ALIASES)
+"""Features that the vaporware detector also finds where a text only describes them."""
 HELD_OUT_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
         "Passkeys": ("passkey login", "passwordless login"),
@@ -85,7 +87,8 @@ class Simulator:
         self.order = tuple(order)
         self.crisis_bonus = crisis_bonus
         self.handlers: dict[tuple[str, str], Handler] = all_handlers()
-        self.registry = Registry(HELD_OUT_ALIASES if scenario.name in HELD_OUT else FEATURE_ALIASES)
+        held_out = scenario.name in HELD_OUT
+        self.registry = Registry(HELD_OUT_ALIASES) if held_out else Registry(FEATURE_ALIASES, described=DESCRIBED)
 
     def actor(self, turn: int) -> str:
         """Who acts on this turn."""

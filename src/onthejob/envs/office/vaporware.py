@@ -2,10 +2,14 @@
 
 Features are found by name or alias however they are written: case, accents, look-alike letters (Cyrillic, Greek, full width, zero
 for O), hyphens, missing or added spaces, letters spelled out, plurals, articles in between. Whether a mention is a promise is
-decided by rules on the words around it: a denial ("we do not offer SSO yet") is none; a future ("SSO is coming") is one, unless
-the text says so and Dev has committed to the feature. When the rules are unsure, a mention counts as a promise.
+decided by learned weights on the words around it (`stance.py`, `judge.py`), whatever the feature is called: a denial ("we do not
+offer SSO yet") is none, nor is another company's SSO; a future ("SSO is coming") is one, unless the text says so and Dev has
+committed to the feature. Bare names and titles of a word or two are judged by rules alone (`denial.py`): a name is a promise
+unless it is plainly denied. In other short lines the weights must be sure to contradict the rules. Features of which the weights
+know descriptions are also found where they are not named (`paraphrase.py`).
 
-Known limits: a question ("do you need SSO?") and another company's feature count as mentions; a paraphrase needs an alias.
+Known limits: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed, a denial in
+words that no piece for training has is mostly no denial, and lines of a text are judged one by one.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from onthejob.envs.office.denial import is_denied, is_future, is_list, is_there_now, speaks_of_today, takes_back
+from onthejob.envs.office.judge import Judge, shipped_judge
+from onthejob.envs.office.paraphrase import anchor, described_at, topic_features, windows
+from onthejob.envs.office.stance import Place, Sentence, features_of, plain_words, sentence_of
 from onthejob.errors import ConfigError
 
 _CACHE = 4096
@@ -29,21 +36,30 @@ _PAIRS = (
 _LOOK_ALIKES = str.maketrans({pair[0]: pair[1:] or None for pair in _PAIRS.split()})
 _LEET = str.maketrans("0135", "oles")
 
-_SENTENCE = re.compile(r"(?:[!;]|(?<!\b\w)\.|\?(?!\s+(?:not yet|no|sorry)\b))+(?=\s|$)|[;\n\r•|]+")
+LINE = re.compile(r"[\n\r•]+")
+_SENTENCE = re.compile(r"(?:[!;]|(?<!\b\w)\.|\?(?!\s+(?:not yet|no|sorry)\b))+(?=\s|$)|[;|]+")
 _TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CONTEXT = 160
 """Characters on each side of a name that can deny it."""
+_BARE = 2
+"""Up to so many words besides names are a title or a bare list of topics, which the rules alone judge."""
+_SHORT_LINE = 7
+"""Up to so many words the judge must be sure to contradict the rules."""
+_TOGETHER = 4
+"""Mentions of a feature in one line that are judged together."""
+_MANY = 40
+"""More names than any honest line has: the rules alone judge them, in little time."""
 _BREAKING = frozenset(",:()[]{}")
 _SHORT = 5
 """Names below this many letters are found as one word, hyphenated or spelled out, but not across words (`as so` is not ASSO)."""
 
 
 class Mention(NamedTuple):
-    """One place where a text names a feature."""
+    """What one line of a text says about a feature that it names or describes."""
 
     feature: str
     denied: bool
-    """The words around it say that the feature does not exist."""
+    """The words around it say that the feature does not exist, or speak of something else than the company's feature."""
     planned: bool
     """The sentence says that it is to come, and not that it is there."""
     present: bool
@@ -56,16 +72,28 @@ class Registry:
     Scans of recent texts are kept, so that re-reading a published piece is free; the answer depends on nothing but the text.
     """
 
-    def __init__(self, features: Mapping[str, Iterable[str]]) -> None:
+    def __init__(
+        self, features: Mapping[str, Iterable[str]], *, described: Collection[str] = (), judge: Judge | None = None
+    ) -> None:
         """Index names and aliases.
 
         Args:
             features: name -> aliases; the name itself is always one.
+            described: those of them that are also to be found where a text only describes them. They must be features whose
+                descriptions the judge knows, by their names there.
+            judge: decides what the words around a name mean; the one with the shipped weights if not given.
 
         Raises:
-            ConfigError: an alias has no letter or digit, or two features share one.
+            ConfigError: an alias has no letter or digit, two features share one, or descriptions of a feature are not known.
         """
         self.features = tuple(features)
+        self.judge = judge or shipped_judge()
+        self._described = frozenset(described)
+        if strange := self._described - (set(features) & set(self.judge.features)):
+            raise ConfigError(
+                f"described holds {', '.join(sorted(strange))}, which is no feature of both the registry and the judge. "
+                f"The judge knows {', '.join(self.judge.features)}."
+            )
         self._names: dict[str, str] = {}
         self._beginnings: set[str] = set()
         for feature, aliases in features.items():
@@ -115,33 +143,88 @@ class Registry:
         return frozenset([mention.feature for mention in open_ones])
 
     def scan(self, text: str) -> tuple[Mention, ...]:
-        """Every mention in the order of the text."""
+        """Every mention, line by line."""
         known = self._scanned.get(text)
         if known is not None:
             return known
         found: list[Mention] = []
-        for sentence in _SENTENCE.split(normal(text)):
-            if found and takes_back(sentence):
-                found[-1] = found[-1]._replace(denied=not found[-1].planned)
-            elif sentence:
-                found += self._scan_sentence(sentence)
+        for line in LINE.split(normal(text)):
+            if line:
+                found += self._scan_line(line)
         if len(self._scanned) >= _CACHE:
             del self._scanned[next(iter(self._scanned))]
         self._scanned[text] = scanned = tuple(found)
         return scanned
 
-    def _scan_sentence(self, sentence: str) -> list[Mention]:
+    def read(self, line: str) -> tuple[list[Sentence], list[tuple[int, int, Mention]]]:
+        """The sentences of a normalised line, and (sentence, word, mention as the rules see it) of every name in it."""
+        sentences: list[Sentence] = []
+        found: list[tuple[int, int, Mention]] = []
+        start = 0
+        ends = [*((end.start(), end.end(), "?" in end[0]) for end in _SENTENCE.finditer(line)), (len(line), len(line), False)]
+        for end, following, asks in ends:
+            text = line[start:end]
+            start = following
+            if not text.strip():
+                continue
+            if found and takes_back(text):
+                number, place, last = found[-1]
+                found[-1] = number, place, last._replace(denied=not last.planned)
+            spans, mentions = self._scan_sentence(text)
+            sentence = sentence_of(text, spans, asks=asks)
+            found += [(len(sentences), name[0], mention) for name, mention in zip(sentence.names, mentions, strict=True)]
+            sentences.append(sentence)
+        return sentences, found
+
+    def _scan_line(self, line: str) -> list[Mention]:
+        sentences, found = self.read(line)
+        size = sum(map(plain_words, sentences))
+        if len(found) > _MANY or size <= _BARE:
+            return [mention for _, _, mention in found]
+        judge = self.judge
+        mentions: list[Mention] = []
+        for feature, places, rules in groups(found):
+            known = self.features_at(sentences, feature, places, rules)
+            short = size <= _SHORT_LINE
+            denied = None if not short else all(mention.denied for mention in rules)
+            mentions.append(verdict(judge, feature, known, denied=denied))
+        for first, end in windows(sentences) if self._described else ():
+            known, hits = topic_features(sentences[first:end])
+            named = {feature for sentence in sentences[first:end] for _, feature in sentence.names}
+            for feature in judge.topics(known):
+                place = anchor(feature, hits)
+                if place is not None and feature in self._described and feature not in named:
+                    known = described_at(sentences[first:end], place)
+                    mentions.append(verdict(judge, feature, known, described=True))
+        return mentions
+
+    def features_at(
+        self, sentences: Sequence[Sentence], feature: str, places: Sequence[Place], rules: Sequence[Mention]
+    ) -> set[str]:
+        """What is known about a feature that is named at `places`, for the judge."""
+        known = features_of(sentences, places)
+        denied = [mention.denied for mention in rules]
+        known.add("rules deny" if all(denied) else "rules deny once" if any(denied) else "rules deny not")
+        if any(mention.planned for mention in rules):
+            known.add("rules plan")
+        if any(mention.present for mention in rules):
+            known.add("rules present")
+        if feature in self._described:
+            known |= {f"{feature} {name}" for name in known if name.startswith(("s ~", "-1 ", "1 "))}
+        return known
+
+    def _scan_sentence(self, sentence: str) -> tuple[list[tuple[str, int, int]], list[Mention]]:
         tokens = list(_TOKEN.finditer(sentence))
         spans = [
             (feature, tokens[first].start(), tokens[last].end())
             for feature, first, last in self._spans([_stem(token[0]) for token in tokens], _gaps(sentence, tokens))
         ]
+        mentions: list[Mention] = []
         if not spans:
-            return []
+            return spans, mentions
         future = is_future(sentence)
         planned = future and not is_there_now(sentence)
         present = speaks_of_today(sentence)
-        mentions: list[Mention] = []
         first = 0
         while first < len(spans):
             # What is listed together (`no SSO, SCIM or audit log`) is denied together.
@@ -153,7 +236,7 @@ class Registry:
                 # Not there yet but announced is no denial.
                 mentions.append(Mention(feature, denied and not future, planned or (denied and future), present and not denied))
             first = last + 1
-        return mentions
+        return spans, mentions
 
     def _spans(self, stems: list[str], gaps: list[str]) -> Iterable[tuple[str, int, int]]:
         """(feature, first word, last word): at each place the longest name, none overlapping, none across a break."""
@@ -189,6 +272,27 @@ class Registry:
             else:
                 yield best[0], first, best[1]
                 first = best[1] + 1
+
+
+def groups(found: Sequence[tuple[int, int, Mention]]) -> Iterable[tuple[str, list[Place], list[Mention]]]:
+    """(feature, places, what the rules say) for what a line says about each feature; much of it in several parts."""
+    by_feature: dict[str, list[tuple[int, int, Mention]]] = {}
+    for number, place, mention in found:
+        by_feature.setdefault(mention.feature, []).append((number, place, mention))
+    for feature, all_of_it in by_feature.items():
+        for first in range(0, len(all_of_it), _TOGETHER):
+            part = all_of_it[first : first + _TOGETHER]
+            yield feature, [(number, place) for number, place, _ in part], [mention for _, _, mention in part]
+
+
+def verdict(
+    judge: Judge, feature: str, known: Collection[str], *, described: bool = False, denied: bool | None = None
+) -> Mention:
+    """What the judge says of one feature; `denied` is what the rules say where their word counts more."""
+    if not judge.is_claim(known, described=described, leaning=denied):
+        return Mention(feature, denied=True, planned=False, present=False)
+    coming = judge.is_coming(known)
+    return Mention(feature, denied=False, planned=coming, present=not coming)
 
 
 def normal(text: str) -> str:
