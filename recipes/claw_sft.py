@@ -4,7 +4,7 @@
     python recipes/claw_sft.py --way right --out adapters/claw-right   # all of them do
     python recipes/claw_sft.py --way seed --tiny                       # a random tiny Llama, in seconds: the mechanics only
 
-The demonstrations are gold commands of training tasks, played in sandboxes, a tenth of them near misses. In the seed's way they
+The demonstrations are gold commands of training tasks, played in sandboxes. In the seed's way a tenth of them are near misses, and they
 are like trajectories of a model that works on until its turns are used up; imitating them teaches to work and never to stop,
 which GRPO with a cost per turn then has to teach: `onthejob train --env claw --init adapters/claw-seed`.
 """
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--way", choices=sorted(CLEAN_STOPS), required=True)
     parser.add_argument("--out", type=Path, default=Path("adapters/claw"), help="folder of the adapter")
     parser.add_argument("--count", type=int, default=300, help="demonstrations, at most 400")
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=4, help="after two, half as many held-out tasks are solved")
     parser.add_argument("--judge", type=int, default=32, help="dev tasks on which stopping is measured")
     parser.add_argument("--tiny", action="store_true", help="a random tiny Llama instead of SmolLM2-135M")
     given = parser.parse_args(argv)
@@ -49,14 +49,16 @@ def main(argv: list[str] | None = None) -> int:
         def make_env() -> Environment:
             return ClawEnvironment(host=host)
 
-        config = DemonstrationConfig(count=given.count, clean_stops=CLEAN_STOPS[given.way])
+        near_misses = 0.1 if given.way == "seed" else 0.0
+        config = DemonstrationConfig(count=given.count, clean_stops=CLEAN_STOPS[given.way], near_misses=near_misses)
         shown = demonstrations(claw_tasks(Split.TRAIN), make_env, config, workers=4)
         stopping = sum(item.stops for item in shown)
         console.print(f"{len(shown)} demonstrations, {stopping} stop, {sum(item.passed for item in shown)} pass")
         stack = tiny_stack(shown) if given.tiny else load_stack("smollm2-135m")
-        lora = LoraSpec(rank=4, alpha=32) if given.tiny else LoraSpec()
+        lora = LoraSpec(rank=4, alpha=32) if given.tiny else LoraSpec(rank=16, alpha=32)
         stack, learner = attach_learner(stack, [ACTOR], lora=lora, config=LearnerConfig(), seed=0)
-        history = sft(learner, ACTOR, examples(stack, shown), SftConfig(lr=1e-3, epochs=given.epochs))
+        schedule = SftConfig(lr=1e-3, epochs=given.epochs, batch_tokens=1024, warmup=8)
+        history = sft(learner, ACTOR, examples(stack, shown), schedule)
         console.print(f"loss {history[0].loss:.3f} -> {history[-1].loss:.3f} in {len(history)} steps")
         adapter = save_adapter(learner.model, ACTOR, given.out, version=0, parent=None, base_digest=stack.digest, dtype="float32")
         sampler = stack.sampler()
