@@ -4,8 +4,8 @@
     python recipes/claw_sft.py --way right --out adapters/claw-right   # all of them do
     python recipes/claw_sft.py --way seed --tiny                       # a random tiny Llama, in seconds: the mechanics only
 
-The demonstrations are gold commands of training tasks, played in sandboxes. In the seed's way a tenth of them are near misses, and they
-are like trajectories of a model that works on until its turns are used up; imitating them teaches to work and never to stop,
+The demonstrations are gold commands of training tasks, played in sandboxes. In the seed's way a tenth are near misses, and
+they are like trajectories of a model that works on until its turns are used up; imitating them teaches to work and never to stop,
 which GRPO with a cost per turn then has to teach: `onthejob train --env claw --init adapters/claw-seed`.
 """
 
