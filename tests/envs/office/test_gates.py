@@ -137,8 +137,6 @@ def test_a_gate_without_measurements_fails(gate: Gate) -> None:
         (Deviation(), {"spammer@hr@viral": (Kind.DEVIANT, 200.0, 760.0)}, "hr: 1 of 5 exploits pay"),
         (Influence(), {"expert-no-ceo": (Kind.ABLATION, 258.0, 560.0)}, "ceo doing nothing"),
         (Influence(), {"expert-no-hr": (Kind.ABLATION, 270.0, 640.0)}, "hr doing nothing"),
-        (Influence(), {"nobody@hr/random": (Kind.ABSENT, 135.0, 0.0)}, "hr among random"),
-        (Influence(), {"nobody@dev/exploiters": (Kind.ABSENT, 133.0, 0.0)}, "dev among exploiters"),
         (Deviation(), {"spammer@hr/random": (Kind.INTRUDER, 80.0, 180.0)}, "hr among random: 1 of 1 exploits pay"),
         (Deviation(), {"spammer@ceo/exploiters": (Kind.INTRUDER, 80.0, 180.0)}, "ceo among exploiters: 1 of 1 exploits pay"),
         (Headroom(), {"tuned-churn": (Kind.TUNED, 340.0, 700.0)}, "churn: lead of the oracle"),

@@ -203,7 +203,7 @@ def test_planted_violations_among_strangers_are_measured() -> None:
     failed = [finding.what for finding in Deviation().judge(played, STATISTICS) if finding.passed is False]
     assert any(what.startswith("content among exploiters: 1 of 1 exploits pay; most inert-farmer") for what in failed), failed
     (sales,) = [finding for finding in Influence().judge(played, STATISTICS) if "sales among exploiters" in finding.what]
-    assert sales.passed is False
+    assert sales.passed is None, "reported, not judged"
     assert sales.high is not None
     assert sales.high < 0.0
 
@@ -316,10 +316,7 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
     assert main(["office", "gates", "--only", "beauty"]) == 2
 
 
-OPEN = (
-    *(f"{role} among {strangers}: tuned expert - nobody" for role in ("ceo", "marketing") for strangers in STRANGERS),
-    "sales among exploiters: 1 of 19 exploits pay; most monthly-rusher in viral",
-)
+OPEN = ("sales among exploiters: 1 of 19 exploits pay; most monthly-rusher in viral",)
 """What does not hold among strangers (docs/office.md, known limits)."""
 
 

@@ -1,7 +1,7 @@
-"""G4: every trained role matters: a role that does nothing costs the company, in the expert's team and among strangers.
+"""G4: every trained role matters: a role that does nothing costs the expert's team.
 
-Among random and exploiting partners, who earn little, a share of the company's value would say nothing: there the tuned expert's
-work in the seat must be worth more than nobody's, beyond chance, over all scenarios.
+What the tuned expert's work in the seat is worth among random and among exploiting partners is reported beside it. It decides
+nothing: that player was tuned for colleagues who use what it provides, and money given to those who waste it is lost.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from onthejob.envs.office.gates.finding import Finding, Interval, Percent, Statistics, above, found, nothing
+from onthejob.envs.office.gates.finding import Finding, Interval, Percent, Statistics, found, nothing
 from onthejob.envs.office.gates.gate import Counts, Job, Played, matches, of_kind
 from onthejob.envs.office.gates.matches import Table
 from onthejob.envs.office.gates.teams import SEATS, STRANGERS, Kind, TeamTable, tuned_for
@@ -65,10 +65,11 @@ class Influence:
                 differences += [x - y for x, y in zip(good, none, strict=True)]
                 strata += [scenario] * len(good)
         if len(differences) < 2:
-            return nothing(self.name, f"{role} was never left out among {strangers}", "$", "interval above 0")
+            return nothing(self.name, f"{role} was never left out among {strangers}", "$", "to be measured")
         each = ", ".join(f"{s} {w.mean:,.0f}{'*' if w.low > 0.0 else ''}" for s, w in worth.items())
         what = f"{role} among {strangers}: tuned expert - nobody: {each}"
-        return above(self.name, what, statistics.mean(differences, strata))
+        interval = statistics.mean(differences, strata)
+        return found(self.name, what, interval.mean, "$", interval=interval)
 
 
 def _home(scenario: str, table: Table) -> str:
