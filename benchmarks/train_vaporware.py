@@ -1,6 +1,6 @@
 """Learns the weights of the vaporware detector from labelled pieces, or measures how well that would work for an unseen writer.
 
-    python benchmarks/train_vaporware.py              # writes src/onthejob/envs/office/vaporware_weights.json
+    python benchmarks/train_vaporware.py              # writes src/onthejob/envs/office/vaporware/weights.json
     python benchmarks/train_vaporware.py --leave-out  # for every writer: trains without their pieces, and judges these
 
 Pieces are read from `tests/data`: `vaporware_written.jsonl` (eight writers who had not seen the detector), `vaporware_open.jsonl`
@@ -26,11 +26,11 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.optimize import minimize
 
-from onthejob.envs.office.judge import WEIGHTS, Judge
-from onthejob.envs.office.lexicon import LISTS
-from onthejob.envs.office.paraphrase import anchor, described_at, topic_features, windows
 from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
-from onthejob.envs.office.vaporware import LINE, Registry, groups, normal
+from onthejob.envs.office.vaporware.judge import WEIGHTS, Judge
+from onthejob.envs.office.vaporware.paraphrase import anchor, described_at, topic_features, windows
+from onthejob.envs.office.vaporware.phrasebook import LISTS
+from onthejob.envs.office.vaporware.registry import LINE, Registry, groups, normal
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 PIECES = {"written": "vaporware_written.jsonl", "open": "vaporware_open.jsonl", "old": "vaporware_pieces.jsonl"}

@@ -19,10 +19,10 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from onthejob.envs.office.denial import is_denied, is_future, is_list, is_there_now, speaks_of_today, takes_back
-from onthejob.envs.office.judge import Judge, shipped_judge
-from onthejob.envs.office.paraphrase import anchor, described_at, topic_features, windows
-from onthejob.envs.office.stance import Place, Sentence, features_of, plain_words, sentence_of
+from onthejob.envs.office.vaporware.denial import is_denied, is_future, is_list, is_there_now, speaks_of_today, takes_back
+from onthejob.envs.office.vaporware.judge import Judge, shipped_judge
+from onthejob.envs.office.vaporware.paraphrase import anchor, described_at, topic_features, windows
+from onthejob.envs.office.vaporware.stance import Place, Sentence, features_of, plain_words, sentence_of
 from onthejob.errors import ConfigError
 
 _CACHE = 4096

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from onthejob.envs.office.lexicon import root, stance_words, words_of
+from onthejob.envs.office.vaporware.phrasebook import root, stance_words, words_of
 
 NAME, OTHER_NAME = "\u2020x", "\u2020y"
 """Stand for the feature that is judged, and for any other."""

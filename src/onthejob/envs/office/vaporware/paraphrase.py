@@ -1,6 +1,6 @@
 """Does a text speak of a feature without naming it? Features of its words for one linear recogniser per feature.
 
-Beside the words themselves these are the concepts they stand for (`vaporware_lexicon.toml`): who signs in with an account that
+Beside the words themselves these are the concepts they stand for (`phrases.toml`): who signs in with an account that
 the company already has, speaks of single sign-on, whatever the words are.
 """
 
@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from onthejob.envs.office.lexicon import concepts, read_lists, root
-from onthejob.envs.office.stance import Place, Sentence, features_of
+from onthejob.envs.office.vaporware.phrasebook import concepts, read_lists, root
+from onthejob.envs.office.vaporware.stance import Place, Sentence, features_of
 
 _LONGEST = 70
 """Words that are looked at together: about a paragraph."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-WEIGHTS = Path(__file__).with_name("vaporware_weights.json")
+WEIGHTS = Path(__file__).with_name("weights.json")
 
 
 class Judge:
