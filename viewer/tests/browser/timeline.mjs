@@ -16,7 +16,10 @@ await run(async (open) => {
         const text = document.querySelector('.timeline input').getAttribute('aria-valuetext');
         return text.startsWith(begin) && text.endsWith(end);
       },
-      [`Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}.`, `Reward ${(frame.rewards[frame.actor] ?? 0).toFixed(2)}.`],
+      [
+        `Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}.`,
+        `Reward ${(frame.rewards[frame.actor] ?? 0).toFixed(2)}.`,
+      ],
     );
     await won.filter({ hasText: new RegExp(`^${frame.kpis.customers}$`) }).waitFor();
   };
