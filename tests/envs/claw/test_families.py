@@ -24,7 +24,7 @@ def proof(task: ClawTask, folder: Path) -> Proof:
     return Proof(noop=play(task, (), folder / "noop"), gold=play(task, task.gold, folder / "gold"))
 
 
-def test_eight_personas_with_eight_families_each() -> None:
+def test_eight_personas_with_eight_recipes_and_three_kinds_of_errands_each() -> None:
     assert list(CARDS) == [
         "academic-author",
         "backend-developer",
@@ -35,10 +35,10 @@ def test_eight_personas_with_eight_families_each() -> None:
         "ml-engineer",
         "technical-writer",
     ]
-    assert len(FAMILIES) == 64
+    assert len(FAMILIES) == 88
     for persona in CARDS:
         levels = Counter(family.difficulty for family in FAMILIES.values() if family.persona == persona)
-        assert levels == {Difficulty.EASY: 3, Difficulty.MEDIUM: 3, Difficulty.HARD: 2}
+        assert levels == {Difficulty.EASY: 4, Difficulty.MEDIUM: 4, Difficulty.HARD: 3}
     assert all(family.summary.endswith(".") for family in FAMILIES.values())
 
 

@@ -76,18 +76,19 @@ def test_the_splits_are_stratified(thousand: list[ClawTask]) -> None:
     assert sizes[Split.TRAIN] >= 450
     assert sizes[Split.DEV] >= 100
     assert sizes[Split.TEST] >= 250
-    for tasks in (thousand, thousand[:200]):
+    # Some 28 tasks of the small corpus are for dev: one task is 0.036 there.
+    for tasks, close in ((thousand, 0.1), (thousand[:200], 0.16)):
         everywhere = Counter(task.difficulty for task in tasks)
         for split in Split:
             part = [task for task in tasks if split_of(task) is split]
             assert len({task.persona.name for task in part}) == 8
             for level in Difficulty:
                 share = sum(task.difficulty is level for task in part) / len(part)
-                assert abs(share - everywhere[level] / len(tasks)) < 0.12, (len(tasks), split, level, share)
+                assert abs(share - everywhere[level] / len(tasks)) < close, (len(tasks), split, level, share)
     seen = [task for task in thousand if not is_unseen(task)]
     for family in {task.family for task in seen}:
         counts = Counter(split_of(task) for task in seen if task.family == family)
-        assert counts[Split.TRAIN] > counts[Split.TEST] > counts[Split.DEV] >= 1, (family, counts)
+        assert counts[Split.TRAIN] > counts[Split.TEST] >= counts[Split.DEV] >= 1, (family, counts)
 
 
 def test_unseen_families_never_reach_training(thousand: list[ClawTask]) -> None:
@@ -106,7 +107,7 @@ def test_unseen_families_never_reach_training(thousand: list[ClawTask]) -> None:
 def test_a_pool_grows_by_training_tasks_only(thousand: list[ClawTask]) -> None:
     more = growth(104, avoid=thousand)
     assert {split_of(task) for task in more} == {Split.TRAIN}
-    assert len({task.family for task in more}) == 52
+    assert len({task.family for task in more}) == 76
     assert not {task.id for task in more} & {task.id for task in thousand}
     assert not {content_key(task) for task in more} & {content_key(task) for task in thousand}
     assert growth(20, first=84, avoid=thousand)[-1].intent == more[-1].intent

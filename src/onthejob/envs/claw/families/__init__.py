@@ -1,4 +1,4 @@
-"""The task families: eight per persona, three easy, three medium and two hard."""
+"""The task families, per persona: three easy, three medium and two hard recipes, and errands of each difficulty."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from onthejob.envs.claw.families import (
     data_science_researcher,
     devops_engineer,
     embedded_firmware_dev,
+    errands,
     indie_game_dev,
     ml_engineer,
     technical_writer,
@@ -25,6 +26,7 @@ _MODULES = (
     indie_game_dev,
     ml_engineer,
     technical_writer,
+    errands,
 )
 
 FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
