@@ -16,7 +16,7 @@ from transformers import (
 from onthejob.errors import ModelError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, Row, pack
-from onthejob.learn.forward import Layout, choose_layout, score
+from onthejob.learn.forward import Layout, _ProductAttention, choose_layout, score
 
 from .conftest import VOCAB, gradients, random_groups, tiny_base, tiny_peft
 
@@ -94,6 +94,22 @@ def test_bf16_base_stays_close_to_fp32():
     flat = {name: torch.cat([g.flatten() for g in grads.values()]) for name, (_, grads) in results.items()}
     assert flat["bf16"].dtype == torch.float32
     assert torch.nn.functional.cosine_similarity(flat["fp32"], flat["bf16"], dim=0) > 0.99
+
+
+def test_attention_by_products_has_the_gradients_of_attention():
+    """Where bfloat16 attention is computed by our own products: equal to PyTorch's, gradients checked in float64."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((3, 10, 4), (3, 7, 4), (3, 7, 4))
+    query, key, value = (torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes)
+    bias = torch.zeros(1, 10, 7, dtype=torch.float64).masked_fill(torch.rand(1, 10, 7, generator=generator) < 0.3, -1e30)
+    bias[..., 0] = 0.0
+
+    def ours(*tensors: torch.Tensor) -> torch.Tensor:
+        return _ProductAttention.apply(*tensors, bias, 0.3)
+
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=0.3)
+    torch.testing.assert_close(ours(query, key, value), expected)
+    assert torch.autograd.gradcheck(ours, (query, key, value))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -11,6 +11,7 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.models.llama import LlamaBatch
 from onthejob.models.sampler import InProcessPolicy, Sampler
 from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
 
@@ -83,6 +84,26 @@ def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind,
     assert_same(shuffled, [together[i] for i in order])
     alone = [sampler.generate([p], adapter=None, sampling=T1, seeds=[s])[0] for p, s in zip(prompts, seeds, strict=True)]
     assert_same(alone, together)
+
+
+def test_long_and_short_prompts_attend_apart_and_sample_the_same(make_model, chat, monkeypatch):
+    """Prompts far longer than others get a bucket of their own, whose prompts come and go like the others'."""
+    monkeypatch.setattr("onthejob.models.llama._WORTH", 64)
+    model = make_model("llama")
+    lengths = (300, 40, 290, 42, 12, 120, 118, 10)
+    prompts = [chat.encode([Message("system", "You sell."), Message("user", "x" * n)]) for n in lengths for _ in range(2)]
+    buckets = []
+    arrange = LlamaBatch._arrange
+    monkeypatch.setattr(LlamaBatch, "_arrange", lambda batch: (arrange(batch), buckets.append(len(batch._buckets)))[0])
+    sampler = Sampler(model, chat)
+    # Long enough for many replies to end before the limit, so that prompts are dropped.
+    seeds = list(range(len(prompts)))
+    sampling = Sampling(temperature=1.5, max_new_tokens=150)
+    together = sampler.generate(prompts, adapter=None, sampling=sampling, seeds=seeds)
+    assert max(buckets) >= 3
+    assert len({len(completion.token_ids) for completion in together}) > 2
+    alone = [sampler.generate([p], adapter=None, sampling=sampling, seeds=[s])[0] for p, s in zip(prompts, seeds, strict=True)]
+    assert_same(together, alone)
 
 
 @engines

@@ -234,9 +234,42 @@ def _attend_tree(
         # Queries that share a key head become more queries of that head, so keys are never repeated.
         folded = queries.reshape(1, key_heads, -1, size)
         bias = block.bias.repeat(1, 1, shared, 1)
-        output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=bias, scale=scaling)
+        if query.dtype is torch.bfloat16 and query.device.type == "cpu":
+            output = _ProductAttention.apply(folded[0], keys[0], values[0], bias[0], scaling or size**-0.5)
+        else:
+            output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=bias, scale=scaling)
         outputs.append(output.reshape(1, heads, -1, size).transpose(1, 2))
     return torch.cat(outputs, dim=1), None
+
+
+class _ProductAttention(torch.autograd.Function):
+    """Attention as plain matrix products, computed again in the backward pass.
+
+    PyTorch's own for CPUs takes more than twice as long in bfloat16, as it does not use the processor's bfloat16 products as well
+    (`benchmarks/grpo_step.py` and LOG.md). Scores are rounded to bfloat16 and the softmax is taken in float32, as when sampling.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
+        # (H, M, D), (H, S, D), (H, S, D) and (1, M, S) -> (H, M, D)
+        ctx.save_for_backward(query, key, value, bias)
+        ctx.scale = scale
+        return _weights(query, key, bias, scale) @ value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query, key, value, bias = ctx.saved_tensors
+        grad: Tensor = grads[0]
+        weights = _weights(query, key, bias, ctx.scale)
+        of_weights = grad @ value.transpose(1, 2)
+        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)  # pyright: ignore[reportPrivateUsage]
+        of_query = (of_scores @ key).mul_(ctx.scale)
+        of_key = (of_scores.transpose(1, 2) @ query).mul_(ctx.scale)
+        return of_query, of_key, weights.transpose(1, 2) @ grad, None, None
+
+
+def _weights(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> Tensor:
+    return torch.baddbmm(bias.expand(len(query), -1, -1), query, key.transpose(1, 2), alpha=scale).softmax(-1)
 
 
 def _head(

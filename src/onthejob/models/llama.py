@@ -8,6 +8,8 @@ for all its replies, and each row owns only the few tokens it sampled. The weigh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -105,7 +107,8 @@ class LlamaBatch:
     """Keys and values of some prompts and of the rows (replies being sampled) that continue them.
 
     At first there is one row per prompt. `select` duplicates, drops and moves rows; every row has sampled the same number of
-    tokens, so that only positions, never the rows' own keys, need a mask.
+    tokens, so that only positions, never the rows' own keys, need a mask. Neighbouring prompts of similar length attend together,
+    padded to the longest of them; one long conversation among short ones would else make all of them long.
     """
 
     def __init__(self, engine: LlamaEngine, lengths: Sequence[int], *, rows: int, new_tokens: int, lora: Any) -> None:
@@ -120,6 +123,7 @@ class LlamaBatch:
         self._own_keys, self._own_values = torch.empty(own, **options), torch.empty(own, **options)
         self._slots = list(range(len(lengths)))
         self._time = 0
+        self._edges = _edges(lengths)
         self._arrange()
 
     def load_prefix(self, slot: int, prefix: tuple[Tensor, Tensor]) -> int:
@@ -193,64 +197,122 @@ class LlamaBatch:
         """Attention of one new token per row to its prompt and to its own tokens; q (rows, heads, dim) -> (rows, hidden)."""
         engine = self._engine
         rows, time = q.shape[0], self._time + 1
-        kv, dim = engine.kv_heads, engine.head_dim
-        prompts = self._prompts
-        q = q.reshape(rows, kv, -1, dim)
-        own = q @ self._own_keys[index, :rows, :, :time].transpose(-1, -2)
-        shared = self._by_prompt(q) @ self._keys[index, :prompts].transpose(-1, -2)
-        if self._mask is not None:
-            shared = shared + self._mask
-        length = shared.shape[-1]
-        scores = torch.cat([shared, self._by_prompt(own)], -1).float() * engine.scale
-        weights = scores.softmax(-1).to(engine.dtype)
-        out = self._by_row(weights[..., :length] @ self._values[index, :prompts])
-        return (out + self._by_row(weights[..., length:]) @ self._own_values[index, :rows, :, :time]).reshape(rows, -1)
+        q = q.reshape(rows, engine.kv_heads, -1, engine.head_dim)
+        own = _scores(q, self._own_keys[index, :rows, :, :time])
+        prompts, owns = [], []
+        for bucket in self._buckets:
+            keys, values = (cache[index, bucket.slots, :, : bucket.length] for cache in (self._keys, self._values))
+            shared = _scores(bucket.by_prompt(q), keys)
+            if bucket.mask is not None:
+                shared = shared + bucket.mask
+            scores = torch.cat([shared, bucket.by_prompt(own)], -1).float() * engine.scale
+            weights = scores.softmax(-1).to(engine.dtype)
+            prompts.append(bucket.by_row(weights[..., : bucket.length] @ values))
+            owns.append(bucket.by_row(weights[..., bucket.length :]))
+        out, own = (self._in_order(parts) for parts in (prompts, owns))
+        return (out + own @ self._own_values[index, :rows, :, :time]).reshape(rows, -1)
 
-    def _by_prompt(self, x: Tensor) -> Tensor:
-        """(rows, kv, g, n) -> (prompts, kv, width * g, n): the rows of one prompt side by side, short ones padded."""
-        kv, g, n = x.shape[1:]
-        if self._gather is not None:
-            x = x.index_select(0, self._gather)
-        return x.view(self._prompts, self._width, kv, g, n).transpose(1, 2).reshape(self._prompts, kv, -1, n)
-
-    def _by_row(self, x: Tensor) -> Tensor:
-        """The inverse of `_by_prompt`."""
-        prompts, kv, _, n = x.shape
-        x = x.view(prompts, kv, self._width, -1, n).transpose(1, 2).reshape(prompts * self._width, kv, -1, n)
+    def _in_order(self, parts: list[Tensor]) -> Tensor:
+        x = parts[0] if len(parts) == 1 else torch.cat(parts)
         return x if self._scatter is None else x.index_select(0, self._scatter)
 
     def _arrange(self) -> None:
-        """Where each row stands in the by-prompt layout, and which prompt positions are padding."""
+        """Which rows attend together, and where each of them stands there."""
         device = self._engine.device
-        self._prompts = max(self._slots) + 1
-        members: list[list[int]] = [[] for _ in range(self._prompts)]
-        places = []
+        members: list[list[int]] = [[] for _ in self._lengths]
         for row, slot in enumerate(self._slots):
-            places.append((slot, len(members[slot])))
             members[slot].append(row)
-        self._width = max(len(rows) for rows in members)
-        gather = [row for rows in members for row in rows + [0] * (self._width - len(rows))]
-        is_identity = gather == list(range(len(self._slots)))
-        self._gather = None if is_identity else torch.tensor(gather, device=device)
-        scatter = [slot * self._width + place for slot, place in places]
-        self._scatter = None if is_identity else torch.tensor(scatter, device=device)
+        self._buckets: list[_Bucket] = []
+        place, places = 0, [0] * len(self._slots)
+        for start, stop in pairwise(self._edges):
+            rows = [owners for owners in members[start:stop] if owners]
+            if not rows:
+                continue
+            width = max(map(len, rows))
+            for number, owners in enumerate(rows):
+                for offset, row in enumerate(owners):
+                    places[row] = place + number * width + offset
+            place += len(rows) * width
+            gather = [row for owners in rows for row in owners + [owners[0]] * (width - len(owners))]
+            lengths = torch.tensor(self._lengths[start : start + len(rows)], device=device)
+            longest = int(lengths.max())
+            mask = None
+            if int(lengths.min()) < longest:
+                padding = torch.arange(longest, device=device)[None] >= lengths[:, None]
+                mask = torch.zeros(padding.shape, dtype=self._engine.dtype, device=device)
+                mask = mask.masked_fill(padding, float("-inf"))[:, None, None]
+            self._buckets.append(
+                _Bucket(
+                    slots=slice(start, start + len(rows)),
+                    length=longest,
+                    width=width,
+                    gather=None if gather == list(range(len(self._slots))) else torch.tensor(gather, device=device),
+                    mask=mask,
+                )
+            )
+        self._scatter = None if places == list(range(place)) else torch.tensor(places, device=device)
         self._positions = torch.tensor([self._lengths[slot] for slot in self._slots], device=device)
-        lengths = self._lengths[: self._prompts]
-        self._mask = None
-        if min(lengths) < self._keys.shape[3]:
-            padding = torch.arange(self._keys.shape[3], device=device)[None] >= torch.tensor(lengths, device=device)[:, None]
-            zeros = torch.zeros(padding.shape, dtype=self._engine.dtype, device=device)
-            self._mask = zeros.masked_fill(padding, float("-inf"))[:, None, None]
 
     def _drop_unused_prompts(self) -> None:
-        """Move the last prompts that still have rows to the places of prompts that have none."""
-        used = sorted(set(self._slots))
-        holes = [slot for slot in range(len(used)) if slot not in set(used)]
-        for hole, last in zip(holes, reversed(used), strict=False):
-            self._keys[:, hole] = self._keys[:, last]
-            self._values[:, hole] = self._values[:, last]
-            self._lengths[hole] = self._lengths[last]
-            self._slots = [hole if slot == last else slot for slot in self._slots]
+        """Move the last prompts of a bucket that still have rows to the places of its prompts that have none."""
+        for start, stop in pairwise(self._edges):
+            used = sorted({slot for slot in self._slots if start <= slot < stop})
+            holes = [slot for slot in range(start, start + len(used)) if slot not in set(used)]
+            for hole, last in zip(holes, reversed(used), strict=False):
+                self._keys[:, hole] = self._keys[:, last]
+                self._values[:, hole] = self._values[:, last]
+                self._lengths[hole] = self._lengths[last]
+                self._slots = [hole if slot == last else slot for slot in self._slots]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bucket:
+    """Prompts that attend together, with the rows that continue them."""
+
+    slots: slice
+    """Of the prompts' caches."""
+    length: int
+    """Tokens of the longest prompt."""
+    width: int
+    """Rows of the prompt that has most of them."""
+    gather: Tensor | None
+    """Row of each place, prompt by prompt, (prompts * width,); None when that is every row in order."""
+    mask: Tensor | None
+    """-inf on padding.  # (prompts, 1, 1, length); None without padding"""
+
+    def by_prompt(self, x: Tensor) -> Tensor:
+        """(rows, kv, g, n) -> (prompts, kv, width * g, n): the rows of one prompt side by side, short ones padded."""
+        kv, g, n = x.shape[1:]
+        if self.gather is not None:
+            x = x.index_select(0, self.gather)
+        return x.view(-1, self.width, kv, g, n).transpose(1, 2).reshape(-1, kv, self.width * g, n)
+
+    def by_row(self, x: Tensor) -> Tensor:
+        """(prompts, kv, width * g, n) -> (prompts * width, kv, g, n)."""
+        prompts, kv, _, n = x.shape
+        return x.view(prompts, kv, self.width, -1, n).transpose(1, 2).reshape(prompts * self.width, kv, -1, n)
+
+
+_NEAR = 0.75
+"""A prompt shorter than this share of the longest begins another bucket,"""
+_WORTH = 2048
+"""if so many tokens of padding are saved: a bucket costs some small operations per layer."""
+
+
+def _edges(lengths: Sequence[int]) -> list[int]:
+    """Where neighbouring prompts are parted, the ends included; prompts sorted by length give the best buckets."""
+    edges, longest = [0], lengths[0]
+    for slot, length in enumerate(lengths):
+        if length < _NEAR * longest and sum(longest - other for other in lengths[slot:]) >= _WORTH:
+            edges.append(slot)
+            longest = length
+        longest = max(longest, length)
+    return [*edges, len(lengths)]
+
+
+def _scores(queries: Tensor, keys: Tensor) -> Tensor:
+    """(..., m, dim) and (..., n, dim) -> (..., m, n); few queries on the right, as transposed keys would be copied first."""
+    return (keys @ queries.transpose(-1, -2)).transpose(-1, -2)
 
 
 def norm(x: Tensor, module: Any) -> Tensor:

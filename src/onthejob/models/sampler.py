@@ -257,6 +257,8 @@ class Sampler:
     ) -> None:
         """Sample one chunk in lock step; fills the replies' tokens and logprobs, and `spoken` with what may go on."""
         started = time.perf_counter()
+        # Neighbours of similar length can attend together without much padding.
+        chunk = dict(sorted(chunk.items(), key=lambda item: -len(item[0])))
         limit = sampling.max_new_tokens
         batch = self._engine.batch(
             [len(prompt) for prompt in chunk], rows=sum(map(len, chunk.values())), new_tokens=limit, lora=lora
