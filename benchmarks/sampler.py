@@ -5,7 +5,8 @@
 Each group is one random prompt of P tokens with K replies of exactly C tokens at temperature 1. transformers decodes all groups
 in one generate call (`num_return_sequences=K`, its default attention and cache, end of turn suppressed). The headline row `ours`
 switches the sharing of equal beginnings off, so that it shows the engine alone (replies to random prompts part at once anyway).
-The last rows show what sharing adds where replies are predictable: a chat prompt at a low temperature.
+`mixed` are conversations of different length, which transformers pads on the left. The last rows show what sharing adds where
+replies are predictable: a chat prompt at a low temperature.
 Both sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process.
 """
 
@@ -32,12 +33,21 @@ def random_prompts(groups: int, length: int, vocab: int) -> list[tuple[int, ...]
     return [tuple(torch.randint(100, vocab, (length,), generator=generator).tolist()) for _ in range(groups)]
 
 
+def mixed_prompts(longest: int, vocab: int) -> list[tuple[int, ...]]:
+    """Conversations as they stand in the middle of shell episodes: most are short, a few went on for long."""
+    lengths = [longest] * 2 + [longest * 3 // 8] * 4 + [longest // 5] * 10
+    generator = torch.Generator().manual_seed(8)
+    return [tuple(torch.randint(100, vocab, (length,), generator=generator).tolist()) for length in lengths]
+
+
 def transformers_generate(model: Any, prompts: list[tuple[int, ...]], replies: int, tokens: int) -> None:
-    ids = torch.tensor(prompts)
+    longest = max(map(len, prompts))
+    ids = torch.tensor([(0,) * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     options = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     out = model.generate(
         ids,
-        attention_mask=torch.ones_like(ids),
+        attention_mask=mask,
         num_return_sequences=replies,
         min_new_tokens=tokens,
         max_new_tokens=tokens,
@@ -71,6 +81,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--prompt", type=int, default=512, help="tokens per prompt")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens per reply")
+    parser.add_argument("--longest", type=int, default=2048, help="tokens of the longest of 16 conversations of mixed lengths")
     parser.add_argument("--replies", type=int, default=8, help="replies per prompt")
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--repeats", type=int, default=2)
@@ -96,6 +107,15 @@ def main() -> int:
             args.repeats,
         )
         rows += table_rows(f"random, {groups} x {args.replies}", groups * args.replies * args.tokens, times)
+    mixed = mixed_prompts(args.longest, len(base.tokenizer))
+    times = measure(
+        {
+            "transformers": lambda: transformers_generate(base.model, mixed, 1, args.tokens),
+            "ours": lambda: ours(alone, mixed, 1, args.tokens),
+        },
+        args.repeats,
+    )
+    rows += table_rows(f"mixed, {len(mixed)} x 1", len(mixed) * args.tokens, times)
     system = "You write one JSON object and nothing else."
     question = 'Write exactly this: {"action_type":"RUN_DEMO","target":"Acme","message":"We would love to show you the product"}'
     chats = [chat.encode([Message("system", system), Message("user", question)])]
