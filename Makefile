@@ -21,6 +21,7 @@ check: $(VENV)/.installed-check
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/codespell
+	@if [ -d viewer/node_modules ]; then viewer/with-node npm --prefix viewer run check; fi
 
 # The viewer's pages into the package (`pip install` does it too, when node and npm are there).
 viewer: $(VENV)/.installed-check
