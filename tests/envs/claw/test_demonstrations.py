@@ -48,6 +48,19 @@ def test_proportions_are_exact_and_grades_are_those_of_what_is_shown(host: Sandb
     assert again == made
 
 
+def test_longer_tasks_are_demonstrated_more_often_when_asked_for(host: SandboxHost):
+    def steps(config: DemonstrationConfig) -> list[int]:
+        made = demonstrations(TASKS, partial(ClawEnvironment, host=host), config, workers=3)
+        return [ClawTask.from_record(by_id[shown.task].payload).estimated_steps for shown in made]
+
+    by_id = {task.id: task for task in TASKS}
+    every = [ClawTask.from_record(task.payload).estimated_steps for task in TASKS]
+    found = steps(DemonstrationConfig(count=12, near_misses=0.0, by_steps=True))
+    assert sum(found) / len(found) > 1.25 * sum(every) / len(every)
+    assert len(set(found)) > 2, "short ones too"
+    assert steps(DemonstrationConfig(count=12, near_misses=0.0, by_steps=True)) == found
+
+
 def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):
     make_env = partial(ClawEnvironment, host=host)
     with pytest.raises(ConfigError, match=r"1\.\.400 demonstrations, got 401"):

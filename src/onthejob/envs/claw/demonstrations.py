@@ -8,6 +8,7 @@ it learns to work and never to stop.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,9 @@ class DemonstrationConfig:
     """Share in which one gold turn is left out, so that most but not all assertions hold. As many as there are such tasks."""
     tail: int = 3
     """Turns of looking around at the end of a demonstration that does not stop."""
+    by_steps: bool = False
+    """Choose tasks in proportion to their elementary commands, so that a demonstration shows more; else all are equally likely.
+    Needs a corpus that is much larger than `count`."""
     seed: int = 0
     """Of the choices."""
 
@@ -109,8 +113,9 @@ def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
         raise ConfigError(
             f"{config.count} demonstrations need as many training tasks, there are {len(tasks)}. Take a larger corpus."
         )
-    chosen = Draw("demonstrations", config.seed).some(list(tasks), config.count)
-    claws = [ClawTask.from_record(task.payload, where=f"task {task.id!r}") for task in chosen]
+    known = [(task, ClawTask.from_record(task.payload, where=f"task {task.id!r}")) for task in tasks]
+    chosen = _chosen(known, config)
+    claws = [claw for _, claw in chosen]
     for claw in claws:
         if not claw.gold:
             raise ConfigError(f"task {claw.id} has no gold commands to demonstrate. Leave it out.")
@@ -118,7 +123,20 @@ def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
     stopping = set(order[: round(config.clean_stops * config.count)])
     several = [index for index, claw in enumerate(claws) if len(claw.gold) > 1]
     near = set(Draw("near misses", config.seed).shuffled(several)[: round(config.near_misses * config.count)])
-    return [_Plan(task, claws[i], i in stopping, i in near) for i, task in enumerate(chosen)]
+    return [_Plan(task, claw, i in stopping, i in near) for i, (task, claw) in enumerate(chosen)]
+
+
+def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig) -> list[tuple[Task, ClawTask]]:
+    """Different tasks, in drawn order."""
+    draw = Draw("demonstrations", config.seed)
+    if not config.by_steps:
+        return draw.some(tasks, config.count)
+
+    def when(task: tuple[Task, ClawTask]) -> float:
+        # Of clocks that tick at rates in proportion to the steps, the first to tick (Efraimidis and Spirakis 2006).
+        return -math.log((draw.below(2**53) + 1) / 2**53) / task[1].estimated_steps
+
+    return sorted(tasks, key=when)[: config.count]
 
 
 def _demonstrate(plan: _Plan, make_env: Callable[[], Environment], config: DemonstrationConfig, max_turns: int) -> Demonstration:
