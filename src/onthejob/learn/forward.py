@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -162,6 +162,13 @@ class _DeviceBlock:
     """None when the keys are all nodes up to `stop`, which needs no gather."""
     bias: Tensor
     """0 where visible, a very negative number elsewhere.  # (1, 1, stop - start, S)"""
+    _repeated: dict[int, Tensor] = field(default_factory=dict)
+
+    def repeated(self, times: int) -> Tensor:
+        """The bias for so many queries side by side, one tensor for all layers."""
+        if times not in self._repeated:
+            self._repeated[times] = self.bias.repeat(1, 1, times, 1)
+        return self._repeated[times]
 
 
 def _tree_hidden(base: PreTrainedModel, row: Row, device: torch.device) -> Tensor:
@@ -224,7 +231,6 @@ def _attend_tree(
             "use the padded layout."
         )
     heads, key_heads, size = query.shape[1], key.shape[1], query.shape[3]
-    shared = heads // key_heads
     outputs = []
     for block, queries in zip(tree_blocks, query.split([b.stop - b.start for b in tree_blocks], dim=2), strict=True):
         if block.keys is None:
@@ -233,7 +239,7 @@ def _attend_tree(
             keys, values = key.index_select(2, block.keys), value.index_select(2, block.keys)
         # Queries that share a key head become more queries of that head, so keys are never repeated.
         folded = queries.reshape(1, key_heads, -1, size)
-        bias = block.bias.repeat(1, 1, shared, 1)
+        bias = block.repeated(heads // key_heads)
         if query.dtype is torch.bfloat16 and query.device.type == "cpu":
             output = _ProductAttention.apply(folded[0], keys[0], values[0], bias[0], scaling or size**-0.5)
         else:

@@ -116,28 +116,35 @@ class LlamaBatch:
         self._lora = lora if lora is not None else [[None] * 4] * len(engine.layers)
         self._lengths = list(lengths)
         options: dict[str, Any] = {"dtype": engine.dtype, "device": engine.device}
-        prompt = (len(engine.layers), len(lengths), engine.kv_heads, max(lengths), engine.head_dim)
-        # Zeros: padding is masked after the product with the keys, but zero weights times uninitialised values may be NaN.
-        self._keys, self._values = torch.zeros(prompt, **options), torch.zeros(prompt, **options)
+        self._edges = _edges(lengths)
+        self._prompts: list[tuple[Tensor, Tensor]] = []
+        """Keys and values of each slot's prompt (layers, kv_heads, tokens, dim), padded to its bucket's longest: views of..."""
+        self._caches: list[tuple[Tensor, Tensor]] = []
+        """...keys and values of each bucket (layers, prompts, kv_heads, tokens, dim)."""
+        for start, stop in pairwise(self._edges):
+            shape = (len(engine.layers), stop - start, engine.kv_heads, max(lengths[start:stop]), engine.head_dim)
+            # Zeros: padding is masked after the product with the keys, but zero weights times uninitialised values may be NaN.
+            keys, values = torch.zeros(shape, **options), torch.zeros(shape, **options)
+            self._caches.append((keys, values))
+            self._prompts += [(keys[:, place], values[:, place]) for place in range(stop - start)]
         own = (len(engine.layers), rows, engine.kv_heads, new_tokens, engine.head_dim)
         self._own_keys, self._own_values = torch.empty(own, **options), torch.empty(own, **options)
         self._slots = list(range(len(lengths)))
         self._time = 0
-        self._edges = _edges(lengths)
         self._arrange()
 
     def load_prefix(self, slot: int, prefix: tuple[Tensor, Tensor]) -> int:
         """Copy cached keys and values (layers, kv_heads, tokens, dim) to a prompt's beginning; returns their token count."""
-        keys, values = prefix
-        length = keys.shape[2]
-        self._keys[:, slot, :, :length] = keys
-        self._values[:, slot, :, :length] = values
+        length = prefix[0].shape[2]
+        for cache, given in zip(self._prompts[slot], prefix, strict=True):
+            cache[:, :, :length] = given
         return length
 
     def prefix(self, slot: int) -> tuple[Tensor, Tensor]:
         """A copy of a prompt's keys and values, for `load_prefix` of another batch."""
+        keys, values = self._prompts[slot]
         length = self._lengths[slot]
-        return self._keys[:, slot, :, :length].clone(), self._values[:, slot, :, :length].clone()
+        return keys[:, :, :length].clone(), values[:, :, :length].clone()
 
     def prefill(self, slot: int, ids: Sequence[int], *, start: int) -> Tensor:
         """Compute one prompt from position `start` on (its earlier part was loaded); returns the next token's logits (vocab,)."""
@@ -148,15 +155,16 @@ class LlamaBatch:
         rotary = engine.rotary(positions)
         mask = None if start == 0 else torch.arange(end, device=engine.device)[None] <= positions[:, None]
         x = engine.model.embed_tokens(torch.tensor(ids[start:], device=engine.device))
+        keys, values = self._prompts[slot]
         for index, layer in enumerate(engine.layers):
             lora = self._lora[index]
             q, k, v = engine.project(norm(x, layer.input_layernorm), layer, rotary, lora[0])
-            self._keys[index, slot, :, start:end] = k.transpose(0, 1)
-            self._values[index, slot, :, start:end] = v.transpose(0, 1)
+            keys[index, :, start:end] = k.transpose(0, 1)
+            values[index, :, start:end] = v.transpose(0, 1)
             attended = F.scaled_dot_product_attention(
                 q.transpose(0, 1)[None],
-                self._keys[index, slot, :, :end][None],
-                self._values[index, slot, :, :end][None],
+                keys[index, :, :end][None],
+                values[index, :, :end][None],
                 attn_mask=mask,
                 is_causal=mask is None and count > 1,
                 enable_gqa=True,
@@ -201,7 +209,7 @@ class LlamaBatch:
         own = _scores(q, self._own_keys[index, :rows, :, :time])
         prompts, owns = [], []
         for bucket in self._buckets:
-            keys, values = (cache[index, bucket.slots, :, : bucket.length] for cache in (self._keys, self._values))
+            keys, values = (cache[index, : bucket.prompts, :, : bucket.length] for cache in bucket.cache)
             shared = _scores(bucket.by_prompt(q), keys)
             if bucket.mask is not None:
                 shared = shared + bucket.mask
@@ -224,7 +232,7 @@ class LlamaBatch:
             members[slot].append(row)
         self._buckets: list[_Bucket] = []
         place, places = 0, [0] * len(self._slots)
-        for start, stop in pairwise(self._edges):
+        for (start, stop), cache in zip(pairwise(self._edges), self._caches, strict=True):
             rows = [owners for owners in members[start:stop] if owners]
             if not rows:
                 continue
@@ -243,7 +251,8 @@ class LlamaBatch:
                 mask = mask.masked_fill(padding, float("-inf"))[:, None, None]
             self._buckets.append(
                 _Bucket(
-                    slots=slice(start, start + len(rows)),
+                    cache=cache,
+                    prompts=len(rows),
                     length=longest,
                     width=width,
                     gather=None if gather == list(range(len(self._slots))) else torch.tensor(gather, device=device),
@@ -259,9 +268,9 @@ class LlamaBatch:
             used = sorted({slot for slot in self._slots if start <= slot < stop})
             holes = [slot for slot in range(start, start + len(used)) if slot not in set(used)]
             for hole, last in zip(holes, reversed(used), strict=False):
-                self._keys[:, hole] = self._keys[:, last]
-                self._values[:, hole] = self._values[:, last]
-                self._lengths[hole] = self._lengths[last]
+                length = self._lengths[hole] = self._lengths[last]
+                for target, source in zip(self._prompts[hole], self._prompts[last], strict=True):
+                    target[:, :, :length] = source[:, :, :length]
                 self._slots = [hole if slot == last else slot for slot in self._slots]
 
 
@@ -269,8 +278,9 @@ class LlamaBatch:
 class _Bucket:
     """Prompts that attend together, with the rows that continue them."""
 
-    slots: slice
-    """Of the prompts' caches."""
+    cache: tuple[Tensor, Tensor]
+    """Keys and values, of the prompts first; those behind have no row any more."""
+    prompts: int
     length: int
     """Tokens of the longest prompt."""
     width: int
@@ -294,9 +304,9 @@ class _Bucket:
 
 
 _NEAR = 0.75
-"""A prompt shorter than this share of the longest begins another bucket,"""
+"""A prompt shorter than this share of the longest in its bucket may begin another one."""
 _WORTH = 2048
-"""if so many tokens of padding are saved: a bucket costs some small operations per layer."""
+"""Padded tokens, over all prompts from there on, that another bucket must save: it costs some small operations per layer."""
 
 
 def _edges(lengths: Sequence[int]) -> list[int]:

@@ -69,5 +69,7 @@ def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):
         DemonstrationConfig(clean_stops=3)
     with pytest.raises(ConfigError, match="there are 2"):
         demonstrations(TASKS[:2], make_env, DemonstrationConfig(count=3))
+    with pytest.raises(ConfigError, match="twice as many tasks, got 5 for 3"):
+        demonstrations(TASKS[:5], make_env, DemonstrationConfig(count=3, by_steps=True))
     with pytest.raises(ConfigError, match="of split dev"):
         demonstrations(claw_tasks(Split.DEV, count=120), make_env, DemonstrationConfig(count=1))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from onthejob.envs.claw.draw import Draw
-from onthejob.envs.claw.families import FAMILIES
+from onthejob.envs.claw.families import FAMILIES, errands
+from onthejob.envs.claw.families.desk import Desk
+from onthejob.envs.claw.families.operations import OPERATIONS, Step
 from onthejob.envs.claw.families.scene import GREETINGS, THANKS, Scene, literal
 from onthejob.envs.claw.personas import CARDS
 from onthejob.envs.claw.proof import Proof
@@ -101,6 +104,47 @@ def test_half_of_the_gold_does_not_pass(name: str, tmp_path: Path) -> None:
     while ">" not in lines[-1] and lines[-1].startswith(("cat ", "head ", "rm have")):  # only looks, or tidies up
         lines.pop()
     assert not play(task, lines[:-1], tmp_path / "all-but-one").passed
+
+
+ERRANDS = [name for name in FAMILIES if name.startswith(("errand-", "errands-", "round-"))]
+
+
+def test_errands_use_every_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tasks that are kept: an operation whose tasks the linter refuses would be missing."""
+    drawn: Counter[str] = Counter()
+
+    def counted(operation: Callable[[Desk], Step]) -> Callable[[Desk], Step]:
+        def draw(desk: Desk) -> Step:
+            step = operation(desk)
+            commands[step.commands] = operation.__name__
+            return step
+
+        return draw
+
+    commands: dict[tuple[str, ...], str] = {}
+    monkeypatch.setattr(errands, "OPERATIONS", [counted(operation) for operation in OPERATIONS])
+    for name in ERRANDS:
+        for index in range(4):
+            commands.clear()
+            lines = {line for block in instance(FAMILIES[name], index, seed=3).gold for line in block.splitlines()}
+            drawn.update({operation for made, operation in commands.items() if set(made) <= lines})
+    assert {operation.__name__ for operation in OPERATIONS} == set(drawn)
+
+
+@pytest.mark.parametrize("name", ERRANDS[::3])
+def test_the_last_command_of_an_errand_counts(name: str, tmp_path: Path) -> None:
+    for index in range(8):
+        task = instance(FAMILIES[name], index, seed=6)
+        lines = [line for block in task.gold for line in block.splitlines()]
+        assert play(task, lines, tmp_path / f"{index}-all").passed
+        assert not play(task, lines[:-1], tmp_path / f"{index}-most").passed, (task.intent, lines[-1])
+
+
+def test_words_of_errands_are_words_however_they_are_read() -> None:
+    """A replaced or searched word occurs in no other case and in no longer word of the file."""
+    desk = Desk(Scene(Draw("words")), Draw("words"), folders=("a",), stems=("b",))
+    desk.make("f.txt", ["The thaw is over", "the end", "too late", "it took long", "plain words", "more"], "prose")
+    assert {desk.word("f.txt") for _ in range(200)} == {"thaw", "over", "end", "late", "took", "long", "plain", "words", "more"}
 
 
 def test_a_wrong_count_is_noticed(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class DemonstrationConfig:
     """Turns of looking around at the end of a demonstration that does not stop."""
     by_steps: bool = False
     """Choose tasks in proportion to their elementary commands, so that a demonstration shows more; else all are equally likely.
-    Needs a corpus that is much larger than `count`."""
+    Needs a corpus of at least twice `count` training tasks, as there is little to choose otherwise."""
     seed: int = 0
     """Of the choices."""
 
@@ -98,7 +98,8 @@ def demonstrations(
         workers: demonstrations played at the same time.
 
     Raises:
-        ConfigError: held-out tasks, fewer tasks than demonstrations, or a task without gold commands.
+        ConfigError: held-out tasks, fewer tasks than demonstrations (twice as many with `by_steps`), or a task without gold
+            commands.
     """
     with ThreadPoolExecutor(workers) as threads:
         return list(threads.map(lambda plan: _demonstrate(plan, make_env, config, max_turns), _plans(tasks, config)))
@@ -112,6 +113,11 @@ def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
     if len(tasks) < config.count:
         raise ConfigError(
             f"{config.count} demonstrations need as many training tasks, there are {len(tasks)}. Take a larger corpus."
+        )
+    if config.by_steps and len(tasks) < 2 * config.count:
+        raise ConfigError(
+            f"by_steps chooses among at least twice as many tasks, got {len(tasks)} for {config.count} demonstrations. "
+            "Take a larger corpus, e.g. --claw.count 3000."
         )
     known = [(task, ClawTask.from_record(task.payload, where=f"task {task.id!r}")) for task in tasks]
     chosen = _chosen(known, config)

@@ -225,7 +225,10 @@ def _names(task: ClawTask) -> Iterator[Problem]:
 
 
 _FOREIGN = re.compile(r"(?:^|[\s;|&(`])(curl|wget|ssh|scp|nc|pip3?|apt|apt-get|npm|git|sudo|docker)\s", re.MULTILINE)
-_OUTSIDE = re.compile(r"(?:^|[\s'\"=<>])(/(?!dev/null)[A-Za-z]+(?:/[\w.]+)+|~/|(?:\S*/)?\.\.(?:/|\s|$))", re.MULTILINE)
+# A word between slashes before d or p is a line address of sed.
+_OUTSIDE = re.compile(
+    r"(?:^|[\s'\"=<>])(/(?!dev/null|\w+/[dp]['\"])[A-Za-z]+(?:/[\w.]+)+|~/|(?:\S*/)?\.\.(?:/|\s|$))", re.MULTILINE
+)
 
 
 def _gold(task: ClawTask) -> Iterator[Problem]:

@@ -2,8 +2,9 @@
 
 Of every family that training may see, each eight instances give five to train, one to dev and two to test; where the block
 begins is shifted from family to family, so that small corpora keep the proportions too. Twelve recipes are never trained on:
-four are for dev, eight (one per persona; three easy, three medium, two hard) for test. They recombine operations that other
-families train, in files, wordings and orders that no training task has.
+four are for dev, eight (one per persona; three easy, three medium, two hard) for test. They recombine operations that
+other families train. The plans of some easy ones (`csv-column`, `set-parameter`) are also single operations of errands, so
+comparisons report unseen families by difficulty.
 """
 
 from __future__ import annotations

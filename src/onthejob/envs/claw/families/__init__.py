@@ -32,4 +32,7 @@ _MODULES = (
 FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
     {family.name: family for module in _MODULES for family in module.FAMILIES}
 )
-"""Family name -> family, by persona and difficulty. Append only within a persona: the position is part of a task's number."""
+"""Family name -> family: recipes by persona and difficulty, then errands by difficulty and persona.
+
+How many families a persona has, and in which order, is part of a task's number: with another one, equal seeds give other corpora.
+"""

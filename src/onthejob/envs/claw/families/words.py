@@ -129,7 +129,7 @@ RESULTS = (
     "collected",
     "final",
 )
-"""Folders for what a task brings about; no family and no clutter seeds one of them."""
+"""Folders for what a task brings about, and names of files in errands; no family and no clutter seeds a folder of this name."""
 TAGS = (
     "",
     "",
