@@ -118,9 +118,9 @@ class LlamaBatch:
         options: dict[str, Any] = {"dtype": engine.dtype, "device": engine.device}
         self._edges = _edges(lengths)
         self._prompts: list[tuple[Tensor, Tensor]] = []
-        """Keys and values of each slot's prompt (layers, kv_heads, tokens, dim), padded to its bucket's longest: views of..."""
+        """Of each slot: views of its prompt's keys and values (layers, kv_heads, tokens, dim), padded to the bucket's longest."""
         self._caches: list[tuple[Tensor, Tensor]] = []
-        """...keys and values of each bucket (layers, prompts, kv_heads, tokens, dim)."""
+        """Of each bucket: keys and values (layers, prompts, kv_heads, tokens, dim)."""
         for start, stop in pairwise(self._edges):
             shape = (len(engine.layers), stop - start, engine.kv_heads, max(lengths[start:stop]), engine.head_dim)
             # Zeros: padding is masked after the product with the keys, but zero weights times uninitialised values may be NaN.
