@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from onthejob.api.frames import CUSTOMER, Reply, Teller
-from onthejob.api.schema import BranchTrace, Frames, Move, Seats, Traces, TraceTurn
+from onthejob.api.schema import Frames, Move, Seats
+from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value

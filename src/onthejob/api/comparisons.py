@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import ValidationError
 
-from onthejob.api.schema import ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
+from onthejob.api.schema_runs import ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
 from onthejob.errors import RecordError
 from onthejob.evaluate.matched import COMPARISONS
 from onthejob.record.store import check_name

@@ -14,13 +14,13 @@ import numpy as np
 from fastapi import APIRouter, Query
 
 from onthejob.api.again import episode_frames, traces
-from onthejob.api.schema import (
+from onthejob.api.schema import Frames
+from onthejob.api.schema_runs import (
     ActionShare,
     AdvantageRule,
     EpisodeRow,
     EpisodeTurn,
     EpisodeView,
-    Frames,
     GroupPage,
     GroupRow,
     GroupView,

@@ -44,7 +44,7 @@ class Desk:
         """The file made or changed by the operation before."""
         self.named: set[str] = set()
         """Every path that was ever given out."""
-        self.set: set[tuple[str, str]] = set()
+        self.assigned: set[tuple[str, str]] = set()
         """Path and key of settings that were given a value."""
         self._seeded = tuple(folders)
         self._names = d.shuffled([*stems, *RESULTS])
@@ -54,7 +54,7 @@ class Desk:
         other = copy.copy(self)
         other.now, other.kinds, other.counts = dict(self.now), dict(self.kinds), dict(self.counts)
         other.touched, other.folders, other._names = set(self.touched), set(self.folders), list(self._names)
-        other.named, other.set = set(self.named), set(self.set)
+        other.named, other.assigned = set(self.named), set(self.assigned)
         return other
 
     def seed(self, kind: str) -> None:

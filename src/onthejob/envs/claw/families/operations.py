@@ -227,9 +227,9 @@ def _replaced(k: Desk) -> Step:
 def _set(k: Desk) -> Step:
     path, value = k.file("settings", least=2), k.d.number(1000, 9999)
     key = k.d.pick([line.partition("=")[0] for line in k.now[path]])
-    if (path, key) in k.set:
+    if (path, key) in k.assigned:
         raise Unsuitable
-    k.set.add((path, key))
+    k.assigned.add((path, key))
     k.make(path, [f"{key}={value}" if line.startswith(f"{key}=") else line for line in k.now[path]], "settings")
     clause = k.d.pick(
         (

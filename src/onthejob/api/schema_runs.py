@@ -1,0 +1,308 @@
+"""What the viewer reads of recorded runs and of comparisons; units as in `onthejob.api.schema`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onthejob.api.schema import Move, Sent
+
+
+class RunInfo(Sent):
+    """One line of the list of runs."""
+
+    name: str
+    created_at: str | None
+    last_iteration: int | None
+    groups: int
+    episodes: int
+    turns: int
+    adapters: int
+    size_bytes: int
+    error: str | None
+
+
+class RunView(Sent):
+    """One run."""
+
+    info: RunInfo
+    config: dict[str, Any]
+    iterations: list[int]
+    actors: list[str]
+    """Roles that were trained."""
+    events: list[RunEvent]
+    scales: dict[str, dict[str, float]]
+
+
+class RunEvent(Sent):
+    """Something that happened while training."""
+
+    iteration: int
+    kind: str
+    payload: dict[str, Any]
+
+
+class Series(Sent):
+    """One metric over iterations."""
+
+    scope: str
+    name: str
+    iterations: list[int]
+    values: list[float | None]
+    """None where NaN or infinity was recorded."""
+
+
+class GroupRow(Sent):
+    """One line of the list of groups."""
+
+    key: str
+    iteration: int
+    actor: str
+    size: int
+    distinct: int
+    """Different actions among the replies."""
+    invalid: int
+    day: int | None
+    turn: int | None
+    origin: str
+    spread: float
+    """Sample deviation of the legal returns."""
+    best: str
+    """The action with the highest return."""
+    trained: bool
+
+
+class GroupPage(Sent):
+    """Some of a run's groups."""
+
+    total: int
+    rows: list[GroupRow]
+
+
+class ReplyView(Sent):
+    """One reply of a group, exactly as it was sampled and judged."""
+
+    text: str
+    valid: bool
+    stop: str
+    policy: str
+    temperature: float
+    finish: str
+    key: str
+    """What it does, without reasoning and message; equal keys have equal branches."""
+    ids: list[int]
+    pieces: list[str] | None
+    """The tokens' texts; None when the model's tokenizer is not on this machine."""
+    logprobs: list[float]
+    ret: float
+    rewards: list[float]
+    metrics: dict[str, float]
+    advantage: float | None
+    by_world: list[float]
+    """Scaled value in each of the group's worlds."""
+    turns: list[TurnView]
+    """Of whole episodes: every turn; empty for branches of one reply."""
+
+
+class TurnView(Sent):
+    """One turn of a recorded trajectory."""
+
+    index: int
+    text: str
+    kind: str
+    valid: bool
+    reward: float | None
+    policy: str
+    prompt: str | None
+
+
+class AdvantageRule(Sent):
+    """How the run turns returns into advantages."""
+
+    scale: str
+    eps: float
+    shrink: bool
+    """Multiplied by the share of the replies' spread that the worlds' noise does not explain."""
+    invalid_gap: float
+    invalid_ceiling: float
+
+
+class GroupView(Sent):
+    """One group."""
+
+    key: str
+    iteration: int
+    actor: str
+    prompt: str | None
+    prompt_ids: int
+    rule: AdvantageRule
+    source: str
+    worlds: list[int]
+    chosen: int | None
+    """Which reply the episode went on with."""
+    facts: dict[str, Any]
+    replies: list[ReplyView]
+    previous: str | None
+    """Key of the group before it in the run."""
+    next: str | None
+
+
+class ActionShare(Sent):
+    """How often a role chose an action among its sampled replies in an iteration."""
+
+    iteration: int
+    actor: str
+    action: str
+    share: float
+
+
+class EpisodeRow(Sent):
+    """One recorded episode."""
+
+    iteration: int
+    name: str
+    policies: dict[str, str]
+    metrics: dict[str, float | None]
+    stop: str
+    error: str | None
+    turns: int
+
+
+class EpisodeTurn(Sent):
+    """One step of a recorded episode."""
+
+    index: int
+    actor: str
+    policy: str
+    kind: str
+    text: str
+    valid: bool
+    reward: float
+    """Of who acted."""
+    parts: dict[str, float]
+    facts: dict[str, Any]
+
+
+class EpisodeView(Sent):
+    """An episode turn by turn."""
+
+    row: EpisodeRow
+    turns: list[EpisodeTurn]
+    office: bool
+    """`/api/runs/{name}/office` can show it as frames."""
+
+
+class TraceTurn(Sent):
+    """One turn of a branch."""
+
+    turn: int
+    actor: str
+    action: str
+    target: str
+    valid: bool
+    paid: float
+    """To who acted."""
+    own: float
+    """To the role whose reply is judged."""
+    value: float
+    """Company value after it, dollars."""
+    mrr: float
+    moves: list[Move]
+
+
+class BranchTrace(Sent):
+    """What followed one reply in one world."""
+
+    index: int
+    """Of the first reply of the group that does this."""
+    outcome: float
+    """Change of the company's prospects less luck, dollars."""
+    ret: float
+    """Return of the role over the branch."""
+    value: float
+    """Scaled value, computed again."""
+    recorded: float
+    agrees: bool
+    """The two are the same."""
+    turns: list[TraceTurn]
+
+
+class Traces(Sent):
+    """What followed each distinct reply of a group in one of its worlds."""
+
+    key: str
+    actor: str
+    world: int
+    turn: int
+    """In which the replies were given."""
+    start: float
+    """Company value before, dollars."""
+    stand_ins: bool
+    """Imitations of the policies played on, not the scripted partners."""
+    replies: list[BranchTrace]
+
+
+class EstimateView(Sent):
+    """A number with its interval; null where there is none."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+    minimum: float | None = None
+
+
+class MeanView(EstimateView):
+    """What one team reached."""
+
+    team: str
+    metric: str
+    stratum: str
+
+
+class DifferenceView(EstimateView):
+    """`first` minus `second`, paired by task."""
+
+    first: str
+    second: str
+    metric: str
+    stratum: str
+
+
+class McNemarView(Sent):
+    """Two teams on tasks that are passed or failed."""
+
+    first: str
+    second: str
+    metric: str
+    only_first: int
+    only_second: int
+    both: int
+    neither: int
+    p: float
+
+
+class ComparisonInfo(Sent):
+    """One line of the list of comparisons."""
+
+    name: str
+    teams: list[str]
+    tasks: int
+    error: str | None
+    """Why it cannot be read."""
+
+
+class ComparisonView(Sent):
+    """A matched comparison, as `onthejob compare --name` kept it."""
+
+    name: str
+    teams: list[str]
+    tasks: int
+    settings: dict[str, Any]
+    metrics: list[str]
+    strata: list[str]
+    """`all`, then each group of tasks."""
+    means: list[MeanView]
+    differences: list[DifferenceView]
+    mcnemar: list[McNemarView]
+    failed: int
+    """Episodes that failed on our side, and are left out with their pairs."""
