@@ -5,7 +5,6 @@ Everything is what the other commands do, at small counts. The figures are real 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from onthejob.commands.collect import Collect
+from onthejob.commands.cores import usable_cores
 from onthejob.commands.evaluation import steps
 from onthejob.commands.office import check_days, make_office, scenario_of
 from onthejob.commands.runs import RUNS
@@ -174,7 +174,7 @@ class Demo:
             roles=self.roles,
             limit=self.decisions,
             marks=("expert",),
-            processes=max(1, min(len(self.roles), os.cpu_count() or 1)),
+            processes=max(1, min(len(self.roles), usable_cores())),
             sft=WARM_START,
             lora=self.lora,
             model=self.model,

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
+from onthejob.commands.cores import usable_cores
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
 from onthejob.errors import ConfigError
 
@@ -76,7 +77,7 @@ def machine() -> Iterator[Finding]:
 
     from onthejob.models.base import measure_pace
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     yield Finding("cores usable", cores, True)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield Finding("memory", bytes_text(memory), memory >= MEMORY_BYTES, f"At least {bytes_text(MEMORY_BYTES)} are needed.")

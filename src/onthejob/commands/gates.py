@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from onthejob.commands.cores import usable_cores
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
@@ -94,7 +94,7 @@ class Gates:
         if self.doc is not None:
             # Before minutes of measuring: the page must have a place for the table.
             replace_section(self.doc.read_text(encoding="utf-8"), SECTION, "")
-        workers = (os.cpu_count() or 1) if self.workers is None else self.workers
+        workers = usable_cores() if self.workers is None else self.workers
         start = time.monotonic()
         statistics = Statistics(partial(paired_difference, seed=0), spearman)
         with Workers(workers) as mapper:

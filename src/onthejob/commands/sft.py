@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
+from onthejob.commands.cores import usable_cores
 from onthejob.commands.seats import ModelOptions, load_model, named_adapters
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
@@ -124,7 +124,7 @@ class Sft:
         """Train every `processes`-th role in a process of its own, each with its share of the cores."""
         # Not fork: this process may have threads by now.
         context = get_context("spawn")
-        threads = max(1, (os.cpu_count() or 1) // self.processes)
+        threads = max(1, usable_cores() // self.processes)
         with context.Manager() as manager, ProcessPoolExecutor(self.processes, mp_context=context) as pool:
             said = manager.Queue()
             parts = [
