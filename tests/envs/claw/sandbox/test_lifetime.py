@@ -22,6 +22,7 @@ from onthejob.envs.claw.sandbox.box import check_isolation
 from onthejob.envs.claw.sandbox.cgroups import PREFIX, Cgroups, candidates, remove, start_time, sweep
 from onthejob.envs.claw.sandbox.faults.bench import alive, wait_until
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.errors import ConfigError
 
 SLOW_S = 120.0
 SOURCE = Path(onthejob.__file__).parent.parent
@@ -112,11 +113,55 @@ def test_a_closed_host_leaves_nothing():
     assert traces() == before
 
 
+def spares(host: BwrapHost, opened: int) -> list[int]:
+    """Pids of bubblewrap's outer processes, those of the latest started last; `opened` are in use."""
+
+    def found() -> list[int]:
+        children = Path(f"/proc/{host._broker.pid}/task/{host._broker.pid}/children").read_text(encoding="utf-8")
+        return sorted(map(int, children.split()))
+
+    assert wait_until(lambda: len(found()) >= opened, seconds=SLOW_S)
+    return found()
+
+
+def test_sandboxes_started_ahead_are_as_fresh_as_others_and_leave_nothing():
+    before = traces()
+    with BwrapHost(ahead=2) as made:
+        with made.open({"a": b"1"}) as first:
+            waiting = spares(made, 3)
+            assert first.run("echo x > /tmp/left; cat a", timeout_s=SLOW_S).stdout == b"1"
+        with made.open({"b": b"2"}) as second, made.open({"c": b"3"}) as third:
+            # Both are of those that waited, and these were replaced.
+            assert len(set(waiting) & set(spares(made, 4))) == 2
+            assert second.run("ls /tmp /work", timeout_s=SLOW_S).stdout == b"/tmp:\n\n/work:\nb\n"
+            assert third.run("ls", timeout_s=SLOW_S).stdout == b"c\n"
+        with made.open({}, Limits(workspace_files=5)) as small:
+            assert b"No space left" in small.run("touch 1 2 3 4 5 6 7", timeout_s=SLOW_S).stderr
+        for number in range(4):
+            episode(made, number)
+    assert traces() == before
+
+
+def test_a_sandbox_that_dies_while_it_waits_is_replaced():
+    with BwrapHost(ahead=2) as made, made.open({}):
+        for pid in spares(made, 3)[1:]:
+            os.kill(pid, signal.SIGKILL)
+        for number in range(3):
+            with made.open({"n": str(number).encode()}) as sandbox:
+                assert sandbox.run("cat n", timeout_s=SLOW_S).stdout == str(number).encode()
+
+
+@pytest.mark.parametrize("ahead", [-1, 65])
+def test_an_impossible_number_ahead_is_refused(ahead: int):
+    with pytest.raises(ConfigError, match=f"ahead must be in 0..64 sandboxes, got {ahead}"):
+        BwrapHost(ahead=ahead)
+
+
 VICTIM = """
 import json, os, sys, time
 sys.path.insert(0, sys.argv[1])
 from onthejob.envs.claw.sandbox.host import BwrapHost
-host = BwrapHost()
+host = BwrapHost(ahead=2)
 sandboxes = [host.open({"f": b"x"}) for _ in range(3)]
 sandboxes[0].run("echo x")
 print(json.dumps({"broker": host._broker.pid, "pids": [box.pid for box in sandboxes],

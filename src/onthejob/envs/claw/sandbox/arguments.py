@@ -29,7 +29,7 @@ class Places:
     etc: Path
     """Holds `ACCOUNTS`."""
     pid1: Path
-    """Holds the interpreter `python3` and `pid1.py`."""
+    """Holds the interpreter `python3` and `pid1.pyc`."""
     work: Path
     tmp: Path
     shm: Path
@@ -65,7 +65,7 @@ def system_folders() -> Iterator[str]:
 def pid1_command(control: int, *, keep: int, resources: dict[str, int]) -> list[str]:
     """The command that becomes pid 1; -I -S: nothing from the environment, the workspace or site-packages is imported."""
     limits = [f"RLIMIT_{name}={value}" for name, value in resources.items()]
-    return ["/run/pid1/python3", "-I", "-S", "-B", "/run/pid1/pid1.py", str(control), str(keep), *limits]
+    return ["/run/pid1/python3", "-I", "-S", "-B", "/run/pid1/pid1.pyc", str(control), str(keep), *limits]
 
 
 def find_python() -> Path | None:

@@ -5,7 +5,10 @@ private mount namespace: every tmpfs it mounts vanishes with it, however it ends
 host's process dies. It runs without site-packages and imports nothing but the standard library and its neighbours.
 
 One message per packet, JSON with descriptors attached:
-    open    {"limits": {...}}   -> {"id", "cgroups"} + workspace folder, pid 1's socket, bubblewrap's info pipe, stderr pipe
+    open    {"limits": {...}, "ahead": 2}
+                                -> {"id", "waited", "cgroups"} + workspace folder, pid 1's socket, bubblewrap's info pipe, stderr
+                                pipe. `waited`: it was started before it was asked for. Afterwards `ahead` others with these
+                                limits are started for the next requests
     restart {"id": 3}           -> the same without the folder; the previous processes must be dead
     close   {"id": 3}           -> {"left": [...]}: what could not be removed
 """
@@ -20,6 +23,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -35,6 +39,7 @@ BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the privat
 UID_FIRST, UIDS_PER_HOST, UID_BLOCKS = 1_900_000_000, 1_000, 1_000
 """Unprivileged users of sandboxes when the host is root; a range that no distribution assigns."""
 REAP_S = 20.0
+COMPILE = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True, optimize=2)"
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -54,6 +59,8 @@ class Made:
     monitor: int = 0
     """Pid of bubblewrap outside; 0 when none runs."""
     mounts: list[Path] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    """What the host gets, until it has it."""
 
 
 class Broker:
@@ -62,6 +69,8 @@ class Broker:
     def __init__(self, parent: int) -> None:
         self._root = os.geteuid() == 0
         self._made: dict[int, Made] = {}
+        self._spare: list[int] = []
+        """Numbers of started sandboxes that nobody has asked for yet, all with the same limits."""
         self._next = 0
         self._kernel = Kernel()
         # Opened before anything else, and compared afterwards: the pid may be another process's by now.
@@ -120,8 +129,9 @@ class Broker:
                 if not packet:
                     return
                 descriptors: list[int] = []
+                request = json.loads(packet)
                 try:
-                    answer = self._answer(json.loads(packet), descriptors)
+                    answer = self._answer(request, descriptors)
                 except OSError as error:
                     answer = {"error": str(error)}
                 try:
@@ -129,8 +139,10 @@ class Broker:
                 except BrokenPipeError:
                     return
                 finally:
-                    for opened in descriptors:
-                        os.close(opened)
+                    close_all(descriptors)
+                if request["do"] == "open":
+                    # After the answer: nobody waits for it.
+                    self._start_ahead(request["limits"], request["ahead"])
 
     def close(self) -> None:
         """Kill and remove all sandboxes."""
@@ -202,32 +214,73 @@ class Broker:
         (etc / "ld.so.cache").touch()
         (pid1 / "pid1.py").write_bytes(source)
         (pid1 / "python3").write_bytes(interpreter)
+        # Compiled once, by the interpreter that will run it (ours may be another version).
+        words = [str(python), "-I", "-S", "-B", "-c", COMPILE, str(pid1 / "pid1.py"), str(pid1 / "pid1.pyc")]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env={}, check=False)
+        if done.returncode != 0:
+            raise Refused(f"{python} does not work: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
         # Execute but not read: the kernel then makes the process undumpable, so nobody inside can trace it or open its files.
         (pid1 / "python3").chmod(0o111)
 
     def _open(self, limits: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Mount, limit and start one sandbox."""
+        """Hand over a sandbox: one that was started ahead, or else a new one."""
+        number = self._take(limits)
+        waited = number is not None
+        if number is None:
+            number = self._make(limits)
+        if number is None:
+            return {"error": f"{UIDS_PER_HOST} sandboxes are open already"}
+        made = self._made[number]
+        descriptors += made.descriptors
+        made.descriptors = []
+        return {"id": number, "waited": waited, "cgroups": [str(path) for path in made.cgroups]}
+
+    def _take(self, limits: dict[str, Any]) -> int | None:
+        """One of those started ahead, if its limits are these and it lives; the others are of no use and go."""
+        while self._spare:
+            number = self._spare.pop(0)
+            made = self._made[number]
+            if os.waitpid(made.monitor, os.WNOHANG)[0]:
+                made.monitor = 0
+            elif made.limits == limits:
+                return number
+            self._close(number)
+        return None
+
+    def _start_ahead(self, limits: dict[str, Any], count: int) -> None:
+        """Have `count` ready for the next requests: most of a start is waiting for the kernel."""
+        while len(self._spare) < count:
+            try:
+                number = self._make(limits)
+            except OSError:
+                # Whoever asks next tries again, and is told.
+                return
+            if number is None:
+                return
+            self._spare.append(number)
+
+    def _make(self, limits: dict[str, Any]) -> int | None:
+        """Mount, limit and start one sandbox; None when there is no user left for it."""
         used = {made.uid for made in self._made.values()}
         uid = self._uid_block
         if self._root:
             free = (uid for uid in range(self._uid_block, self._uid_block + UIDS_PER_HOST) if uid not in used)
             uid = next(free, -1)
             if uid < 0:
-                return {"error": f"{UIDS_PER_HOST} sandboxes are open already"}
+                return None
         self._next += 1
         number = self._next
         made = Made(limits=limits, base=BASE / f"s{number}", uid=uid)
         self._made[number] = made
         try:
-            folder = self._mount(made)
-            descriptors.append(folder)
+            made.descriptors.append(self._mount(made))
             # Two more than inside: bubblewrap's own process, and a moment of overlap while it starts.
             made.cgroups = self.cgroups.make(str(number), processes=limits["processes"] + 2, memory=limits["memory_bytes"])
-            self._launch(made, descriptors)
+            self._launch(made, made.descriptors)
         except OSError:
             self._close(number)
             raise
-        return {"id": number, "cgroups": [str(path) for path in made.cgroups]}
+        return number
 
     def _mount(self, made: Made) -> int:
         """Two tmpfs with byte and inode quotas; returns a descriptor of the one that holds the workspace."""
@@ -322,6 +375,7 @@ class Broker:
     def _close(self, number: int) -> list[str]:
         """Kill, unmount and remove one sandbox; returns what would not go."""
         made = self._made.pop(number)
+        close_all(made.descriptors)
         left = [] if self._reap(made) else [f"process {made.monitor}"]
         left += [str(path) for path in self.cgroups.remove(made.cgroups)]
         for target in made.mounts:
@@ -333,6 +387,12 @@ class Broker:
         with contextlib.suppress(FileNotFoundError):
             made.base.rmdir()
         return left
+
+
+def close_all(descriptors: list[int]) -> None:
+    """Close and forget them."""
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def send(requests: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:

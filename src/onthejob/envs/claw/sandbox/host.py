@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, Self
 from onthejob.envs.claw.sandbox.box import BwrapSandbox, Started
 from onthejob.envs.claw.sandbox.contract import HostReport, Layer, Limits, checked_paths
 from onthejob.envs.claw.sandbox.workspace import seed
-from onthejob.errors import ContractError, SandboxError
+from onthejob.errors import ConfigError, ContractError, SandboxError
 
 BACKEND = "bwrap"
 MESSAGE_BYTES = 1 << 16
+MOST_AHEAD = 64
 BROKER_S = 300.0
 """Seconds the broker may take for one answer; it needs milliseconds on an idle machine."""
 BOOT = """
@@ -45,11 +46,19 @@ class Answer(NamedTuple):
 class BwrapHost:
     """A `SandboxHost` that isolates with bubblewrap.
 
+    Args:
+        ahead: Sandboxes that are kept started for the next `open`, with the limits of the last one, 0 to 64. Each is a process
+            of 10 MB and no file.
+
     Raises:
+        ConfigError: `ahead` is out of range.
         SandboxError: Sandboxes cannot be made here, or the first one is not isolated as it should be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ahead: int = 0) -> None:
+        if not 0 <= ahead <= MOST_AHEAD:
+            raise ConfigError(f"ahead must be in 0..{MOST_AHEAD} sandboxes, got {ahead}. 2 is usual.")
+        self._ahead = 0
         self._lock = threading.Lock()
         self._open: dict[int, BwrapSandbox] = {}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -73,6 +82,7 @@ class BwrapHost:
                 result = sandbox.run("cat probe && echo 2 > two", timeout_s=BROKER_S)
                 if result.stdout != b"1" or result.exit_code != 0:
                     raise SandboxError(f"a first sandbox does not work: exit code {result.exit_code}, {result.stderr!r}.")
+            self._ahead = ahead
         except BaseException:
             self.close()
             raise
@@ -84,26 +94,32 @@ class BwrapHost:
     def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> BwrapSandbox:
         limits = Limits() if limits is None else limits
         paths = checked_paths(files)
-        answer = self.ask({"do": "open", "limits": asdict(limits)})
-        number = answer.message["id"]
-        folder, *rest = answer.descriptors
-        started = Started(*rest)
-        sandbox = BwrapSandbox(self, number, folder, limits, tuple(map(Path, answer.message["cgroups"])))
-        with self._lock:
-            self._open[number] = sandbox
-        try:
-            seed(folder, paths, limits)
-        except BaseException:
-            for descriptor in started:
-                os.close(descriptor)
-            sandbox.close()
-            raise
-        try:
-            sandbox.attach(started)
-        except BaseException:
-            sandbox.close()
-            raise
-        return sandbox
+        ahead = self._ahead
+        while True:
+            answer = self.ask({"do": "open", "limits": asdict(limits), "ahead": ahead})
+            number = answer.message["id"]
+            folder, *rest = answer.descriptors
+            started = Started(*rest)
+            sandbox = BwrapSandbox(self, number, folder, limits, tuple(map(Path, answer.message["cgroups"])))
+            with self._lock:
+                self._open[number] = sandbox
+            try:
+                seed(folder, paths, limits)
+            except BaseException:
+                for descriptor in started:
+                    os.close(descriptor)
+                sandbox.close()
+                raise
+            try:
+                sandbox.attach(started)
+            except BaseException as error:
+                sandbox.close()
+                if not (answer.message["waited"] and isinstance(error, SandboxError)):
+                    raise
+                # One that waited may have died meanwhile (out of memory, say). Soon none is left, and a new one has to start.
+                ahead = 0
+                continue
+            return sandbox
 
     def ask(self, request: dict[str, Any]) -> Answer:
         """One request to the broker.
