@@ -251,8 +251,9 @@ def _attend_tree(
 class _ProductAttention(torch.autograd.Function):
     """Attention as plain matrix products, computed again in the backward pass.
 
-    PyTorch's own for CPUs takes more than twice as long in bfloat16, as it does not use the processor's bfloat16 products as well
-    (`benchmarks/grpo_step.py` and LOG.md). Scores are rounded to bfloat16 and the softmax is taken in float32, as when sampling.
+    PyTorch's own for CPUs takes 1.3 to 2.5 times as long in bfloat16, as it does not use the processor's bfloat16 products as
+    well (`benchmarks/attention.py`); in float32 it is the faster one. Scores are rounded to bfloat16 and the softmax is taken in
+    float32, as when sampling.
     """
 
     @staticmethod
