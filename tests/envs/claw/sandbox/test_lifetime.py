@@ -129,7 +129,7 @@ def test_sandboxes_started_ahead_are_as_fresh_as_others_and_leave_nothing():
     with BwrapHost(ahead=2) as made:
         with made.open({"a": b"1"}) as first:
             waiting = spares(made, 3)
-            assert first.run("echo x > /tmp/left; cat a", timeout_s=SLOW_S).stdout == b"1"
+            assert first.run("cat a; cd /tmp; echo x > left", timeout_s=SLOW_S).stdout == b"1"
         with made.open({"b": b"2"}) as second, made.open({"c": b"3"}) as third:
             # Both are of those that waited, and these were replaced.
             assert len(set(waiting) & set(spares(made, 4))) == 2
