@@ -146,6 +146,7 @@ def test_a_sandbox_that_dies_while_it_waits_is_replaced():
     with BwrapHost(ahead=2) as made, made.open({}):
         for pid in spares(made, 3)[1:]:
             os.kill(pid, signal.SIGKILL)
+            assert wait_until(lambda pid=pid: not alive(pid), seconds=SLOW_S)
         for number in range(3):
             with made.open({"n": str(number).encode()}) as sandbox:
                 assert sandbox.run("cat n", timeout_s=SLOW_S).stdout == str(number).encode()

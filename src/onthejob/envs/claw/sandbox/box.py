@@ -26,6 +26,10 @@ REPLY_HEAD = 23
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
+class NotStartedError(SandboxError):
+    """The first process of a sandbox said nothing before it ended or the time was up."""
+
+
 class Started(NamedTuple):
     """Descriptors of a starting sandbox, in the order in which the broker sends them."""
 
@@ -80,7 +84,8 @@ class BwrapSandbox:
         """Wait until pid 1 has reported, and believe only what proves the isolation.
 
         Raises:
-            SandboxError: It did not start, or it is less isolated than it should be.
+            NotStartedError: It did not start.
+            SandboxError: It is less isolated than it should be.
         """
         deadline = time.monotonic() + self._limits.start_s
         self._dead = False
@@ -91,9 +96,12 @@ class BwrapSandbox:
             except (OSError, EOFError) as error:
                 os.set_blocking(errors.fileno(), False)
                 said = (errors.read(4096) or b"").decode("utf-8", "replace").strip()
-                raise SandboxError(f"a sandbox did not start: {said or type(error).__name__}.") from error
+                raise NotStartedError(f"a sandbox did not start: {said or type(error).__name__}.") from error
             self._pid = json.loads(info.read(4096))["child-pid"]
-        self._pidfd = os.pidfd_open(self._pid)
+        try:
+            self._pidfd = os.pidfd_open(self._pid)
+        except ProcessLookupError as error:
+            raise NotStartedError("a sandbox did not start: its first process is gone.") from error
         check_isolation(hello.decode("utf-8", "replace"))
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:

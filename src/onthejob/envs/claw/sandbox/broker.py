@@ -6,9 +6,9 @@ host's process dies. It runs without site-packages and imports nothing but the s
 
 One message per packet, JSON with descriptors attached:
     open    {"limits": {...}, "ahead": 2}
-                                -> {"id", "waited", "cgroups"} + workspace folder, pid 1's socket, bubblewrap's info pipe, stderr
-                                pipe. `waited`: it was started before it was asked for. Afterwards `ahead` others with these
-                                limits are started for the next requests
+                                -> {"id", "cgroups"} + workspace folder, pid 1's socket, bubblewrap's info pipe, stderr pipe.
+                                Afterwards `ahead` others with these limits are started for the next requests; with 0 those
+                                that wait are thrown away first, and this one is new
     restart {"id": 3}           -> the same without the folder; the previous processes must be dead
     close   {"id": 3}           -> {"left": [...]}: what could not be removed
 """
@@ -154,7 +154,7 @@ class Broker:
         """Do what was asked; descriptors to send along are appended."""
         match request["do"]:
             case "open":
-                return self._open(request["limits"], descriptors)
+                return self._open(request["limits"], request["ahead"], descriptors)
             case "restart":
                 made = self._made[request["id"]]
                 self._reap(made)
@@ -222,10 +222,9 @@ class Broker:
         # Execute but not read: the kernel then makes the process undumpable, so nobody inside can trace it or open its files.
         (pid1 / "python3").chmod(0o111)
 
-    def _open(self, limits: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    def _open(self, limits: dict[str, Any], ahead: int, descriptors: list[int]) -> dict[str, Any]:
         """Hand over a sandbox: one that was started ahead, or else a new one."""
-        number = self._take(limits)
-        waited = number is not None
+        number = self._take(limits if ahead else None)
         if number is None:
             number = self._make(limits)
         if number is None:
@@ -233,9 +232,9 @@ class Broker:
         made = self._made[number]
         descriptors += made.descriptors
         made.descriptors = []
-        return {"id": number, "waited": waited, "cgroups": [str(path) for path in made.cgroups]}
+        return {"id": number, "cgroups": [str(path) for path in made.cgroups]}
 
-    def _take(self, limits: dict[str, Any]) -> int | None:
+    def _take(self, limits: dict[str, Any] | None) -> int | None:
         """One of those started ahead, if its limits are these and it lives; the others are of no use and go."""
         while self._spare:
             number = self._spare.pop(0)

@@ -11,10 +11,10 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
-from onthejob.envs.claw.sandbox.box import BwrapSandbox, Started
+from onthejob.envs.claw.sandbox.box import BwrapSandbox, NotStartedError, Started
 from onthejob.envs.claw.sandbox.contract import HostReport, Layer, Limits, checked_paths
 from onthejob.envs.claw.sandbox.workspace import seed
 from onthejob.errors import ConfigError, ContractError, SandboxError
@@ -94,32 +94,36 @@ class BwrapHost:
     def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> BwrapSandbox:
         limits = Limits() if limits is None else limits
         paths = checked_paths(files)
-        ahead = self._ahead
-        while True:
-            answer = self.ask({"do": "open", "limits": asdict(limits), "ahead": ahead})
-            number = answer.message["id"]
-            folder, *rest = answer.descriptors
-            started = Started(*rest)
-            sandbox = BwrapSandbox(self, number, folder, limits, tuple(map(Path, answer.message["cgroups"])))
-            with self._lock:
-                self._open[number] = sandbox
-            try:
-                seed(folder, paths, limits)
-            except BaseException:
-                for descriptor in started:
-                    os.close(descriptor)
-                sandbox.close()
+        try:
+            return self._start(paths, limits, self._ahead)
+        except NotStartedError:
+            if not self._ahead:
                 raise
-            try:
-                sandbox.attach(started)
-            except BaseException as error:
-                sandbox.close()
-                if not (answer.message["waited"] and isinstance(error, SandboxError)):
-                    raise
-                # One that waited may have died meanwhile (out of memory, say). Soon none is left, and a new one has to start.
-                ahead = 0
-                continue
-            return sandbox
+        # One that waited may have died meanwhile (out of memory, say).
+        return self._start(paths, limits, 0)
+
+    def _start(self, paths: Mapping[PurePosixPath, bytes | None], limits: Limits, ahead: int) -> BwrapSandbox:
+        """A sandbox with its files; with `ahead` 0 certainly a new one."""
+        answer = self.ask({"do": "open", "limits": asdict(limits), "ahead": ahead})
+        number = answer.message["id"]
+        folder, *rest = answer.descriptors
+        started = Started(*rest)
+        sandbox = BwrapSandbox(self, number, folder, limits, tuple(map(Path, answer.message["cgroups"])))
+        with self._lock:
+            self._open[number] = sandbox
+        try:
+            seed(folder, paths, limits)
+        except BaseException:
+            for descriptor in started:
+                os.close(descriptor)
+            sandbox.close()
+            raise
+        try:
+            sandbox.attach(started)
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
 
     def ask(self, request: dict[str, Any]) -> Answer:
         """One request to the broker.
