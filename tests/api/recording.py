@@ -38,7 +38,14 @@ from onthejob.types import Observation, Sampling, Split
 ROLES = ("sales", "dev")
 BRANCH = BranchConfig(group_size=6, turns=70, worlds=3)
 SCALES = Scales(outcome=60.0, ret=0.4)
-RULE: Mapping[str, Any] = {"scale": "std", "eps": 0.02, "shrink": True, "invalid_gap": 0.5, "invalid_ceiling": -1.5}
+RULE: Mapping[str, Any] = {
+    "scale": "std",
+    "eps": 0.02,
+    "shrink": True,
+    "invalid_gap": 0.5,
+    "invalid_ceiling": -1.5,
+    "negative_weight": 1.0,
+}
 
 
 def some_reply(observation: Observation, seed: int) -> str:

@@ -130,11 +130,21 @@ def test_a_whole_episode_is_judged_by_its_return_and_not_by_the_form_of_one_repl
     assert signal(every) is Signal.RETURN
 
 
+def test_what_is_below_zero_can_weigh_less():
+    # mean 3, deviations -2, -1 and 3; the invalid one is placed at -2 - 1.
+    group = group_of(1, 2, 6, 0, invalid=(3,))
+    for weight in (1.0, 0.5, 0.0):
+        result = advantages(group, AdvantageConfig(scale="none", negative_weight=weight))
+        np.testing.assert_allclose(result, [-2 * weight, -weight, 3, -3 * weight])
+
+
 def test_bad_config():
     with pytest.raises(ConfigError, match="scale"):
         AdvantageConfig(scale="batch")
     with pytest.raises(ConfigError, match="eps"):
         AdvantageConfig(eps=0)
+    with pytest.raises(ConfigError, match="negative_weight"):
+        AdvantageConfig(negative_weight=-0.1)
 
 
 RETURNS = st.lists(st.integers(-50, 50), min_size=2, max_size=8).filter(lambda values: len(set(values)) > 1)

@@ -216,6 +216,28 @@ def test_several_epochs_use_the_logprobs_from_before_the_first():
     assert single.values["clip_ratio/region_mean"] == 0
 
 
+def test_minibatches_are_steps_of_their_own():
+    groups = random_groups(4, groups=5, size=4)
+    config = LossConfig(loss="reinforce")  # No ratio, so that a step does not depend on the policy that sampled.
+    cut, apart = (learner_for(("sales",), lr=1e-3, loss=config, minibatches=parts) for parts in (2, 1))
+    metrics = cut.update("sales", groups)
+    halves = [apart.update("sales", part) for part in (groups[:2], groups[2:])]
+    assert weight_delta(lora.state(cut.model, "sales"), lora.state(apart.model, "sales")).max_abs < 1e-7
+    assert metrics.steps == 2
+    for name in ("trajectories", "tokens", "nodes", "rows"):
+        assert getattr(metrics, name) == sum(getattr(half, name) for half in halves)
+
+
+def test_later_minibatches_are_off_policy():
+    groups = random_groups(5, groups=6, size=4)
+    assert learner_for(("sales",), lr=5e-2, minibatches=3).update("sales", groups).values["ratio_max"] > 1.05
+    assert learner_for(("sales",), lr=0.0, minibatches=3).update("sales", groups).values["ratio_max"] == 1
+
+
+def test_there_are_no_more_minibatches_than_live_groups():
+    assert learner_for(("sales",), lr=1e-3, minibatches=9).update("sales", random_groups(6, groups=2, size=4)).steps == 2
+
+
 def test_reference_is_the_given_snapshot_and_not_the_base():
     learner = learner_for(lr=1e-2, loss=LossConfig(beta=0.1))
     own = Snapshot.take(learner.model, "sales")
@@ -315,7 +337,16 @@ def test_metrics_are_plain_numbers():
 
 @pytest.mark.parametrize(
     "options",
-    [{"lr": -1}, {"lr": math.nan}, {"warmup": -1}, {"epochs": 0}, {"max_grad_norm": 0}, {"max_tokens": 1}, {"weight_decay": -1}],
+    [
+        {"lr": -1},
+        {"lr": math.nan},
+        {"warmup": -1},
+        {"epochs": 0},
+        {"minibatches": 0},
+        {"max_grad_norm": 0},
+        {"max_tokens": 1},
+        {"weight_decay": -1},
+    ],
     ids=str,
 )
 def test_bad_config(options):

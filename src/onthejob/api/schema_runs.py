@@ -124,6 +124,7 @@ class AdvantageRule(Sent):
     """Multiplied by the share of the replies' spread that the worlds' noise does not explain."""
     invalid_gap: float
     invalid_ceiling: float
+    negative_weight: float
 
 
 class GroupView(Sent):

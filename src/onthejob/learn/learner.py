@@ -12,8 +12,11 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from peft import PeftModel
 from torch import Tensor
@@ -48,7 +51,11 @@ class LearnerConfig:
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     epochs: int = 1
-    """Optimizer steps on the same groups (mu). With 1 no second pass for old log-probabilities is needed."""
+    """Passes over the same groups (mu)."""
+    minibatches: int = 1
+    """Parts into which the live groups are cut; every part is an optimizer step of its own in each epoch. One large collection
+    is cheaper than several small ones, and this many steps are made of it. With one step in all, no second pass for old
+    log-probabilities is needed."""
     max_tokens: int = 2048
     """Nodes of one packed row, i.e. of one forward and backward pass; bounds memory, never changes the gradient."""
     gradient_checkpointing: bool = False
@@ -61,8 +68,11 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         if not (self.lr >= 0 and math.isfinite(self.lr)):
             raise ConfigError(f"lr must be a number >= 0, got {self.lr}. 1e-4 is usual for LoRA.")
-        if self.warmup < 0 or self.epochs < 1:
-            raise ConfigError(f"warmup must be >= 0 and epochs >= 1, got {self.warmup} and {self.epochs}.")
+        if self.warmup < 0 or self.epochs < 1 or self.minibatches < 1:
+            raise ConfigError(
+                "warmup must be >= 0, epochs and minibatches >= 1, got "
+                f"{self.warmup}, {self.epochs} and {self.minibatches}. Usual: 0, 1, 1."
+            )
         if not self.max_grad_norm > 0:
             raise ConfigError(f"max_grad_norm must be > 0, got {self.max_grad_norm}. 1.0 is usual.")
         if self.max_tokens < 2:
@@ -98,14 +108,14 @@ class UpdateMetrics:
     nodes: int
     """Tokens actually forwarded, after sharing."""
     rows: int
-    """Forward passes of one epoch."""
+    """Forward and backward passes of one epoch."""
     skipped: str
     """Why no step was taken; empty when one was."""
     steps: int
-    """Optimizer steps taken, at most `epochs`."""
+    """Optimizer steps taken, at most `epochs` times `minibatches`."""
     lr: float
     loss: float
-    """Mean over epochs."""
+    """Mean over steps."""
     grad_norm: float
     """Before clipping, of the last step."""
     delta_l2: float
@@ -127,6 +137,10 @@ class UpdateMetrics:
         flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("role", "skipped", "kl", "values")}
         flat |= {"skipped": bool(self.skipped)} | dict(self.values) | ({} if self.kl is None else {"kl": self.kl})
         return {name: float(value) for name, value in flat.items()}
+
+
+_Valued = tuple[Group, npt.NDArray[np.float64]]
+"""A live group and its advantages."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -197,16 +211,19 @@ class Learner:
         signals = Counter(signal(group) for group in groups)
         valued = [(group, advantages(group, self.config.advantage)) for group in groups]
         live = [(group, values) for group, values in valued if values is not None]
-        batches = collate(
-            [group for group, _ in live],
-            [values for _, values in live],
-            max_tokens=self.config.max_tokens,
-            share=self.layout is Layout.TREE,
-        )
+        parts = [
+            collate(
+                [group for group, _ in part],
+                [values for _, values in part],
+                max_tokens=self.config.max_tokens,
+                share=self.layout is Layout.TREE,
+            )
+            for part in _cut(live, self.config.minibatches)
+        ]
         lora.activate(self.model, role)
         before = Snapshot.take(self.model, role)
         lr = self.config.lr * min(1.0, (state.updates + 1) / max(1, self.config.warmup))
-        totals = self._optimise(state, role, batches, reference, lr)
+        totals = self._optimise(state, role, parts, reference, lr)
         delta = weight_delta(before, Snapshot.take(self.model, role))
         state.updates += 1
         values = totals.means()
@@ -219,10 +236,10 @@ class Learner:
             groups_format=signals[Signal.FORMAT],
             groups_dead=signals[Signal.DEAD],
             groups_luck=len(groups) - len(live) - signals[Signal.DEAD],
-            trajectories=batches[0].trajectories if batches else 0,
-            tokens=batches[0].tokens if batches else 0,
-            nodes=sum(len(batch.row) for batch in batches),
-            rows=len(batches),
+            trajectories=sum(batches[0].trajectories for batches in parts),
+            tokens=sum(batches[0].tokens for batches in parts),
+            nodes=sum(len(batch.row) for batches in parts for batch in batches),
+            rows=sum(map(len, parts)),
             skipped=totals.skipped,
             steps=totals.steps,
             lr=lr,
@@ -274,31 +291,46 @@ class Learner:
         state.updates = int(tensors["updates"])
         state.watch = KlWatch(history=tensors["kls"].tolist())
 
-    def _optimise(self, state: _RoleState, role: str, batches: list[Batch], reference: Snapshot | None, lr: float) -> Totals:
+    def _optimise(self, state: _RoleState, role: str, parts: list[list[Batch]], reference: Snapshot | None, lr: float) -> Totals:
+        """One optimizer step per part and epoch; all parts' old and reference log-probabilities are of before the first step."""
         totals = Totals()
-        if not batches:
+        if not parts:
             totals.skipped = "no live group"
             return totals
-        references: Sequence[Tensor | None] = [None] * len(batches)
+        nothing: list[list[Tensor | None]] = [[None] * len(batches) for batches in parts]
+        olds, references = nothing, nothing
         if reference is not None:
             with reference.applied(self.model, role):
-                references = self.logprobs(role, batches)
-        olds: Sequence[Tensor | None] = [None] * len(batches)
-        if self.config.epochs > 1:  # With one epoch the old policy is the present one, and its pass is saved.
-            olds = self.logprobs(role, batches)
+                references = [self.logprobs(role, batches) for batches in parts]
+        if self.config.epochs * len(parts) > 1:  # In the first step the old policy is the present one, and its pass is saved.
+            olds = [self.logprobs(role, batches) for batches in parts]
         for _ in range(self.config.epochs):
-            state.optimizer.zero_grad(set_to_none=True)
-            for batch, old, ref in zip(batches, olds, references, strict=True):
-                with scoring(self.model, layout=self.layout):
-                    scores = score(self.model, batch.row, layout=self.layout)
-                    output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=ref)
-                    output.loss.backward()
-                sums = output.sums | {"entropy": scores.entropy.sum().item()}
-                totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
-            if not step(state.optimizer, totals, lr=lr, max_grad_norm=self.config.max_grad_norm):
-                break
+            for batches, old, ref in zip(parts, olds, references, strict=True):
+                if not self._step(state, batches, old, ref, totals, lr):
+                    state.optimizer.zero_grad(set_to_none=True)
+                    return totals
         state.optimizer.zero_grad(set_to_none=True)
         return totals
+
+    def _step(
+        self,
+        state: _RoleState,
+        batches: list[Batch],
+        olds: Sequence[Tensor | None],
+        references: Sequence[Tensor | None],
+        totals: Totals,
+        lr: float,
+    ) -> bool:
+        """One optimizer step over the rows of `batches`; False when it was not taken."""
+        state.optimizer.zero_grad(set_to_none=True)
+        for batch, old, reference in zip(batches, olds, references, strict=True):
+            with scoring(self.model, layout=self.layout):
+                scores = score(self.model, batch.row, layout=self.layout)
+                output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=reference)
+                output.loss.backward()
+            sums = output.sums | {"entropy": scores.entropy.sum().item()}
+            totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
+        return step(state.optimizer, totals, lr=lr, max_grad_norm=self.config.max_grad_norm)
 
     def _state(self, role: str) -> _RoleState:
         if role not in self._roles:
@@ -316,3 +348,9 @@ class Learner:
             weight_decay=self.config.weight_decay,
         )
         return _RoleState(optimizer=optimizer, names=tuple(live))
+
+
+def _cut(items: Sequence[_Valued], parts: int) -> list[Sequence[_Valued]]:
+    """At most `parts` runs of neighbours, none empty, whose lengths differ by at most one."""
+    bounds = [len(items) * i // parts for i in range(parts + 1)]
+    return [items[a:b] for a, b in pairwise(bounds) if a < b]

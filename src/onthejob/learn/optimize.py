@@ -20,22 +20,22 @@ class Totals:
     """Sums over the rows and epochs of one update."""
 
     loss: float = 0.0
-    """Mean over finished epochs."""
+    """Mean over finished steps."""
     grad_norm: float = 0.0
-    """Of the last epoch, before clipping."""
+    """Of the last step, before clipping."""
     steps: int = 0
     """Optimizer steps taken."""
     skipped: str = ""
     """Why no further step was taken; empty when all were."""
-    epoch_loss: float = 0.0
-    """Of the epoch in progress."""
+    step_loss: float = 0.0
+    """Of the step in progress."""
     terms: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     maxima: dict[str, float] = field(default_factory=dict)
 
     def add(self, loss: float, sums: Mapping[str, float], maxima: Mapping[str, float], *, terms: int) -> None:
         """Count one row of `terms` scored tokens."""
-        self.epoch_loss += loss
+        self.step_loss += loss
         self.terms += terms
         for name, value in sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
@@ -100,11 +100,11 @@ def restore(optimizer: torch.optim.Optimizer, remembered: Mapping[int, Mapping[s
 
 
 def step(optimizer: torch.optim.Optimizer, totals: Totals, *, lr: float, max_grad_norm: float) -> bool:
-    """Clip and step, unless the epoch's loss or gradient is not finite; then nothing changes and `totals.skipped` says why.
+    """Clip and step, unless the loss or gradient is not finite; then nothing changes and `totals.skipped` says why.
 
     Args:
-        optimizer: Gradients of the whole epoch are in its parameters.
-        totals: The epoch's loss is read and moved on; norm, steps and the reason are written.
+        optimizer: Gradients of all rows of the step are in its parameters.
+        totals: The step's loss is read and moved on; norm, steps and the reason are written.
         lr: For this step.
         max_grad_norm: Gradients are scaled down to it.
 
@@ -112,7 +112,7 @@ def step(optimizer: torch.optim.Optimizer, totals: Totals, *, lr: float, max_gra
         True when the weights were stepped.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    loss, totals.epoch_loss = totals.epoch_loss, 0.0
+    loss, totals.step_loss = totals.step_loss, 0.0
     totals.grad_norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
     if totals.steps == 0 or not math.isfinite(loss):
         totals.loss = loss

@@ -507,6 +507,8 @@ export interface components {
             invalid_ceiling: number;
             /** Invalid Gap */
             invalid_gap: number;
+            /** Negative Weight */
+            negative_weight: number;
             /** Scale */
             scale: string;
             /** Shrink */

@@ -58,7 +58,9 @@ export function arithmetic(replies: readonly Reply[], rule: GroupView['rule']): 
     deviation,
     reliability,
     kind,
-    values: values.map((value, index) => (used[index] && !legal[index] ? floor : value)),
+    values: values
+      .map((value, index) => (used[index] && !legal[index] ? floor : value))
+      .map((value) => (value < 0 ? value * rule.negative_weight : value)),
   };
 }
 

@@ -172,6 +172,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
             invalid = min(worst legal − {rule.invalid_gap}, {compact(rule.invalid_ceiling)})
           </div>
         )}
+        {rule.negative_weight !== 1 && <div>below 0: × {rule.negative_weight}</div>}
       </div>
       <p className="small" style={{ marginTop: 6 }} data-agrees={same}>
         {!recorded ? (

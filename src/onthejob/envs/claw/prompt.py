@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onthejob.envs.claw.protocol import ProtocolConfig
+from onthejob.envs.claw.skills import HANDBOOK
 from onthejob.types import Message
 
 DONE = "TASK_COMPLETE"
@@ -15,13 +16,16 @@ DONE = "TASK_COMPLETE"
 
 
 def system_text(config: ProtocolConfig) -> str:
-    """Who you are, how to answer, what persists."""
-    return (
+    """Who you are, how to answer, what persists, and with `config.handbook` which commands there are."""
+    rules = (
         "You work on files in a bash shell. Each turn, write one block:\n```bash\nCOMMAND\n```\n"
         "It runs in the workspace folder, and you are shown its exit code and output. Files persist; cd and variables do not. "
         f"A block may run {config.command_s:g} seconds, and there are {config.max_turns} turns. "
         f"When the task is done, write {DONE}."
     )
+    if not config.handbook:
+        return rules
+    return "\n".join([rules, "", "Commands:", *(f"- {aim}: {command}" for aim, command in HANDBOOK.items())])
 
 
 def request_text(intent: str, sizes: Mapping[str, int]) -> str:

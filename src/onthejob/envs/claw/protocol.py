@@ -39,6 +39,9 @@ class ProtocolConfig:
     outgrow a model's context: about 3 per token, less `output_chars` and one reply."""
     stops: str = "standard"
     """Table of stop sentinels: `standard`, `seed` or `literal`."""
+    handbook: bool = False
+    """The system message lists how the usual things are done in a shell (`skills.HANDBOOK`): for small models, which know few
+    commands by heart."""
 
     def __post_init__(self) -> None:
         if self.max_turns < 1:

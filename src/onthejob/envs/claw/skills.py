@@ -49,6 +49,38 @@ DESCRIPTIONS: MappingProxyType[Skill, str] = MappingProxyType(
 )
 """One sentence per skill."""
 
+HANDBOOK: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "first 5 lines": "head -n 5 FILE > OUT",
+        "last 5 lines": "tail -n 5 FILE > OUT",
+        "all but the first line, from line 2 on": "tail -n +2 FILE > OUT",
+        "lines with a word": "grep 'WORD' FILE > OUT",
+        "lines without a word": "grep -v 'WORD' FILE > OUT",
+        "how many lines": "wc -l < FILE > OUT",
+        "how many lines with a word": "grep -c 'WORD' FILE > OUT",
+        "sort, alphabetical order": "sort FILE > OUT",
+        "sort by the number in column 2, highest first": "sort -t, -k2 -n -r FILE > OUT",
+        "distinct lines, each once, sorted": "sort -u FILE > OUT",
+        "only column 2, second word": "cut -d',' -f2 FILE > OUT",
+        "rows with a number above 9 in column 2": "awk -F, '$2 > 9' FILE > OUT",
+        "sum of column 2": "awk -F, '{s += $2} END {print s}' FILE > OUT",
+        "join two files, one after the other": "cat FILE1 FILE2 > OUT",
+        "copy, duplicate": "cp FILE OUT",
+        "move, rename": "mv FILE OUT",
+        "delete a file": "rm FILE",
+        "delete the .tmp files below a folder": "find FOLDER -name '*.tmp' -delete",
+        "new folder": "mkdir -p FOLDER",
+        "list, find files": "find FOLDER -name '*.txt' | sort > OUT",
+        "replace, change a text everywhere in a file": "sed -i 's/OLD/NEW/g' FILE",
+        "set a key to a value": "sed -i 's/^KEY=.*/KEY=VALUE/' FILE",
+        "delete the lines with a word": "sed -i '/WORD/d' FILE",
+        "add a line at the end, append": "echo 'LINE' >> FILE",
+        "insert as the first line, on top": "sed -i '1i LINE' FILE",
+        "new file with one line": "echo 'LINE' > FILE",
+    }
+)
+"""What is wanted -> a command that does it, for agents that know few by heart. Common practice, of no task in particular."""
+
 _USES: MappingProxyType[str, tuple[Skill, ...]] = MappingProxyType(
     {
         "mv": (Skill.FILE_MOVE,),
