@@ -68,6 +68,17 @@ def test_failed_trajectories_are_left_out():
     assert batch.trajectories == 2
 
 
+def test_what_has_no_advantage_is_counted_and_not_forwarded():
+    group = make_group(*((index, make_turn([1, 2], [3 + index] * (index + 1))) for index in range(3)))
+    values = [np.array([1.0, 0.0, -1.0])]
+    (all_of_it,), (batch,) = (collate([group], values, max_tokens=100, skip_zero=skip) for skip in (False, True))
+    assert set(all_of_it.trajectory.tolist()) == {0, 1, 2}
+    assert batch.trajectory.tolist() == [0, 2, 2, 2]
+    assert len(batch.row) == len(all_of_it.row) - 2
+    assert (batch.trajectories, batch.tokens, batch.complete) == (3, 6, True)
+    assert collate([group], [np.zeros(3)], max_tokens=100, skip_zero=True) == []
+
+
 def test_tokens_of_different_temperature_have_heads_of_their_own():
     group = make_group((1, make_turn([1, 2], [3], temperature=0.5)), (2, make_turn([1, 2], [3], temperature=0)))
     (batch,) = collate([group], [np.array([-1.0, 1.0])], max_tokens=50)

@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from onthejob.errors import ConfigError, ContractError, ModelError, TrainingError
+from onthejob.learn import learner as module
 from onthejob.learn import lora
+from onthejob.learn.advantage import AdvantageConfig
+from onthejob.learn.batch import collate
 from onthejob.learn.forward import Layout, score
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, weight_delta
@@ -236,6 +239,23 @@ def test_later_minibatches_are_off_policy():
 
 def test_there_are_no_more_minibatches_than_live_groups():
     assert learner_for(("sales",), lr=1e-3, minibatches=9).update("sales", random_groups(6, groups=2, size=4)).steps == 2
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "reinforce"])
+def test_not_forwarding_what_has_no_advantage_changes_no_gradient(loss, monkeypatch):
+    config = {"loss": LossConfig(loss=loss), "advantage": AdvantageConfig(negative_weight=0.0)}
+    groups, moved = random_groups(7, groups=3), []
+    for skip in (True, False):
+        with monkeypatch.context() as patch:
+            if not skip:
+                patch.setattr(module, "collate", lambda *args, skip_zero, **options: collate(*args, **options))
+            learner = learner_for(("sales",), lr=1e-3, **config)
+            moved.append((learner.update("sales", groups), lora.state(learner.model, "sales")))
+    (few, after_few), (everything, after_everything) = moved
+    assert few.nodes < everything.nodes
+    assert few.grad_norm == pytest.approx(everything.grad_norm, rel=1e-5)
+    assert weight_delta(after_few, after_everything).max_abs < 1e-6
+    assert (few.trajectories, few.tokens) == (everything.trajectories, everything.tokens)
 
 
 def test_reference_is_the_given_snapshot_and_not_the_base():

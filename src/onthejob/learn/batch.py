@@ -95,6 +95,7 @@ def collate(
     *,
     max_tokens: int,
     share: bool = True,
+    skip_zero: bool = False,
 ) -> list[Batch]:
     """Pack the live groups of one role into rows.
 
@@ -105,6 +106,8 @@ def collate(
         advantages_G: Per group, one advantage per trajectory.
         max_tokens: Largest row. A single context longer than that gets a row alone; nothing is ever truncated.
         share: False computes every path by itself (same gradients, more tokens).
+        skip_zero: Trajectories whose advantage is 0 are counted and not forwarded: the same gradient where nothing but the
+            advantage pays, that is without a KL term.
 
     Raises:
         ContractError: A turn without token ids (a text-only policy), without a prompt, or with as many log-probabilities as not
@@ -121,8 +124,9 @@ def collate(
             if trajectory.stop is StopReason.ERROR:
                 continue
             turns = _paths(trajectory, owner=len(owners), unit=unit, key=group.key)
-            paths += turns
-            sampled += [turn.completion.logprobs for turn in trajectory.turns]
+            if advantage != 0 or not skip_zero:
+                paths += turns
+                sampled += [turn.completion.logprobs for turn in trajectory.turns]
             owners.append((float(advantage), sum(len(path.ids) - path.context for path in turns)))
     if not paths:
         return []

@@ -104,9 +104,9 @@ class UpdateMetrics:
     trajectories: int
     """In live groups, without errors."""
     tokens: int
-    """Scored tokens."""
+    """Tokens of their replies."""
     nodes: int
-    """Tokens actually forwarded, after sharing."""
+    """Tokens actually forwarded, after sharing; without a KL term, replies whose advantage is 0 are not."""
     rows: int
     """Forward and backward passes of one epoch."""
     skipped: str
@@ -123,7 +123,7 @@ class UpdateMetrics:
     delta_max: float
     """Largest change of one weight."""
     entropy: float
-    """Mean over scored tokens, nats."""
+    """Mean over the scored tokens, nats."""
     kl: float | None
     """Mean KL estimate to the reference; None without one."""
     kl_spike: bool
@@ -217,9 +217,11 @@ class Learner:
                 [values for _, values in part],
                 max_tokens=self.config.max_tokens,
                 share=self.layout is Layout.TREE,
+                skip_zero=self.config.loss.beta == 0,
             )
             for part in _cut(live, self.config.minibatches)
         ]
+        parts = [batches for batches in parts if batches]
         lora.activate(self.model, role)
         before = Snapshot.take(self.model, role)
         lr = self.config.lr * min(1.0, (state.updates + 1) / max(1, self.config.warmup))
