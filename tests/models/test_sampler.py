@@ -147,6 +147,53 @@ def test_a_conversation_that_goes_on_is_not_computed_again(make_model, chat, kin
     assert talk(Sampler(make_model(kind), chat, fast=fast), chat, 5) == talk(Sampler(make_model(kind), chat, fast=fast), chat, 5)
 
 
+def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, chat, monkeypatch):
+    trunks = []
+    make = LlamaBatch.__init__
+
+    def made(self, *args, trunk=None, **options):
+        trunks.append(trunk)
+        make(self, *args, trunk=trunk, **options)
+
+    monkeypatch.setattr(LlamaBatch, "__init__", made)
+    model, (adapter, _) = make_model("llama"), make_adapter("llama")
+    prompts = prompts_of(chat) * 2
+    found = {}
+    for worth in (1, 10**6):
+        monkeypatch.setattr("onthejob.models.sampler._WORTH", worth)
+        monkeypatch.setattr("onthejob.models.sampler._SHARE", 0.0)
+        trunks.clear()
+        # The second one forgets conversations, so that it loads first turns behind which nothing is known.
+        samplers = [Sampler(model, chat, conversation_cache_tokens=n) for n in (4096, 0)]
+        for sampler in samplers:
+            sampler.publish(adapter)
+        found[worth] = [talk(sampler, chat, 4, conversations=6) for sampler in samplers]
+        for sampler in samplers:
+            found[worth].append([sampler.generate(prompts, adapter=adapter.name, sampling=T1, seeds=range(len(prompts)))])
+        assert any(trunk is not None for trunk in trunks) == (worth == 1)
+    for ours, theirs in zip(*([call for calls in runs for call in calls] for runs in found.values()), strict=True):
+        assert_same(ours, theirs)
+
+
+def test_a_conversation_goes_on_with_and_without_its_trunk(make_model, chat, monkeypatch):
+    """What was kept beside a trunk serves a call that has none, and the other way round."""
+    everything = talk(Sampler(make_model("llama"), chat), chat, 6, conversations=5)
+    for order in ((1, 10**6), (10**6, 1)):
+        sampler, calls = Sampler(make_model("llama"), chat), []
+        generate = sampler.generate
+
+        def alternating(*args, order=order, calls=calls, generate=generate, **options):
+            monkeypatch.setattr("onthejob.models.sampler._WORTH", order[len(calls) % 2])
+            monkeypatch.setattr("onthejob.models.sampler._SHARE", 0.0)
+            calls.append(1)
+            return generate(*args, **options)
+
+        monkeypatch.setattr(sampler, "generate", alternating)
+        for ours, theirs in zip(talk(sampler, chat, 6, conversations=5), everything, strict=True):
+            assert_same(ours, theirs)
+        assert len(calls) == 6
+
+
 def test_kept_conversations_stay_within_their_bound(make_model, make_adapter, chat):
     sampler = Sampler(make_model("llama"), chat, conversation_cache_tokens=150)
     everything = talk(Sampler(make_model("llama"), chat), chat, 4)
@@ -318,7 +365,10 @@ def test_misuse_is_refused(make_model, chat):
         Sampler(model, chat, max_rows=0)
 
 
-def test_bfloat16_stays_near_a_teacher_forced_forward(make_model, chat):
+@pytest.mark.parametrize("worth", [1, 10**6], ids=["trunk", "no trunk"])
+def test_bfloat16_stays_near_a_teacher_forced_forward(make_model, chat, monkeypatch, worth):
+    monkeypatch.setattr("onthejob.models.sampler._WORTH", worth)
+    monkeypatch.setattr("onthejob.models.sampler._SHARE", 0.0)
     model = make_model("llama", dtype=torch.bfloat16)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(4)]
     done = Sampler(model, chat).generate(prompts, adapter=None, sampling=T1, seeds=range(20))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from onthejob.models.adapter_weights import LoraPair
 
 class GenericEngine:
     """Runs one causal language model through its forward."""
+
+    trunks: ClassVar[bool] = False
+    """A batch takes no trunk."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

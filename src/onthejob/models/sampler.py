@@ -5,6 +5,7 @@ What makes it fast on a CPU, and exact:
 * equal prompts are computed once, whatever the number of replies, and the first turn of a prompt (a role's constant system
   message) is kept across calls per adapter; it is always computed by a forward of its own, so that a process that resumes
   gets bit-identical numbers whether the cache was warm or not;
+* many prompts with the same first turn attend to it together, as one trunk;
 * a conversation that goes on is, from its third turn on, not computed again: what an adapter was asked in its last call is kept
   when it holds a reply, and a prompt that extends it begins there;
 * replies of one prompt are one row for as long as they are equal (same tokens so far, same distribution), and part when they
@@ -20,7 +21,7 @@ import copy
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,6 +39,12 @@ from onthejob.models.llama import LlamaEngine
 from onthejob.types import Adapter, Completion, Context, Sampling
 
 log = logging.getLogger(__name__)
+
+_WORTH = 2048
+"""Tokens whose keys are read once instead of once per prompt that make a trunk worth its small operations per layer."""
+_SHARE = 0.25
+"""A trunk is at least this share of what the prompts have behind it, as its own cost grows with that (measured: a step takes
+0.72 of its time for 64 prompts with 600 of 1,300 tokens in common, and all of it with 110 of 700)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +86,7 @@ class Sampler:
         *,
         max_rows: int = 64,
         prefix_cache_tokens: int = 16384,
-        conversation_cache_tokens: int = 49152,
+        conversation_cache_tokens: int = 131072,
         share_beginnings: bool = True,
         fast: bool = True,
         base_digest: str = "",
@@ -260,8 +267,9 @@ class Sampler:
         # Neighbours of similar length can attend together without much padding.
         chunk = dict(sorted(chunk.items(), key=lambda item: -len(item[0])))
         limit = sampling.max_new_tokens
+        options = {} if (trunk := self._trunk(chunk, adapter, lora)) is None else {"trunk": trunk}
         batch = self._engine.batch(
-            [len(prompt) for prompt in chunk], rows=sum(map(len, chunk.values())), new_tokens=limit, lora=lora
+            [len(prompt) for prompt in chunk], rows=sum(map(len, chunk.values())), new_tokens=limit, lora=lora, **options
         )
         logits = torch.stack([self._prefill(batch, slot, prompt, adapter, lora) for slot, prompt in enumerate(chunk)])
         self.stats.cached += sum(len(prompt) * (len(members) - 1) for prompt, members in chunk.items())
@@ -341,6 +349,18 @@ class Sampler:
             self._spoken[adapter] = spoken
         while sum(len(ids) for kept in self._spoken.values() for ids in kept) > self._spoken_budget:
             self._spoken.popitem(last=False)
+
+    def _trunk(self, prompts: Collection[tuple[int, ...]], adapter: str | None, lora: Any) -> Any:
+        """The cached first turn when all prompts begin with it, and attending to it apart saves enough; else None."""
+        first = next(iter(prompts))
+        length = self.chat.prefix_length(first)
+        if not self._engine.trunks or length * (len(prompts) - 1) < _WORTH:
+            return None
+        if length < _SHARE * (sum(map(len, prompts)) / len(prompts) - length):
+            return None
+        if any(len(prompt) == length or prompt[:length] != first[:length] for prompt in prompts):
+            return None
+        return self._first_turn(first[:length], adapter, lora)[0]
 
     def _first_turn(self, ids: tuple[int, ...], adapter: str | None, lora: Any) -> tuple[Any, bool]:
         """Keys and values of a first turn, and whether they had to be computed now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import partial
 
@@ -59,6 +60,17 @@ def test_longer_tasks_are_demonstrated_more_often_when_asked_for(host: SandboxHo
     assert sum(found) / len(found) > 1.25 * sum(every) / len(every)
     assert len(set(found)) > 2, "short ones too"
     assert steps(DemonstrationConfig(count=12, near_misses=0.0, by_steps=True)) == found
+
+
+def test_every_family_can_have_its_share(host: SandboxHost):
+    tasks = claw_tasks(Split.TRAIN, count=600)
+    family = {task.id: ClawTask.from_record(task.payload).family for task in tasks}
+    config = DemonstrationConfig(count=len(set(family.values())) + 2, near_misses=0.0, by_steps=True, per_family=1)
+    made = demonstrations(tasks, partial(ClawEnvironment, host=host), config, workers=3)
+    assert len({shown.task for shown in made}) == config.count
+    assert {family[shown.task] for shown in made} == set(family.values())
+    with pytest.raises(ConfigError, match=f"more than {config.count}. Set per_family to 1 or less"):
+        demonstrations(tasks, partial(ClawEnvironment, host=host), dataclasses.replace(config, per_family=2))
 
 
 def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):

@@ -41,6 +41,8 @@ class DemonstrationConfig:
     by_steps: bool = False
     """Choose tasks in proportion to their elementary commands, so that a demonstration shows more; else all are equally likely.
     Needs a corpus of at least twice `count` training tasks, as there is little to choose otherwise."""
+    per_family: int = 0
+    """So many of every family first (all, where there are fewer); what is left of `count` is chosen as above."""
     seed: int = 0
     """Of the choices."""
 
@@ -50,8 +52,8 @@ class DemonstrationConfig:
         for name in ("clean_stops", "near_misses"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"{name} must be a share in [0, 1], got {getattr(self, name)}.")
-        if self.tail < 0 or self.seed < 0:
-            raise ConfigError(f"tail and seed must be >= 0, got {self.tail} and {self.seed}.")
+        if self.tail < 0 or self.seed < 0 or self.per_family < 0:
+            raise ConfigError(f"tail, seed and per_family must be >= 0, got {self.tail}, {self.seed} and {self.per_family}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +100,8 @@ def demonstrations(
         workers: demonstrations played at the same time.
 
     Raises:
-        ConfigError: held-out tasks, fewer tasks than demonstrations (twice as many with `by_steps`), or a task without gold
-            commands.
+        ConfigError: held-out tasks, fewer tasks than demonstrations (twice as many with `by_steps`), more families than
+            `per_family` leaves room for, or a task without gold commands.
     """
     with ThreadPoolExecutor(workers) as threads:
         return list(threads.map(lambda plan: _demonstrate(plan, make_env, config, max_turns), _plans(tasks, config)))
@@ -135,14 +137,27 @@ def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
 def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig) -> list[tuple[Task, ClawTask]]:
     """Different tasks, in drawn order."""
     draw = Draw("demonstrations", config.seed)
-    if not config.by_steps:
+    if not config.by_steps and not config.per_family:
         return draw.some(tasks, config.count)
 
     def when(task: tuple[Task, ClawTask]) -> float:
         # Of clocks that tick at rates in proportion to the steps, the first to tick (Efraimidis and Spirakis 2006).
-        return -math.log((draw.below(2**53) + 1) / 2**53) / task[1].estimated_steps
+        return -math.log((draw.below(2**53) + 1) / 2**53) / (task[1].estimated_steps if config.by_steps else 1)
 
-    return sorted(tasks, key=when)[: config.count]
+    order = sorted(tasks, key=when)
+    places: dict[str, int] = {}
+    first, rest = [], []
+    for task in order:
+        places[task[1].family] = places.get(task[1].family, 0) + 1
+        (first if places[task[1].family] <= config.per_family else rest).append(task)
+    if len(first) > config.count:
+        raise ConfigError(
+            f"{config.per_family} of each of {len(places)} families are {len(first)} demonstrations, more than {config.count}. "
+            f"Set per_family to {config.count // len(places)} or less."
+        )
+    chosen = [*first, *rest][: config.count]
+    # In drawn order again: a reader of the beginning should not see the first of every family only.
+    return draw.shuffled(chosen) if config.per_family else chosen
 
 
 def _demonstrate(plan: _Plan, make_env: Callable[[], Environment], config: DemonstrationConfig, max_turns: int) -> Demonstration:
