@@ -5,8 +5,8 @@
 Each group is one random prompt of P tokens with K replies of exactly C tokens at temperature 1. transformers decodes all groups
 in one generate call (`num_return_sequences=K`, its default attention and cache, end of turn suppressed). The headline row `ours`
 switches the sharing of equal beginnings off, so that it shows the engine alone (replies to random prompts part at once anyway).
-`mixed` are conversations of different length, which transformers pads on the left. The last rows show what sharing adds where
-replies are predictable: a chat prompt at a low temperature.
+`mixed` are conversations of different length, which transformers pads on the left. The last rows show what sharing adds:
+`handbook` are shell episodes whose long system message is the same, the chat prompt at a low temperature has predictable replies.
 Both sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process.
 """
 
@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from onthejob.envs.claw.prompt import system_text
+from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.models.base import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.fetch import fetch
@@ -38,6 +40,14 @@ def mixed_prompts(longest: int, vocab: int) -> list[tuple[int, ...]]:
     lengths = [longest] * 2 + [longest * 3 // 8] * 4 + [longest // 5] * 10
     generator = torch.Generator().manual_seed(8)
     return [tuple(torch.randint(100, vocab, (length,), generator=generator).tolist()) for length in lengths]
+
+
+def handbook_prompts(chat: ChatEncoder, count: int, vocab: int) -> list[tuple[int, ...]]:
+    """Shell episodes that went apart behind the same system message, 400 tokens ago."""
+    system = Message("system", system_text(ProtocolConfig(handbook=True)))
+    generator = torch.Generator().manual_seed(9)
+    tails = torch.randint(100, vocab, (count, 400), generator=generator).tolist()
+    return [(*chat.encode([system, Message("user", "Files:")]), *tail) for tail in tails]
 
 
 def transformers_generate(model: Any, prompts: list[tuple[int, ...]], replies: int, tokens: int) -> None:
@@ -116,6 +126,15 @@ def main() -> int:
         args.repeats,
     )
     rows += table_rows(f"mixed, {len(mixed)} x 1", len(mixed) * args.tokens, times)
+    episodes = handbook_prompts(chat, 48, len(base.tokenizer))
+    times = measure(
+        {
+            "ours": lambda: ours(alone, episodes, 1, args.tokens),
+            "ours, shared beginnings": lambda: ours(shared, episodes, 1, args.tokens),
+        },
+        args.repeats,
+    )
+    rows += table_rows(f"handbook, {len(episodes)} x 1", len(episodes) * args.tokens, times)
     system = "You write one JSON object and nothing else."
     question = 'Write exactly this: {"action_type":"RUN_DEMO","target":"Acme","message":"We would love to show you the product"}'
     chats = [chat.encode([Message("system", system), Message("user", question)])]

@@ -100,7 +100,8 @@ class Sampler:
             prefix_cache_tokens: how many tokens of first turns are kept (least recently used go first). 0 keeps none.
             conversation_cache_tokens: how many tokens of conversations that may go on are kept between calls (22 kB each for
                 SmolLM2-135M in bfloat16); those of the adapter that was asked longest ago go first. 0 keeps none.
-            share_beginnings: replies of one prompt share a row while they are equal. False only serves measurements.
+            share_beginnings: replies of one prompt share a row while they are equal, and prompts with the same long first turn
+                attend to it together. False only serves measurements.
             fast: use the fast path where the architecture allows. False takes the model's own forward.
             base_digest: of the base's weights; adapters trained on another base are then refused.
 
@@ -352,9 +353,11 @@ class Sampler:
 
     def _trunk(self, prompts: Collection[tuple[int, ...]], adapter: str | None, lora: Any) -> Any:
         """The cached first turn when all prompts begin with it, and attending to it apart saves enough; else None."""
+        if not (self._share_beginnings and self._engine.trunks):
+            return None
         first = next(iter(prompts))
         length = self.chat.prefix_length(first)
-        if not self._engine.trunks or length * (len(prompts) - 1) < _WORTH:
+        if length * (len(prompts) - 1) < _WORTH:
             return None
         if length < _SHARE * (sum(map(len, prompts)) / len(prompts) - length):
             return None
