@@ -131,6 +131,34 @@ def test_a_neglected_deal_gives_its_advances_back_and_is_lost(office) -> None:
     assert logs[-1].parts()["ceo"]["stage"] == -2.0
 
 
+def test_a_deal_refused_three_times_gives_its_advances_back(office) -> None:
+    """Or hurrying leads that cannot be won into refusals would earn 4.5 - 3 each."""
+    company = office(leads=0, traffic=1)
+    deal = company.account(Stage.PROPOSAL, quality=-9.0)
+    paid = []
+    for _ in range(3):
+        company.wait("sales")
+        paid.append(company.act("sales", "CLOSE_DEAL", deal.name).parts())
+    assert company.state.lost == 1
+    assert [parts["sales"]["stage"] for parts in paid] == pytest.approx([0.0, 0.0, -3.0 - (1.0 + 1.5 + 2.0)])
+    assert paid[-1]["dev"]["stage"] == -1.0
+    assert paid[-1]["hr"]["stage"] == pytest.approx(-0.5 - 0.3)
+
+
+@pytest.mark.parametrize("days", [0, 4])
+def test_a_customer_that_leaves_takes_the_advances_of_its_deal_back(office, days: int) -> None:
+    company, deal, log = won_deal(office, 0)
+    total = log.parts()["sales"]["stage"]
+    for later in company.sleep(days) if days else []:
+        total += later.parts()["sales"]["stage"]
+    company.state.hazard = 10**6
+    while deal in company.state.accounts:
+        deal.sat = 0.0
+        for later in company.sleep():
+            total += later.parts()["sales"]["stage"]
+    assert total == pytest.approx(-3.0 - (1.0 + 1.5 + 2.0))
+
+
 # Vesting
 
 

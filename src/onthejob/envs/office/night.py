@@ -35,8 +35,6 @@ MOST_A_DAY = 8
 MOST_OPEN = 16
 """Open accounts the company can hold; further arrivals turn away."""
 INQUIRY_SLOT = 12
-ADVANCES = ("qualified", "demo", "proposal")
-"""Stage rewards that a deal has been paid when it stands at stage 1, 2, 3 or beyond."""
 STALE_DAYS, LOST_DAYS = 5, 10
 _DEV = ORDER.index("dev")
 
@@ -137,8 +135,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
                     log.stage("lead", -1.0)
                 else:
                     log.stage("closed_lost")
-                    for stage in ADVANCES[: a.stage]:  # lost by neglect: what its progress had paid was an advance
-                        log.stage(stage, -1.0)
+                    log.repay(a.stage)
                 continue
             if idle >= STALE_DAYS:
                 log.penalty("sales", 0.5)
@@ -163,6 +160,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
             log.stage("churned")
             if a.rewarded and a.won_day >= 0:
                 log.clawback(TIER_MULTIPLIER[a.tier] * (1.0 - a.vest_left))
+                log.repay(a.stage)
             s.churned += 1
             s.morale = max(0.0, s.morale - 0.015)
             continue

@@ -32,6 +32,10 @@ STAGE_TABLE: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
 """Transition -> reward per role, in `Role` order. closed_won is multiplied by the tier's 1 / 2 / 3: a third of the single
 reward at signing, the rest over 10 / 30 / 90 days while the customer lives; what has vested is taken back when it churns."""
 
+ADVANCES = ("qualified", "demo", "proposal")
+"""Transitions that pay before it is known whether the deal comes and stays: when it is lost, by neglect or refused three times, or
+when the customer leaves, they are taken back. Without that, Sales earns by hurrying every lead into a refusal."""
+
 KPI_NAMES = ("stability", "reach", "conversion", "pipeline", "velocity", "okr", "satisfaction", "expansion", "efficiency")
 #                        ceo  dev  mkt  sales content hr  customer
 KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
@@ -110,6 +114,11 @@ class TurnLog:
     def clawback(self, scale: float) -> None:
         """Take back what a churned customer's closing reward had vested."""
         self.stage("closed_won", -scale)
+
+    def repay(self, stage: int) -> None:
+        """Take back what a deal's progress up to `stage` had paid: lost or left, all of it was an advance."""
+        for kind in ADVANCES[:stage]:
+            self.stage(kind, -1.0)
 
     def action(self, role: str, value: float) -> None:
         """Pay an effect."""

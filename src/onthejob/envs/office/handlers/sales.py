@@ -125,6 +125,7 @@ def close_deal(s: State, a: Action, now: Now) -> bool:
         s.lost += 1
         s.morale = max(0.0, s.morale - 0.02)
         now.log.stage("closed_lost")
+        now.log.repay(lead.stage)
     return False
 
 
