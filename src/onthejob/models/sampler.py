@@ -86,7 +86,7 @@ class Sampler:
         *,
         max_rows: int = 64,
         prefix_cache_tokens: int = 16384,
-        conversation_cache_tokens: int = 131072,
+        conversation_cache_tokens: int = 49152,
         share_beginnings: bool = True,
         fast: bool = True,
         base_digest: str = "",
@@ -268,9 +268,12 @@ class Sampler:
         # Neighbours of similar length can attend together without much padding.
         chunk = dict(sorted(chunk.items(), key=lambda item: -len(item[0])))
         limit = sampling.max_new_tokens
-        options = {} if (trunk := self._trunk(chunk, adapter, lora)) is None else {"trunk": trunk}
         batch = self._engine.batch(
-            [len(prompt) for prompt in chunk], rows=sum(map(len, chunk.values())), new_tokens=limit, lora=lora, **options
+            [len(prompt) for prompt in chunk],
+            rows=sum(map(len, chunk.values())),
+            new_tokens=limit,
+            lora=lora,
+            trunk=self._trunk(chunk, adapter, lora),
         )
         logits = torch.stack([self._prefill(batch, slot, prompt, adapter, lora) for slot, prompt in enumerate(chunk)])
         self.stats.cached += sum(len(prompt) * (len(members) - 1) for prompt, members in chunk.items())

@@ -69,7 +69,7 @@ def test_every_family_can_have_its_share(host: SandboxHost):
     made = demonstrations(tasks, partial(ClawEnvironment, host=host), config, workers=3)
     assert len({shown.task for shown in made}) == config.count
     assert {family[shown.task] for shown in made} == set(family.values())
-    with pytest.raises(ConfigError, match=f"more than {config.count}. Set per_family to 1 or less"):
+    with pytest.raises(ConfigError, match=f"count allows {config.count}. Set per_family to at most 1"):
         demonstrations(tasks, partial(ClawEnvironment, host=host), dataclasses.replace(config, per_family=2))
 
 

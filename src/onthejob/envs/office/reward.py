@@ -33,8 +33,8 @@ STAGE_TABLE: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
 reward at signing, the rest over 10 / 30 / 90 days while the customer lives; what has vested is taken back when it churns."""
 
 ADVANCES = ("qualified", "demo", "proposal")
-"""Transitions that pay before it is known whether the deal comes and stays: when it is lost, by neglect or refused three times, or
-when the customer leaves, they are taken back. Without that, Sales earns by hurrying every lead into a refusal."""
+"""Transitions that pay before it is known whether the deal comes and stays. They are taken back when it is lost, by neglect or
+refused three times, and when the customer leaves. Without that, Sales earns by hurrying every lead into a refusal."""
 
 KPI_NAMES = ("stability", "reach", "conversion", "pipeline", "velocity", "okr", "satisfaction", "expansion", "efficiency")
 #                        ceo  dev  mkt  sales content hr  customer
