@@ -43,7 +43,7 @@ class GenericEngine:
         return pairs
 
     def batch(self, lengths: Sequence[int], *, rows: int, new_tokens: int, lora: Any, trunk: None = None) -> GenericBatch:
-        """A batch of `len(lengths)` prompts without a trunk; its caches grow as needed, so `rows` and `new_tokens` are not used."""
+        """A batch of `len(lengths)` prompts without a trunk; as its caches grow, `rows` and `new_tokens` are not used."""
         return GenericBatch(self, lengths, lora=lora or {})
 
     def forward(self, ids: Tensor, cache: DynamicCache, lora: Mapping[str, LoraPair], **inputs: Tensor) -> Tensor:

@@ -153,7 +153,8 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
     if len(first) > config.count:
         raise ConfigError(
             f"per_family {config.per_family} of {len(places)} families asks for {len(first)} demonstrations, "
-            f"count allows {config.count}. Set per_family to at most {config.count // len(places)}, or count to at least {len(first)}."
+            f"count allows {config.count}. "
+            f"Set per_family to at most {config.count // len(places)}, or count to at least {len(first)}."
         )
     chosen = [*first, *rest][: config.count]
     # In drawn order again: a reader of the beginning should not see the first of every family only.
