@@ -40,12 +40,12 @@ class Planning:
     """Worlds in which all of them are tried."""
     finalists: int = 2
     """Best of them that are tried again."""
-    worlds: int = 6
+    worlds: int = 8
     """Further worlds in which a finalist must beat the rule player's own action."""
-    turns: int = 84
+    turns: int = 140
     """Turns for which a branch goes on."""
-    margin: float = 1.0
-    """Standard errors by which it must beat it."""
+    margin: float = 2.0
+    """Standard errors by which it must beat it. Of several hundred decisions, too many are changed for chance's sake with one."""
 
     def __post_init__(self) -> None:
         if min(self.candidates, self.screening, self.finalists, self.turns) < 1 or self.worlds < 2 or self.margin < 0:
