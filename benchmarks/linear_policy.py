@@ -319,11 +319,11 @@ def main() -> int:
     parser.add_argument(
         "--episodes", type=int, default=5, help="training episodes per iteration; they rotate through the scenarios"
     )
-    parser.add_argument("--states", type=int, default=4, help="branched states per role and episode")
+    parser.add_argument("--states", type=int, default=8, help="branched states per role and episode")
     parser.add_argument("--samples", type=int, default=8, help="K: sampled actions per state")
-    parser.add_argument("--worlds", type=int, default=2, help="m: worlds per sample")
+    parser.add_argument("--worlds", type=int, default=4, help="m: worlds per sample")
     parser.add_argument("--turns", type=int, default=140, help="H: horizon of a branch")
-    parser.add_argument("--rate", type=float, default=1.5, help="learning rate of GRPO (plain gradient ascent)")
+    parser.add_argument("--rate", type=float, default=1.0, help="learning rate of GRPO (plain gradient ascent)")
     parser.add_argument("--seeds", type=int, default=12, help="dev episodes per scenario")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2, help="0 runs everything in this process")

@@ -72,7 +72,7 @@ class Regret:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--states", type=int, default=200, help="states per role")
+    parser.add_argument("--states", type=int, default=400, help="states per role")
     parser.add_argument("--worlds", type=int, default=8, help="worlds per reply, even")
     parser.add_argument("--turns", type=int, default=140, help="horizon of a branch")
     parser.add_argument("--processes", type=int, default=2, help="0 runs everything in this process")
