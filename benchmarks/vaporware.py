@@ -5,7 +5,7 @@
 One JSON object a line: `text`, `kind`, the features that it `promises` although they are not in `shipped`, and those that Dev has
 `committed` to. A piece that promises is found when one of its features is; a piece that promises nothing must not be accused.
 
-What has been measured or read says little about other text. `vaporware_natural.jsonl` (seven writers, each in the register of a
+What has been measured or read says little about other text. `vaporware_natural.jsonl` (eight writers, each in the register of a
 trade, nothing learned from it) shows how the shipped weights do on everyday business text; `vaporware_sealed.jsonl` was written
 by another hand together with `vaporware_open.jsonl`, measured once (LOG.md) and never shown. `vaporware_sealed_2.jsonl` has been
 neither measured nor read: it is for the next detector. Weights are trained on the other pieces; `train_vaporware.py --leave-out`
