@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Before torch is imported by any test: small tensors are faster on one thread, and equal on every machine.
@@ -34,6 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """What a test of connections and processes left open is met here, not in whichever test Python collects garbage next."""
+    yield
+    if item.get_closest_marker("slow") or item.get_closest_marker("server"):
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

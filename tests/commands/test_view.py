@@ -61,8 +61,9 @@ def test_it_serves_a_run_until_it_is_interrupted(tmp_path: Path):
         assert config["open_run"] == "first"
         assert config["worlds"][0]["days"] == 1
         step = urllib.request.Request(f"{address[1]}/api/step", data=b"{}", headers={"content-type": "application/json"})
-        with pytest.raises(urllib.error.HTTPError, match="401"):
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             urllib.request.urlopen(step, timeout=60)
+        refused.value.close()
         step.add_header("x-onthejob-token", address[2])
         with urllib.request.urlopen(step, timeout=60) as answer:
             assert json.load(answer)["length"] > 1

@@ -393,7 +393,8 @@ def http(address: str, path: str, data: dict[str, Any] | None = None) -> tuple[i
         with opener.open(request, timeout=120) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+        with error:
+            return error.code, json.load(error)
 
 
 @pytest.mark.server

@@ -432,14 +432,14 @@ def test_our_request_is_the_sdks(provider: Provider, monkeypatch):
     with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
         question = Question(messages=[Message("user", "Act.")], max_tokens=64, temperature=0.0, schema=schema)
         ours = transport.run(client.ask(question))
-    sdk = openai.OpenAI(base_url=f"{provider.url}/v1", api_key=SECRET, max_retries=0)
-    theirs = sdk.chat.completions.create(
-        model="m",
-        messages=[{"role": "user", "content": "Act."}],
-        max_tokens=64,
-        temperature=0.0,
-        response_format={"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}},
-    )
+    with openai.OpenAI(base_url=f"{provider.url}/v1", api_key=SECRET, max_retries=0) as sdk:
+        theirs = sdk.chat.completions.create(
+            model="m",
+            messages=[{"role": "user", "content": "Act."}],
+            max_tokens=64,
+            temperature=0.0,
+            response_format={"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}},
+        )
     assert ours.text == theirs.choices[0].message.content
     assert provider.requests[0]["path"] == provider.requests[1]["path"]
     assert provider.requests[0]["body"] == provider.requests[1]["body"]
@@ -454,14 +454,14 @@ def test_our_messages_request_is_the_sdks(provider: Provider, monkeypatch):
     with client_of("anthropic", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
         messages = [Message("system", "You sell."), Message("user", "Act.")]
         ours = transport.run(client.ask(Question(messages=messages, max_tokens=64, schema=schema)))
-    sdk = anthropic.Anthropic(base_url=provider.url, api_key=SECRET, max_retries=0)
-    theirs = sdk.messages.create(
-        model="m",
-        system="You sell.",
-        messages=[{"role": "user", "content": "Act."}],
-        max_tokens=64,
-        output_config={"format": {"type": "json_schema", "schema": schema}},
-    )
+    with anthropic.Anthropic(base_url=provider.url, api_key=SECRET, max_retries=0) as sdk:
+        theirs = sdk.messages.create(
+            model="m",
+            system="You sell.",
+            messages=[{"role": "user", "content": "Act."}],
+            max_tokens=64,
+            output_config={"format": {"type": "json_schema", "schema": schema}},
+        )
     assert ours.text == theirs.content[0].text
     for part in ("path", "body"):
         assert provider.requests[0][part] == provider.requests[1][part]
