@@ -19,7 +19,7 @@ from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
 
-OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "hosted"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "reader", "hosted"), "claw": ("claw",)}
 """Options that only one workplace has."""
 
 
@@ -50,6 +50,8 @@ class Compare:
     0. The same for every team."""
     profile: Literal["compact", "full"] = "compact"
     """Office: what models are shown; as they were trained."""
+    reader: str = ""
+    """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     split: Literal["dev", "test"] = "dev"
@@ -90,6 +92,7 @@ class Compare:
             days=self.days,
             retries=retries,
             profile=self.profile,
+            reader=self.reader,
         )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from onthejob.envs.office.curriculum import Rising
@@ -15,6 +17,7 @@ from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
+from onthejob.models.base import weights_digest
 from onthejob.models.catalogue import is_hosted
 from onthejob.players import scripted, team, training_team
 from onthejob.rollout.pool import Curriculum
@@ -23,8 +26,26 @@ from onthejob.types import Environment, Policy, Split, Task
 
 
 def make_office(config: OfficeConfig | None = None) -> Callable[[], OfficeEnvironment]:
-    """A maker of environments that can be pickled."""
-    return partial(OfficeEnvironment, config or OfficeConfig())
+    """A maker of environments that can be pickled; the reader that the configuration names is loaded once per process."""
+    return partial(_office, config or OfficeConfig())
+
+
+def _office(config: OfficeConfig) -> OfficeEnvironment:
+    if not config.reader:
+        return OfficeEnvironment(config)
+    from onthejob.models.claims import claim_reader
+
+    return OfficeEnvironment(config, reader=claim_reader(config.reader))
+
+
+SETTINGS = "reader.json"
+"""What every folder of a trained reader holds."""
+
+
+def _reader_digest(folder: Path) -> str:
+    """What judgements by a trained reader depend on, in 12 hex digits."""
+    weights = weights_digest(folder)
+    return hashlib.sha256(weights.encode() + (folder / SETTINGS).read_bytes()).hexdigest()[:12]
 
 
 def scenarios_named(names: Sequence[str]) -> tuple[str, ...]:
@@ -94,6 +115,8 @@ class Office:
     """Times an unusable reply may be corrected, 0 to 8."""
     profile: Literal["compact", "full"] = "compact"
     """What a role is shown."""
+    reader: str = ""
+    """Folder of a trained reader of claims (adapters/claims) that judges what texts promise; empty for the linear weights."""
 
     @classmethod
     def loop(cls) -> TrainConfig:
@@ -107,10 +130,16 @@ class Office:
     def fingerprint(self) -> str:
         # Allowing retries or showing more is another workplace: its episodes are kept apart.
         own = (f"+retries{self.retries}" if self.retries else "") + (f"+{self.profile}" if self.profile != "compact" else "")
+        if self.reader:
+            own += f"+reader {_reader_digest(Path(self.reader))}"
         return source_fingerprint(OfficeEnvironment) + own
 
     def check(self) -> None:
         check_days(self.days)
+        if self.reader and not (Path(self.reader) / SETTINGS).is_file():
+            raise ConfigError(
+                f"reader {self.reader!r} has no {SETTINGS}. Give the folder of a trained one, e.g. adapters/claims."
+            )
         scenarios_named(self.scenarios)
         if not is_hosted(self.partner):
             team(self.partner)
@@ -132,7 +161,7 @@ class Office:
         return Rising(iterations=iterations) if self.rising else None
 
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
-        config = OfficeConfig(crisis_bonus=self.crisis_bonus, retries=self.retries, profile=self.profile)
+        config = OfficeConfig(crisis_bonus=self.crisis_bonus, retries=self.retries, profile=self.profile, reader=self.reader)
         return nullcontext(make_office(config))
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:

@@ -44,7 +44,7 @@ PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
-OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum", "profile"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum", "profile", "reader"), "claw": ("claw",)}
 """Options that only one workplace has."""
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
@@ -77,6 +77,9 @@ class Train:
     profile: Literal["compact", "full"] = "compact"
     """Office: prompts of about 250 tokens for small models, or with team status, memories and reasoning, for which
     --sampling.max-new-tokens must leave room."""
+    reader: str = ""
+    """Office: folder of a trained reader of claims (adapters/claims) that judges what texts promise, a forward pass a text; by
+    default the linear weights judge."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     init: str = ""
@@ -155,6 +158,7 @@ class Train:
             crisis_bonus=self.crisis_bonus,
             rising=self.curriculum,
             profile=self.profile,
+            reader=self.reader,
         )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]

@@ -31,6 +31,7 @@ from onthejob.envs.office.snapshot import dumps, loads
 from onthejob.envs.office.state import HELD_OUT, State
 from onthejob.envs.office.tasks import refuse_training
 from onthejob.envs.office.team_memory import TeamMemory
+from onthejob.envs.office.vaporware import Reader
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
 from onthejob.types import Branch, Kind, Message, Observation, Step, StopReason, Task
@@ -63,6 +64,9 @@ class OfficeConfig:
     """Pay the extra for churn prevention while satisfaction is low."""
     reflect: bool = False
     """Ask the actor itself to reflect every 70 turns (an extra request); otherwise reflections are deterministic."""
+    reader: str = ""
+    """Folder of a trained reader of claims (`onthejob.models.claims`) that judges what texts promise; empty for the linear
+    weights, which cost nothing and are wrong more often. The environment must be given that reader."""
 
     def __post_init__(self) -> None:
         if self.profile not in prompt.PROFILES:
@@ -87,6 +91,7 @@ class OfficeEnvironment:
         count_tokens: Count | None = None,
         continuation: Mapping[str, Player] | None = None,
         on_turn: OnTurn | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """Create an environment; `reset` starts an episode.
 
@@ -95,13 +100,21 @@ class OfficeEnvironment:
             count_tokens: the policy's tokenizer, for `config.budget`.
             continuation: players that continue branches, per seat; the heuristic by default.
             on_turn: a spectator of the main line, the customer's turns included; forks and branches have none.
+            reader: what `config.reader` names.
 
         Raises:
-            ConfigError: a budget without a token counter, or a continuation that leaves a seat empty.
+            ConfigError: a budget without a token counter, a reader's folder without the reader or the other way round, or a
+                continuation that leaves a seat empty.
         """
         self.config = config or OfficeConfig()
         if self.config.budget is not None and count_tokens is None:
             raise ConfigError(f"budget {self.config.budget} needs a token counter. Pass count_tokens.")
+        if bool(self.config.reader) != (reader is not None):
+            raise ConfigError(
+                f"the configuration names the reader {self.config.reader!r}, and {'one' if reader else 'none'} is given. "
+                "Pass both: reader=claim_reader(config.reader) of onthejob.models.claims."
+            )
+        self._reader = reader
         self._count = count_tokens
         self._on_turn = on_turn
         self._partners = dict(continuation) if continuation is not None else dict.fromkeys(SEATS, heuristic)
@@ -145,7 +158,7 @@ class OfficeEnvironment:
         refuse_training(task, scenario)
         if "difficulty" in task.payload:
             scenario = at_difficulty(scenario, task.payload["difficulty"])
-        self._simulator = Simulator(scenario, crisis_bonus=self.config.crisis_bonus)
+        self._simulator = Simulator(scenario, crisis_bonus=self.config.crisis_bonus, reader=self._reader)
         named = str(given) in (*scenarios.SHIPPED, *HELD_OUT) and "difficulty" not in task.payload
         self._origin = str(given) if named else scenarios.as_data(scenario)
         self._state = self._simulator.found(task.seed, days)
@@ -291,7 +304,10 @@ class OfficeEnvironment:
         origin = extra["scenario"]
         if self._simulator is None or self._origin != origin:
             scenario = scenarios.load(origin) if isinstance(origin, str) else scenarios.from_data(origin)
-            self._simulator, self._origin = Simulator(scenario, crisis_bonus=self.config.crisis_bonus), origin
+            self._simulator, self._origin = (
+                Simulator(scenario, crisis_bonus=self.config.crisis_bonus, reader=self._reader),
+                origin,
+            )
         self._task, self._attempts = str(extra["task"]), int(extra["attempts"])
         self._problem = None
         if extra.get("problem"):
@@ -303,7 +319,7 @@ class OfficeEnvironment:
 
     def fork(self) -> OfficeEnvironment:
         """An independent copy; rules and tokenizer are shared, state and memories are not."""
-        new = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._partners)
+        new = OfficeEnvironment(self.config, count_tokens=self._count, continuation=self._partners, reader=self._reader)
         new._continuation = self._continuation
         new._simulator, new._origin, new._lexicon = self._simulator, self._origin, self._lexicon
         new._task, new._attempts, new._problem = self._task, self._attempts, self._problem

@@ -19,7 +19,7 @@ from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVAL
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
 from onthejob.envs.office.state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, State
-from onthejob.envs.office.vaporware import Registry
+from onthejob.envs.office.vaporware import Reader, Registry
 from onthejob.errors import ConfigError
 
 ROLE_NAMES = tuple(str(role) for role in Role)
@@ -70,8 +70,21 @@ def phase_of(turn: int) -> str:
 class Simulator:
     """The rules. Holds what does not change during an episode: scenario and handlers."""
 
-    def __init__(self, scenario: Scenario, *, order: Sequence[str] = ROLE_NAMES, crisis_bonus: bool = True) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        order: Sequence[str] = ROLE_NAMES,
+        crisis_bonus: bool = True,
+        reader: Reader | None = None,
+    ) -> None:
         """Take the rules.
+
+        Args:
+            scenario: the company's beginning and its market.
+            order: who acts when, every role once.
+            crisis_bonus: pay the extra for churn prevention while satisfaction is low.
+            reader: judges what texts promise, instead of the shipped weights.
 
         Args:
             scenario: where the company starts, and its calendar.
@@ -88,7 +101,8 @@ class Simulator:
         self.crisis_bonus = crisis_bonus
         self.handlers: dict[tuple[str, str], Handler] = all_handlers()
         held_out = scenario.name in HELD_OUT
-        self.registry = Registry(HELD_OUT_ALIASES) if held_out else Registry(FEATURE_ALIASES, described=DESCRIBED)
+        # No reader knows the names of held-out scenarios.
+        self.registry = Registry(HELD_OUT_ALIASES) if held_out else Registry(FEATURE_ALIASES, described=DESCRIBED, reader=reader)
 
     def actor(self, turn: int) -> str:
         """Who acts on this turn."""

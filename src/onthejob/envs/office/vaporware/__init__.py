@@ -4,6 +4,6 @@
 `judge` the learned weights that decide; `phrasebook` is the lists of words that `stance` and `paraphrase` look for.
 """
 
-from onthejob.envs.office.vaporware.registry import Registry
+from onthejob.envs.office.vaporware.registry import Reader, Registry
 
-__all__ = ["Registry"]
+__all__ = ["Reader", "Registry"]

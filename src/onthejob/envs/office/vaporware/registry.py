@@ -8,8 +8,11 @@ committed to the feature. Bare names and titles of a word or two are judged by r
 unless it is plainly denied. In other short lines the weights must be sure to contradict the rules. Features of which the weights
 know descriptions are also found where they are not named (`paraphrase.py`).
 
-Known limits: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed, a denial in
-words that no piece for training has is mostly no denial, and lines of a text are judged one by one.
+A `Reader`, a language model that says what a text claims (`onthejob.models.claims`), takes the place of the weights where it is
+given: on everyday text it is right far more often, and costs a forward pass a line.
+
+Known limits of the weights: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed,
+a denial in words that no piece for training has is mostly no denial, and lines of a text are judged one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from onthejob.envs.office.vaporware.denial import is_denied, is_future, is_list, is_there_now, speaks_of_today, takes_back
 from onthejob.envs.office.vaporware.judge import Judge, shipped_judge
@@ -39,6 +42,8 @@ _LEET = str.maketrans("0135", "oles")
 LINE = re.compile(r"[\n\r•]+")
 _SENTENCE = re.compile(r"(?:[!;]|(?<!\b\w)\.|\?(?!\s+(?:not yet|no|sorry)\b))+(?=\s|$)|[;|]+")
 _TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_USUAL = re.compile(r"(?!ss0)[a-z]+( [a-z]+)*")
+"""A name that needs no rewriting for a reader."""
 _CONTEXT = 160
 """Characters on each side of a name that can deny it."""
 _BARE = 2
@@ -52,6 +57,24 @@ _MANY = 40
 _BREAKING = frozenset(",:()[]{}")
 _SHORT = 5
 """Names below this many letters are found as one word, hyphenated or spelled out, but not across words (`as so` is not ASSO)."""
+
+
+class Reader(Protocol):
+    """Says what texts claim."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What it knows."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """A feature is claimed when its two probabilities together are above this."""
+        ...
+
+    def read(self, text: str) -> Mapping[str, tuple[float, float]]:
+        """For each feature how likely one line of text says that it is there now, and that it will come."""
+        ...
 
 
 class Mention(NamedTuple):
@@ -73,7 +96,12 @@ class Registry:
     """
 
     def __init__(
-        self, features: Mapping[str, Iterable[str]], *, described: Collection[str] = (), judge: Judge | None = None
+        self,
+        features: Mapping[str, Iterable[str]],
+        *,
+        described: Collection[str] = (),
+        judge: Judge | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """Index names and aliases.
 
@@ -82,6 +110,7 @@ class Registry:
             described: those of them that are also to be found where a text only describes them. They must be features whose
                 descriptions the judge knows, by their names there.
             judge: decides what the words around a name mean; the one with the shipped weights if not given.
+            reader: decides instead of the judge on `described` features; bare names and titles are still left to the rules.
 
         Raises:
             ConfigError: an alias has no letter or digit, two features share one, or descriptions of a feature are not known.
@@ -94,6 +123,9 @@ class Registry:
                 f"described holds {', '.join(sorted(strange))}, which is no feature of both the registry and the judge. "
                 f"The judge knows {', '.join(self.judge.features)}."
             )
+        self._reader = reader
+        if reader is not None and (strange := self._described - set(reader.features)):
+            raise ConfigError(f"described holds {', '.join(sorted(strange))}; the reader knows {', '.join(reader.features)}.")
         self._names: dict[str, str] = {}
         self._beginnings: set[str] = set()
         for feature, aliases in features.items():
@@ -148,9 +180,9 @@ class Registry:
         if known is not None:
             return known
         found: list[Mention] = []
-        for line in LINE.split(normal(text)):
-            if line:
-                found += self._scan_line(line)
+        for line in LINE.split(text):
+            if plain := normal(line):
+                found += self._scan_line(plain, line)
         if len(self._scanned) >= _CACHE:
             del self._scanned[next(iter(self._scanned))]
         self._scanned[text] = scanned = tuple(found)
@@ -176,24 +208,48 @@ class Registry:
             sentences.append(sentence)
         return sentences, found
 
-    def _scan_line(self, line: str) -> list[Mention]:
+    def usual(self, line: str) -> str:
+        """The line in Latin letters, names in odd spellings (`web-h00ks`) as they are usually written."""
+        latin = _latin(line)
+        small = latin.lower()
+        if len(small) != len(latin):
+            latin = small
+        tokens = list(_TOKEN.finditer(small))
+        parts: list[str] = []
+        done = 0
+        for feature, first, last in self._spans([_stem(token[0]) for token in tokens], _gaps(small, tokens)):
+            start, end = tokens[first].start(), tokens[last].end()
+            if not _USUAL.fullmatch(small, start, end):
+                parts += [latin[done:start], feature]
+                done = end
+        return "".join(parts) + latin[done:]
+
+    def _scan_line(self, line: str, written: str) -> list[Mention]:
+        """Mentions in a normalised line; `written` is the line as it was."""
         sentences, found = self.read(line)
         size = sum(map(plain_words, sentences))
         if len(found) > _MANY or size <= _BARE:
             return [mention for _, _, mention in found]
-        judge = self.judge
+        judge, described = self.judge, self._described
         mentions: list[Mention] = []
+        if self._reader is not None and described:
+            claims = self._reader.read(self.usual(written))
+            named = {mention.feature for _, _, mention in found}
+            mentions += [believed(name, *claims[name], bound=self._reader.bound) for name in sorted(described)]
+            # What is neither named nor claimed is not spoken of.
+            mentions = [mention for mention in mentions if not mention.denied or mention.feature in named]
+            found, described = [part for part in found if part[2].feature not in described], frozenset()
         for feature, places, rules in groups(found):
             known = self.features_at(sentences, feature, places, rules)
             short = size <= _SHORT_LINE
             denied = None if not short else all(mention.denied for mention in rules)
             mentions.append(verdict(judge, feature, known, denied=denied))
-        for first, end in windows(sentences) if self._described else ():
+        for first, end in windows(sentences) if described else ():
             known, hits = topic_features(sentences[first:end])
             named = {feature for sentence in sentences[first:end] for _, feature in sentence.names}
             for feature in judge.topics(known):
                 place = anchor(feature, hits)
-                if place is not None and feature in self._described and feature not in named:
+                if place is not None and feature in described and feature not in named:
                     known = described_at(sentences[first:end], place)
                     mentions.append(verdict(judge, feature, known, described=True))
         return mentions
@@ -295,13 +351,22 @@ def verdict(
     return Mention(feature, denied=False, planned=coming, present=not coming)
 
 
+def believed(feature: str, now: float, coming: float, *, bound: float) -> Mention:
+    """What a reader says of one feature."""
+    denied = now + coming <= bound
+    return Mention(feature, denied=denied, planned=coming > now and not denied, present=coming <= now and not denied)
+
+
 def normal(text: str) -> str:
     """Lower-case Latin letters without accents, invisible characters or look-alikes; sentence marks are kept."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKD", text.replace("™", ""))
-        text = "".join([c for c in text if unicodedata.category(c) not in ("Mn", "Cf", "Me")])
-        return text.translate(_LOOK_ALIKES).casefold()
-    return text.lower()
+    return text.lower() if text.isascii() else _latin(text).casefold()
+
+
+def _latin(text: str) -> str:
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFKD", text.replace("™", ""))
+    return "".join([c for c in text if unicodedata.category(c) not in ("Mn", "Cf", "Me")]).translate(_LOOK_ALIKES)
 
 
 def _gaps(sentence: str, tokens: Sequence[re.Match[str]]) -> list[str]:
