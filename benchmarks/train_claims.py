@@ -68,7 +68,7 @@ class Student(nn.Module):
     def forward(self, batch: Sequence[Encoded]) -> Tensor:
         """Logits (texts, features, answers)."""
         with torch.autocast("cpu", torch.bfloat16):
-            return answers(self.body, self.head, batch).float()
+            return answers(self.body, self.head, batch)
 
     def keep(self, folder: Path, bound: float) -> None:
         """Save as a `ClaimReader` loads it, weights of the adapter in bfloat16."""

@@ -5,11 +5,12 @@
 One JSON object a line: `text`, `kind`, the features that it `promises` although they are not in `shipped`, and those that Dev has
 `committed` to. A piece that promises is found when one of its features is; a piece that promises nothing must not be accused.
 
-What has been measured or read says little about other text. `vaporware_natural.jsonl` (nine writers, each in the register of a
-trade, nothing learned from it) shows how the shipped weights do on everyday business text; `vaporware_sealed.jsonl` was written
-by another hand together with `vaporware_open.jsonl`, measured once (LOG.md) and never shown. `vaporware_sealed_2.jsonl` has been
-neither measured nor read: it is for the next detector. Weights are trained on the other pieces; `train_vaporware.py --leave-out`
-measures on those.
+`--reader` puts a trained reader (`onthejob.models.claims`) in the place of the linear weights.
+
+What has been learned from or read says little about other text. `vaporware_sealed.jsonl` and `vaporware_sealed_2.jsonl`, 100
+promises and 100 honest pieces each by writers who knew nothing of a detector, are for that: nothing is trained on them, nobody
+tunes on them, and what they say is in LOG.md. `vaporware_natural.jsonl` (nine writers, each in the register of a trade) was not
+used for the linear weights; the reader has learned from all of it but the writer w14.
 """
 
 from __future__ import annotations

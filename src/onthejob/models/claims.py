@@ -13,6 +13,7 @@ features. `benchmarks/train_claims.py` trains it and saves the folder:
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -81,7 +82,9 @@ def answers(body: nn.Module, head: nn.Linear, batch: Sequence[Encoded]) -> Tenso
     for row, one in enumerate(batch):
         ids[row, : len(one.ids)], mask[row, : len(one.ids)] = torch.tensor(one.ids), 1
     hidden = body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-    return head(torch.stack([hidden[row, one.places] for row, one in enumerate(batch)]).to(head.weight.dtype))
+    behind = torch.stack([hidden[row, one.places] for row, one in enumerate(batch)]).to(head.weight.dtype)
+    with torch.autocast(behind.device.type, enabled=False):
+        return head(behind)
 
 
 class ClaimReader:
@@ -130,7 +133,9 @@ class ClaimReader:
 
 @lru_cache(maxsize=2)
 def claim_reader(folder: str) -> ClaimReader:
-    """One reader per folder and process."""
+    """One reader per folder and process; in a worker process it computes on one thread, as its siblings need the other cores."""
+    if multiprocessing.parent_process() is not None:
+        torch.set_num_threads(1)
     return ClaimReader(folder)
 
 
