@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from onthejob.compat.workplace import office as workplace
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.simulator import DESCRIBED
 from onthejob.errors import ConfigError, ModelError
@@ -110,6 +111,12 @@ def _each(reader: ClaimReader, part) -> list[tuple[float, float]]:
     return [(line[NOW].item(), line[COMING].item()) for line in row]
 
 
+@pytest.mark.parametrize("text", ["", " ", "\ud800 half a pair", "\0\x1b[2J", "😀" * 50, "\u202eoverride", "a" * 3000])
+def test_strange_text_is_read(trained: Path, text: str):
+    verdicts = ClaimReader(trained).read(text).values()
+    assert all(0 <= verdict.now <= 1 and 0 <= verdict.coming <= 1 for verdict in verdicts)
+
+
 def test_a_batch_reads_as_one_by_one(trained: Path):
     reader = ClaimReader(trained)
     parts = [
@@ -161,6 +168,16 @@ def test_the_office_asks_the_reader(trained: Path):
         Office(reader=str(trained.parent)).check()
     with pytest.raises(ConfigError, match="reader"):
         OfficeEnvironment(OfficeConfig(reader=str(trained)))
+
+
+def test_a_server_seats_players_under_the_reader(trained: Path):
+    config, reader = OfficeConfig(reader=str(trained)), claim_reader(str(trained))
+    place = workplace(config, reader=reader)
+    made = place.make()
+    assert isinstance(made, OfficeEnvironment)
+    assert made.config.reader == str(trained)
+    assert not place.inline  # other connections do not wait for a reading
+    assert workplace().inline
 
 
 def test_training_prints_a_table_and_keeps_what_loads(script: ModuleType, trained: Path, tmp_path: Path, monkeypatch, capsys):

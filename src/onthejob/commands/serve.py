@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from onthejob.compat.workplace import Workplace
 
-OWN = {"office": ("profile",), "claw": ("claw",)}
+OWN = {"office": ("profile", "reader"), "claw": ("claw",)}
 """Options that only one workplace has."""
 FILES = {"office": 1, "claw": 6}
 """Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts."""
@@ -48,6 +48,8 @@ class Env:
     """Claw: which tasks, under which rules. Each connection has a sandbox."""
     profile: Literal["compact", "full"] = "compact"
     """Office: prompts of about 250 tokens, or with team status, memories and reasoning."""
+    reader: str = ""
+    """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
     trainer_key_file: Path | None = None
     """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -75,7 +77,12 @@ class Env:
         from onthejob.compat.workplace import office
         from onthejob.envs.office.env import OfficeConfig
 
-        yield office(OfficeConfig(profile=self.profile))
+        reader = None
+        if self.reader:
+            from onthejob.models.claims import claim_reader
+
+            reader = claim_reader(self.reader)
+        yield office(OfficeConfig(profile=self.profile, reader=self.reader), reader=reader)
 
     @contextmanager
     def _claw(self) -> Iterator[Workplace]:

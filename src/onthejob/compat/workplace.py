@@ -17,6 +17,7 @@ from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnviro
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.tasks import FIRST_SEED, office_tasks, split_of
+from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
 from onthejob.types import Environment, Observation, Split, Task
 
@@ -83,10 +84,14 @@ OFFICE_SEEDS: Mapping[Split, int] = MappingProxyType({Split.TRAIN: 2_000, Split.
 """Seeds per scenario that are published as tasks; any other seed can be asked for by number."""
 
 
-def office(config: OfficeConfig | None = None) -> Workplace:
+def office(config: OfficeConfig | None = None, *, reader: Reader | None = None) -> Workplace:
     """The office: six seats, the customer belongs to the environment.
 
     Options of a task: `scenario` (a shipped name; not with an index, which names one) and `days` (1 to 90).
+
+    Args:
+        config: presentation.
+        reader: what `config.reader` names, shared by all sessions.
     """
     config = config or OfficeConfig()
     return Workplace(
@@ -95,7 +100,7 @@ def office(config: OfficeConfig | None = None) -> Workplace:
             "A startup of seven roles, simulated for 30 days of 14 turns. Take one role beside scripted colleagues, or all six. "
             "The reward is what the decisions do to the company; the same seed gives the same company, luck included."
         ),
-        make=partial(OfficeEnvironment, config),
+        make=partial(OfficeEnvironment, config, reader=reader),
         seats=SEATS,
         players={name: as_reply(player) for name, player in players(held_out=False).items()},
         default_player="heuristic",
@@ -103,7 +108,8 @@ def office(config: OfficeConfig | None = None) -> Workplace:
         task_at=partial(_office_at, config.days),
         task_of=partial(_office_of, config.days),
         seeds=range(FIRST_SEED[Split.TRAIN], FIRST_SEED[Split.TRAIN] + 10**9),
-        inline=True,
+        # A reading takes longer than a server may leave its other connections waiting.
+        inline=reader is None,
     )
 
 

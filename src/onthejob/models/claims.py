@@ -62,7 +62,8 @@ class Encoder:
 
     def parts(self, text: str) -> list[Encoded]:
         """The text, or overlapping parts of one of more than `LONGEST` tokens."""
-        ids = self._tokenizer.encode(text)
+        # Half a surrogate pair, which JSON can spell, is no character of UTF-8.
+        ids = self._tokenizer.encode(text.encode("utf-8", "replace").decode())
         starts = range(0, max(1, len(ids) - LONGEST + STRIDE), STRIDE)
         return [self._with_names(ids[start : start + LONGEST]) for start in starts]
 
