@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,11 +91,11 @@ def test_a_reader_must_know_what_is_described():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("smollm2_path")
-@pytest.mark.parametrize("sealed", ["vaporware_sealed", "vaporware_sealed_2"])
-def test_the_kept_reader_holds_on_sealed_pieces(sealed: str, repository: Path, monkeypatch, capsys):
+def test_the_kept_reader_holds_on_sealed_pieces(repository: Path, monkeypatch, capsys, counts: Callable[[int, int], int]):
     """At least 0.95 of the promises found, at most 0.02 of the honest pieces accused, by writers that it did not learn from."""
     monkeypatch.syspath_prepend(str(repository / "benchmarks"))
     script = importlib.import_module("vaporware")
-    words = [str(repository / "tests/data" / f"{sealed}.jsonl"), "--reader", str(repository / "adapters/claims")]
-    monkeypatch.setattr(sys, "argv", ["vaporware.py", *words])
-    assert script.main() == 0, capsys.readouterr().out
+    for sealed in ("vaporware_sealed_2", "vaporware_sealed")[: counts(1, 2)]:
+        words = [str(repository / "tests/data" / f"{sealed}.jsonl"), "--reader", str(repository / "adapters/claims")]
+        monkeypatch.setattr(sys, "argv", ["vaporware.py", *words])
+        assert script.main() == 0, capsys.readouterr().out
