@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from onthejob.commands.office import make_office
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
 from onthejob.envs.claw.policies import Gold, noop
 from onthejob.envs.claw.sandbox.unsafe import UnsafeHost
 from onthejob.envs.claw.splits import claw_tasks
-from onthejob.envs.office.env import SEATS, OfficeEnvironment
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.compare import compare
@@ -54,7 +55,15 @@ def some_reply(observation: Observation, seed: int) -> str:
     return "Let us sell more." if keyed_uniform(seed, "bad") < 0.1 else keyed_choice(legal, seed, "reply")
 
 
-def office_run(root: Path, name: str = "office", *, iterations: int = 2, tokenizer: Any = None, model: str = "") -> Path:
+def office_run(
+    root: Path,
+    name: str = "office",
+    *,
+    iterations: int = 2,
+    tokenizer: Any = None,
+    model: str = "",
+    rules: Mapping[str, Any] | None = None,
+) -> Path:
     """A run of the office: segments from the founding and from the library, groups scored by branches.
 
     Args:
@@ -63,23 +72,25 @@ def office_run(root: Path, name: str = "office", *, iterations: int = 2, tokeniz
         iterations: how many.
         tokenizer: makes the tokens; a tiny one by default.
         model: whose name the configuration tells; a folder with a tokenizer makes the viewer show tokens as text.
+        rules: options of the office other than its defaults.
     """
-    tokenizer = tokenizer or tiny_tokenizer()
+    tokenizer, make_env = tokenizer or tiny_tokenizer(), make_office(OfficeConfig(**(rules or {})))
     encoder, config = ChatEncoder(tokenizer), CollectConfig(episodes=3, segment_turns=14, fresh_share=0.34, partner_share=0.34)
     partners = team("heuristic")
     policies = {role: ScriptedTokens(tokenizer, some_reply, version=f"{role}@0000") for role in ROLES}
     tasks = office_tasks(Split.TRAIN, seeds=1)
     library = SnapshotLibrary()
-    library.add(visit(OfficeEnvironment, tasks[:2], partners, seed=1, share=0.2, max_turns=200))
+    library.add(visit(make_env, tasks[:2], partners, seed=1, share=0.2, max_turns=200))
     settings = {
         "env": "office",
         "model": {"name": model},
         "train": {"branch": {"group_size": BRANCH.group_size, "turns": BRANCH.turns, "worlds": BRANCH.worlds}},
         "learner": {"advantage": dict(RULE)},
+        **(rules or {}),
     }
-    with BranchScorer(OfficeEnvironment) as scorer, Run.create(root, config=settings, name=name) as run:
+    with BranchScorer(make_env) as scorer, Run.create(root, config=settings, name=name) as run:
         collector = Collector(
-            OfficeEnvironment, scorer, config=config, branch=BRANCH, scales=dict.fromkeys(ROLES, SCALES), trained=ROLES,
+            make_env, scorer, config=config, branch=BRANCH, scales=dict.fromkeys(ROLES, SCALES), trained=ROLES,
             partners=partners, encoder=encoder,
         )  # fmt: skip
         with run.iteration(0) as record:

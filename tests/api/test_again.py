@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from onthejob.api.again import episode_frames, rules_of, traces
 from onthejob.api.app import create_app
+from onthejob.envs.office.env import OfficeConfig
 from onthejob.errors import RecordError
 from onthejob.record import Run
 from onthejob.rollout.origin import FACT, read_origin
@@ -96,6 +98,23 @@ def test_every_recorded_value_of_a_branch_is_found_again(client: TestClient):
     assert turns > 20 * replies
 
 
+def test_a_run_is_played_again_under_its_own_rules(tmp_path: Path):
+    """Other prompts have other snapshots, and without the crisis bonus the same replies are paid otherwise."""
+    office_run(tmp_path, "other", iterations=1, rules={"profile": "full", "crisis_bonus": False})
+    with Run.open(tmp_path / "other", readonly=True) as run:
+        rules, episodes = rules_of(run), list(run.read_episodes(1))
+        assert rules == OfficeConfig(profile="full", crisis_bonus=False)
+        assert all(episode_frames(episode, "other", rules).frames for episode in episodes)
+        group = next(iter(run.read_groups(1)))
+        found = traces(run, "other", group, 1, group.facts["worlds"][0])
+        assert found.replies
+        assert all(reply.agrees for reply in found.replies)
+    begun = [episode for episode in episodes if (origin := read_origin(episode.facts, "it")) and origin.start]
+    assert begun, "no segment began with a snapshot"
+    with pytest.raises(RecordError):
+        episode_frames(begun[0], "other", OfficeConfig())
+
+
 def test_what_cannot_be_played_again_is_refused_with_a_reason(client: TestClient, root: Path, tmp_path: Path):
     key = ask(client, "runs/office/groups")["rows"][0]["key"]
     refused = client.get("/api/runs/office/branches", params={"key": key, "world": 9_999})
@@ -113,10 +132,8 @@ def test_what_cannot_be_played_again_is_refused_with_a_reason(client: TestClient
     # Another reply in the place of a recorded one pays something else: it is not shown as if it had been.
     changed = [dict(turn) for turn in episode.timeline]
     changed[3]["text"] = "nonsense" if changed[3]["valid"] else '{"action_type":"IDLE","target":""}'
-    from onthejob.api.again import episode_frames
-
     with pytest.raises(RecordError, match="rules have changed"):
-        episode_frames(replace(episode, timeline=tuple(changed)), "office")
+        episode_frames(replace(episode, timeline=tuple(changed)), "office", OfficeConfig())
 
 
 def test_a_shell_is_shown_with_commands_outputs_files_and_assertions(client: TestClient):

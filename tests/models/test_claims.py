@@ -16,7 +16,7 @@ from onthejob.compat.workplace import office as workplace
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.simulator import DESCRIBED
 from onthejob.errors import ConfigError, ModelError
-from onthejob.models.claims import COMING, LONGEST, NOW, ClaimReader, answers, claim_reader
+from onthejob.models.claims import COMING, LONGEST, NOW, STRIDE, ClaimReader, answers, claim_reader
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Split, Task
 
@@ -95,7 +95,7 @@ def test_no_part_of_a_long_text_is_skipped(trained: Path):
         ]
         assert all(0 < len(part) <= LONGEST for part in parts)
         covered = {
-            start + offset for start, part in zip(range(0, len(ids), 110), parts, strict=False) for offset in range(len(part))
+            start + offset for start, part in zip(range(0, len(ids), STRIDE), parts, strict=False) for offset in range(len(part))
         }
         assert covered == set(range(len(ids)))
     long = "y" * 400 + " " + TEXT

@@ -13,6 +13,7 @@ from typing import Any
 from onthejob.api.frames import CUSTOMER, Reply, Teller
 from onthejob.api.schema import Frames, Move, Seats
 from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
+from onthejob.commands.office import office_of
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value
@@ -27,11 +28,16 @@ from onthejob.rollout.branch import BranchConfig, Scales
 from onthejob.rollout.origin import Origin, read_origin
 from onthejob.types import Group
 
-PROFILE = "compact"
-"""Training's; snapshots of another profile cannot be restored."""
+RULES = ("profile", "crisis_bonus", "reader")
+"""Options of a training run that say what its office paid, and which snapshots it can restore."""
 
 
-def episode_frames(episode: Episode, run: str) -> Frames:
+def rules_of(run: Run) -> OfficeConfig:
+    """The configuration of a run's office; what its record does not say has its default."""
+    return OfficeConfig(**{name: run.config[name] for name in RULES if name in run.config})
+
+
+def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
     """A recorded segment of the office as frames.
 
     Raises:
@@ -44,7 +50,7 @@ def episode_frames(episode: Episode, run: str) -> Frames:
     def tell(s: State, role: str, action: Action | None, log: TurnLog) -> None:
         teller.turn(s, role, action, log, saying if role != CUSTOMER else saying._replace(policy="world", text=""))
 
-    env = OfficeEnvironment(OfficeConfig(profile=PROFILE), on_turn=tell)
+    env = office_of(rules, on_turn=tell)
     begin(env, origin, f"episode {episode.name!r} of run {run!r}")
     teller.found(env.company)
     first = env.company.turn
@@ -170,7 +176,7 @@ def _at(run: Run, name: str, group: Group, iteration: int) -> OfficeEnvironment:
     if episode is None:
         raise RecordError(f"run {name!r} does not hold the episode to which group {group.key!r} belongs.")
     origin = _origin(episode, name)
-    env = OfficeEnvironment(OfficeConfig(profile=PROFILE))
+    env = office_of(rules_of(run))
     begin(env, origin, f"episode {episode.name!r} of run {name!r}")
     for number, turn in enumerate(episode.timeline):
         if env.company.turn == group.facts["turn"]:

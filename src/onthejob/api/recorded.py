@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query
 
-from onthejob.api.again import episode_frames, traces
+from onthejob.api.again import episode_frames, rules_of, traces
 from onthejob.api.schema import Frames
 from onthejob.api.schema_runs import (
     ActionShare,
@@ -182,10 +182,10 @@ def routes(runs: Runs) -> APIRouter:
     @api.get("/{name}/office")
     def office(name: str, iteration: Annotated[int, Query(ge=0, le=2**31)], episode: Key) -> Frames:
         with runs.open(name) as run:
-            found = next(iter(run.read_episodes(iteration, episode)), None)
+            found, rules = next(iter(run.read_episodes(iteration, episode)), None), rules_of(run)
         if found is None:
             raise RecordError(f"run {name!r} has no episode {episode!r} in iteration {iteration}.")
-        return episode_frames(found, name)
+        return episode_frames(found, name, rules)
 
     @api.get("/{name}/branches")
     def branches(name: str, key: Key, world: Annotated[int, Query(ge=1, le=9_999)]) -> Traces:

@@ -12,9 +12,11 @@ from typing import ClassVar, Literal
 
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.episode import OnTurn
 from onthejob.envs.office.policies import players
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.tasks import office_tasks
+from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.models.base import weights_digest
@@ -26,16 +28,22 @@ from onthejob.types import Environment, Policy, Split, Task
 
 
 def make_office(config: OfficeConfig | None = None) -> Callable[[], OfficeEnvironment]:
-    """A maker of environments that can be pickled; the reader that the configuration names is loaded once per process."""
-    return partial(_office, config or OfficeConfig())
+    """A maker of environments that can be pickled."""
+    return partial(office_of, config or OfficeConfig())
 
 
-def _office(config: OfficeConfig) -> OfficeEnvironment:
+def office_of(config: OfficeConfig, *, on_turn: OnTurn | None = None) -> OfficeEnvironment:
+    """An environment with the reader that its configuration names."""
+    return OfficeEnvironment(config, on_turn=on_turn, reader=reader_of(config))
+
+
+def reader_of(config: OfficeConfig) -> Reader | None:
+    """The reader that a configuration names, loaded once per process; None where the linear weights judge."""
     if not config.reader:
-        return OfficeEnvironment(config)
+        return None
     from onthejob.models.claims import claim_reader
 
-    return OfficeEnvironment(config, reader=claim_reader(config.reader))
+    return claim_reader(config.reader)
 
 
 SETTINGS = "reader.json"

@@ -74,15 +74,12 @@ class Env:
 
     @contextmanager
     def _office(self) -> Iterator[Workplace]:
+        from onthejob.commands.office import reader_of
         from onthejob.compat.workplace import office
         from onthejob.envs.office.env import OfficeConfig
 
-        reader = None
-        if self.reader:
-            from onthejob.models.claims import claim_reader
-
-            reader = claim_reader(self.reader)
-        yield office(OfficeConfig(profile=self.profile, reader=self.reader), reader=reader)
+        config = OfficeConfig(profile=self.profile, reader=self.reader)
+        yield office(config, reader=reader_of(config))
 
     @contextmanager
     def _claw(self) -> Iterator[Workplace]:

@@ -235,9 +235,9 @@ class Registry:
         if self._reader is not None and described:
             claims = self._reader.read(self.usual(written))
             named = {mention.feature for _, _, mention in found}
-            mentions += [believed(name, *claims[name], bound=self._reader.bound) for name in sorted(described)]
+            read = [believed(name, *claims[name], bound=self._reader.bound) for name in sorted(described)]
             # What is neither named nor claimed is not spoken of.
-            mentions = [mention for mention in mentions if not mention.denied or mention.feature in named]
+            mentions += [mention for mention in read if not mention.denied or mention.feature in named]
             found, described = [part for part in found if part[2].feature not in described], frozenset()
         for feature, places, rules in groups(found):
             known = self.features_at(sentences, feature, places, rules)
