@@ -7,6 +7,7 @@ import math
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
 from onthejob.rollout.collect import CollectConfig, Collector, collect_episodes
 from onthejob.rollout.keys import keyed_choice, keyed_uniform
 from onthejob.rollout.library import SnapshotLibrary, visit
+from onthejob.rollout.stand_ins import StandIns
 from onthejob.rollout.summary import summarise
 from onthejob.testing import ScriptedTokens, tiny_tokenizer
 from onthejob.train.loop import record_episodes
@@ -63,6 +65,7 @@ def office_run(
     tokenizer: Any = None,
     model: str = "",
     rules: Mapping[str, Any] | None = None,
+    branch: BranchConfig = BRANCH,
 ) -> Path:
     """A run of the office: segments from the founding and from the library, groups scored by branches.
 
@@ -73,24 +76,25 @@ def office_run(
         tokenizer: makes the tokens; a tiny one by default.
         model: whose name the configuration tells; a folder with a tokenizer makes the viewer show tokens as text.
         rules: options of the office other than its defaults.
+        branch: how replies are scored.
     """
     tokenizer, make_env = tokenizer or tiny_tokenizer(), make_office(OfficeConfig(**(rules or {})))
     encoder, config = ChatEncoder(tokenizer), CollectConfig(episodes=3, segment_turns=14, fresh_share=0.34, partner_share=0.34)
     partners = team("heuristic")
     policies = {role: ScriptedTokens(tokenizer, some_reply, version=f"{role}@0000") for role in ROLES}
     tasks = office_tasks(Split.TRAIN, seeds=1)
-    library = SnapshotLibrary()
+    library, stand_ins = SnapshotLibrary(), StandIns()
     library.add(visit(make_env, tasks[:2], partners, seed=1, share=0.2, max_turns=200))
     settings = {
         "env": "office",
         "model": {"name": model},
-        "train": {"branch": {"group_size": BRANCH.group_size, "turns": BRANCH.turns, "worlds": BRANCH.worlds}},
+        "train": {"branch": asdict(branch)},
         "learner": {"advantage": dict(RULE)},
         **(rules or {}),
     }
     with BranchScorer(make_env) as scorer, Run.create(root, config=settings, name=name) as run:
         collector = Collector(
-            make_env, scorer, config=config, branch=BRANCH, scales=dict.fromkeys(ROLES, SCALES), trained=ROLES,
+            make_env, scorer, config=config, branch=branch, scales=dict.fromkeys(ROLES, SCALES), trained=ROLES,
             partners=partners, encoder=encoder,
         )  # fmt: skip
         with run.iteration(0) as record:
@@ -100,7 +104,9 @@ def office_run(
             found = collector.collect(
                 [tasks[(iteration + index) % len(tasks)] for index in range(config.episodes)], policies,
                 Sampling(max_new_tokens=200), library=library, seed=iteration, prefix=f"it{iteration:04d}",
+                stand_ins=stand_ins.rates(),
             )  # fmt: skip
+            stand_ins.add(found.habits)
             given = [advantages(group, AdvantageConfig(**RULE)) for group in found.groups]
             with run.iteration(iteration) as record:
                 record.groups(found.groups, given)

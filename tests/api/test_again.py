@@ -16,6 +16,7 @@ from onthejob.api.app import create_app
 from onthejob.envs.office.env import OfficeConfig
 from onthejob.errors import RecordError
 from onthejob.record import Run
+from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.origin import FACT, read_origin
 
 from .recording import claw_run, comparison, office_run
@@ -113,6 +114,21 @@ def test_a_run_is_played_again_under_its_own_rules(tmp_path: Path):
     assert begun, "no segment began with a snapshot"
     with pytest.raises(RecordError):
         episode_frames(begun[0], "other", OfficeConfig())
+
+
+def test_branches_are_played_on_by_whom_they_were(tmp_path: Path):
+    office_run(tmp_path, "both", branch=BranchConfig(group_size=4, turns=42, worlds=2, continuation="both"))
+    compared, kinds = 0, set()
+    with Run.open(tmp_path / "both", readonly=True) as run:
+        for group in list(run.read_groups(2))[:12]:
+            for place, world in enumerate(group.facts["worlds"]):
+                found = traces(run, "both", group, 2, world)
+                assert all(reply.agrees for reply in found.replies)
+                assert not (place == 1 and found.stand_ins)
+                kinds.add(found.stand_ins)
+                compared += len(found.replies)
+    assert compared > 20
+    assert kinds == {True, False}
 
 
 def test_what_cannot_be_played_again_is_refused_with_a_reason(client: TestClient, root: Path, tmp_path: Path):

@@ -157,6 +157,14 @@ def test_bad_options_are_refused(fields: dict[str, float]):
         BranchConfig(**fields)  # pyright: ignore[reportArgumentType]
 
 
+def test_two_kinds_of_players_need_an_even_number_of_worlds():
+    with pytest.raises(ConfigError, match=r"even.*got 5"):
+        BranchConfig(worlds=5, continuation="both")
+    with pytest.raises(ConfigError, match=r"partners, stand_ins, both.*'experts'"):
+        BranchConfig(continuation="experts")  # type: ignore[arg-type]
+    assert [BranchConfig(continuation=kind).imitates for kind in ("partners", "stand_ins", "both")] == [False, True, True]
+
+
 def test_an_environment_that_cannot_fork_is_refused():
     with pytest.raises(ContractError, match="Forkable"):
         BranchScorer(ToyShell)

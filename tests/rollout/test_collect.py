@@ -256,6 +256,28 @@ def test_stand_ins_play_on_for_the_actors_that_learn():
     assert collected(config).habits == ()
 
 
+def test_partners_and_stand_ins_play_on_in_every_other_world():
+    config = CollectConfig(episodes=2, segment_turns=4, partner_share=0.0)
+    tables = {"maker": {"SCRAP": 0.5}, "seller": {"SCRAP": 0.25}}
+    kinds = {}
+    for continuation in ("partners", "stand_ins", "both"):
+        branch = replace(BRANCH, worlds=4, continuation=continuation)
+        kinds[continuation] = collected(config, make=Imitated, branch=branch, stand_ins=tables)
+    compared = 0
+    for groups in zip(*(kinds[name].groups for name in ("partners", "stand_ins", "both")), strict=True):
+        partners, stand_ins, both = (group.facts["by_world"] for group in groups)
+        for key, values in both.items():
+            assert values == [(stand_ins if place % 2 == 0 else partners)[key][place] for place in range(4)]
+            assert all(x != y for x, y in zip(stand_ins[key], partners[key], strict=True))
+            compared += 1
+    assert compared > 8
+    assert kinds["both"].habits == kinds["stand_ins"].habits
+    assert kinds["both"].stand_ins == tables
+    assert not kinds["partners"].habits
+
+
 def test_stand_ins_need_an_environment_that_offers_them():
     with pytest.raises(ConfigError, match=r"ToyWorkplace offers no stand-ins.*partners"):
         collected(CollectConfig(episodes=1), branch=replace(BRANCH, continuation="stand_ins"))
+    with pytest.raises(ConfigError, match=r"ToyWorkplace offers no stand-ins.*partners"):
+        collected(CollectConfig(episodes=1), branch=replace(BRANCH, worlds=2, continuation="both"))

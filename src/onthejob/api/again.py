@@ -24,8 +24,9 @@ from onthejob.evaluate.again import begin, learners_of, place_of, same_numbers
 from onthejob.evaluate.recorded import SCALES_SCOPE
 from onthejob.record import Run
 from onthejob.record.reading import Episode
-from onthejob.rollout.branch import BranchConfig, Scales
+from onthejob.rollout.branch import BranchConfig, Scales, playing_on
 from onthejob.rollout.origin import Origin, read_origin
+from onthejob.rollout.stand_ins import Rates
 from onthejob.types import Group
 
 RULES = ("profile", "crisis_bonus", "reader")
@@ -100,8 +101,10 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
             if metric.name in ("outcome", "return")
         }
     )
-    env = _at(run, name, group, iteration)
+    env, stand_ins = _at(run, name, group, iteration)
     place = list(facts["worlds"]).index(world)
+    stand_ins = playing_on(stand_ins, config.continuation, place)
+    env.continue_with(stand_ins)
     longest = int(facts["turns"])
     found: dict[str, BranchTrace] = {}
     start = company_value(env.company) / 100
@@ -130,7 +133,7 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
         world=world,
         turn=env.company.turn,
         start=start,
-        stand_ins=config.continuation == "stand_ins",
+        stand_ins=bool(stand_ins),
         replies=list(found.values()),
     )
 
@@ -168,8 +171,8 @@ class _Trace:
         )
 
 
-def _at(run: Run, name: str, group: Group, iteration: int) -> OfficeEnvironment:
-    """The company as it was when the group's replies were sampled."""
+def _at(run: Run, name: str, group: Group, iteration: int) -> tuple[OfficeEnvironment, Rates]:
+    """The company as it was when the group's replies were sampled, and the stand-ins of then."""
     place = place_of(group.key)
     episodes: Iterator[Episode] = run.read_episodes(iteration, place[0]) if place else iter(())
     episode = next(iter(episodes), None)
@@ -185,8 +188,7 @@ def _at(run: Run, name: str, group: Group, iteration: int) -> OfficeEnvironment:
     pending = env.observe()
     if pending is None or env.company.turn != group.facts["turn"] or pending.actor != group.actor:
         raise RecordError(f"turn {group.facts['turn']} of episode {episode.name!r} of run {name!r} is not {group.actor}'s.")
-    env.continue_with(learners_of(group, origin))
-    return env
+    return env, learners_of(group, origin)
 
 
 def _origin(episode: Episode, run: str) -> Origin:

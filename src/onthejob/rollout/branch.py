@@ -21,7 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.rollout.keys import keyed_seed
@@ -40,6 +40,7 @@ from onthejob.types import (
     Turn,
 )
 
+Continuation = Literal["partners", "stand_ins", "both"]
 BRANCH_WORLDS = 9_999
 """Branches live in worlds 1..9_999; 0 is the main line, 10_000 and above are for evaluation."""
 
@@ -58,9 +59,10 @@ class BranchConfig:
     """Weight of the change of the environment's objective."""
     return_weight: float = 0.25
     """Weight of the role's own return."""
-    continuation: Literal["partners", "stand_ins"] = "partners"
-    """Who plays on after the reply: the environment's scripted partners, or quick imitations of the policies being trained (the
-    environment must be `Imitable`). With capable partners a branch hardly shows what a policy would keep leaving undone."""
+    continuation: Continuation = "partners"
+    """Who plays on after the reply: the environment's scripted partners, quick imitations of the policies being trained (the
+    environment must be `Imitable`), or both, each in every other world. With capable partners a branch hardly shows what a policy
+    would keep leaving undone; with stand-ins alone it shows what is good among these weak ones."""
 
     def __post_init__(self) -> None:
         if self.group_size < 2:
@@ -69,11 +71,18 @@ class BranchConfig:
             raise ConfigError(f"turns must be >= 1, got {self.turns}. Set --turns 140.")
         if not 1 <= self.worlds <= BRANCH_WORLDS:
             raise ConfigError(f"worlds must be in 1..{BRANCH_WORLDS}, got {self.worlds}. Set --worlds 4.")
-        if self.continuation not in ("partners", "stand_ins"):
-            raise ConfigError(f"continuation must be 'partners' or 'stand_ins', got {self.continuation!r}.")
+        if self.continuation not in get_args(Continuation):
+            raise ConfigError(f"continuation must be one of {', '.join(get_args(Continuation))}, got {self.continuation!r}.")
+        if self.continuation == "both" and self.worlds % 2:
+            raise ConfigError(f"worlds must be even where two kinds of players share them, got {self.worlds}. Set --worlds 4.")
         weights = (self.outcome_weight, self.return_weight)
         if not all(0.0 <= weight < float("inf") for weight in weights) or sum(weights) == 0.0:
             raise ConfigError(f"outcome_weight and return_weight must be >= 0 and not both 0, got {weights}.")
+
+    @property
+    def imitates(self) -> bool:
+        """True when stand-ins of the policies are needed."""
+        return self.continuation != "partners"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +109,7 @@ class BranchJob:
     turns: int
     stand_ins: Rates = field(default_factory=dict)
     """Who is played on by a stand-in, and its rates."""
+    continuation: Continuation = "stand_ins"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +230,19 @@ def run_job(env: Forkable, job: BranchJob) -> BranchResult:
     """Branch `job.reply` in every world; `env` is moved to the job's state. What it raises is returned: it costs one group."""
     try:
         env.restore(job.snapshot)
-        if isinstance(env, Imitable):
-            env.continue_with(job.stand_ins)
-        return tuple(env.branch(job.reply, world=world, turns=job.turns) for world in job.worlds)
+        branches: list[Branch] = []
+        for place, world in enumerate(job.worlds):
+            if isinstance(env, Imitable):
+                env.continue_with(playing_on(job.stand_ins, job.continuation, place))
+            branches.append(env.branch(job.reply, world=world, turns=job.turns))
+        return tuple(branches)
     except Exception as error:
         return BranchFailure(f"branch of {job.reply[:80]!r} raised {type(error).__name__}: {error}")
+
+
+def playing_on(stand_ins: Rates, continuation: Continuation, place: int) -> Rates:
+    """The stand-ins of the world at this place of a group's worlds: with `both` none in every second one."""
+    return stand_ins if continuation == "stand_ins" or (continuation == "both" and place % 2 == 0) else {}
 
 
 def _run_in_worker(make_env: Callable[[], Environment], job: BranchJob) -> BranchResult:
@@ -291,6 +309,7 @@ def submit_replies(
                 worlds=request.worlds,
                 turns=config.turns,
                 stand_ins=request.stand_ins,
+                continuation=config.continuation,
             )
             for reply in distinct(request).values()
         ]

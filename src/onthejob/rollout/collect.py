@@ -145,7 +145,7 @@ class Collector:
         if not trained:
             raise ConfigError("trained is empty. Name at least one actor.")
         self._envs = [forkable(make_env) for _ in range(config.episodes)]
-        if branch.continuation == "stand_ins" and not isinstance(self._envs[0], Imitable):
+        if branch.imitates and not isinstance(self._envs[0], Imitable):
             name = type(self._envs[0]).__name__
             raise ConfigError(f"{name} offers no stand-ins for the policies. Set --branch.continuation partners.")
         self._scorer = scorer
@@ -195,7 +195,7 @@ class Collector:
                 break
             answers = self._answer(asks, segments, sampling)
             dropped += sum(ask.wants_group for ask in asks) - sum(ask.wants_group for ask, _ in answers)
-            if self._branch.continuation == "stand_ins":
+            if self._branch.imitates:
                 habits += [self._habits(ask, segments[ask.segment], replies) for ask, replies in answers if ask.wants_group]
             rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}))
             for ask, completions in answers:
@@ -224,7 +224,7 @@ class Collector:
             dropped=dropped,
             failure=failure,
             habits=tuple(habits),
-            stand_ins=(stand_ins or {}) if self._branch.continuation == "stand_ins" else {},
+            stand_ins=(stand_ins or {}) if self._branch.imitates else {},
             starts=_origins(segments),
         )
 

@@ -40,7 +40,7 @@ class TrainConfig:
     library_refresh: int = 0
     """Tasks that the stand-ins of the policies play after every iteration, and of whose states `library_share` enters the
     library: what the present team reaches on any day, which short segments from the partners' play do not. Needs
-    branch.continuation `stand_ins`."""
+    branch.continuation `stand_ins` or `both`."""
     scale_states: int = 200
     """States from which the value scales of the roles are measured; 0 sets all scales to 1."""
     adapter_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -63,7 +63,7 @@ class TrainConfig:
             raise ConfigError(f"max_new_tokens and max_turns must be >= 1, got {self.sampling.max_new_tokens}, {self.max_turns}.")
         if min(self.eval_every, self.library_tasks, self.library_refresh, self.scale_states) < 0:
             raise ConfigError("eval_every, library_tasks, library_refresh and scale_states must be >= 0.")
-        if self.library_refresh and (self.grouping != "branch" or self.branch.continuation != "stand_ins"):
+        if self.library_refresh and (self.grouping != "branch" or not self.branch.imitates):
             raise ConfigError(
                 f"library_refresh is {self.library_refresh} but nobody is imitated. Set --branch.continuation stand_ins, or 0."
             )

@@ -20,6 +20,7 @@ from onthejob.envs.office import scenarios
 from onthejob.envs.office.actions import parse
 from onthejob.envs.office.env import INVALID_KEY, REFLECTION_KEY, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import run
+from onthejob.envs.office.founding import draw_unseen
 from onthejob.envs.office.market import PIPELINE_MONTHS, company_value, pipeline_value
 from onthejob.envs.office.policies import do_nothing
 from onthejob.envs.office.policies.expert import expert
@@ -152,6 +153,7 @@ def test_a_branch_is_what_step_and_the_continuation_give(task, config: OfficeCon
     taken = env.snapshot()
     s = loads(taken[4 + int.from_bytes(taken[:4], "big") :])
     s.world = 3
+    draw_unseen(s, 0)
     start = company_value(s) + pipeline_value(s) - s.luck
     simulator = env._simulator
     assert simulator is not None

@@ -16,6 +16,7 @@ from typing import Any
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
 from onthejob.envs.office.episode import OnTurn, run
+from onthejob.envs.office.founding import draw_unseen
 from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
@@ -344,6 +345,9 @@ class OfficeEnvironment:
     def branch(self, reply: str, *, world: int, turns: int, on_turn: OnTurn | None = None) -> Branch:
         """Step `reply` in a fork of luck `world` and continue with the scripted players.
 
+        What nobody can know of the open leads is part of that luck (`founding.draw_unseen`): a reply is worth what it is worth in
+        the states that its author cannot tell apart.
+
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
         noise. Where the branch ends before the episode, what the open pipeline is expected to bring counts as well (the
         bootstrapped value of an n-step return), so that a deal signed the day after is not worth nothing. An unusable reply is a
@@ -357,6 +361,7 @@ class OfficeEnvironment:
             raise ContractError(f"a branch needs world >= 1 (0 is the main line) and turns >= 1, got {world} and {turns}.")
         copy = s.copy()
         copy.world = world
+        draw_unseen(copy, s.world)
         before, start = prospects(copy), copy.turn
         if pending.kind is Kind.REFLECT:
             valid = True

@@ -9,7 +9,7 @@ from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
 from onthejob.envs.office.market import BASE_CONVERSION, PRICES, pay
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.state import CATALOGUE, HELD_OUT, PAINS, SEGMENTS, Account, Stage, State
+from onthejob.envs.office.state import CATALOGUE, HELD_OUT, PAINS, SEGMENTS, WON, Account, Stage, State
 
 NAMES = (
     "Acme", "Bolt", "Coda", "Dune", "Echo", "Flux", "Gale", "Hive", "Iris", "Juno", "Kite", "Luma", "Mesa", "Nova",
@@ -31,6 +31,12 @@ DRAWN_WEIGHTS = (0.35, 0.4, 0.25)
 """The same for leads that a campaign on a researched or served pain drew."""
 DRAWN_WARMTH = 0.2
 """Theirs on arrival."""
+INQUIRY_SLOT, REFERRAL_SLOT = 12, 13
+"""Of the day's arrivals: an announced large company, and whom a customer brings; those of the night have the slots below."""
+PATIENCE, PATIENCE_SPREAD = 9, 9
+"""A lead buys elsewhere so many days after its arrival, and up to one less than so many more."""
+THEME_DAYS = 5
+"""Days for which a campaign draws leads that feel its theme."""
 MEAN_PRICE, MEAN_DRAWN_PRICE = (
     sum(price * weight for price, weight in zip(PRICES, weights, strict=True)) for weights in (SIZE_WEIGHTS, DRAWN_WEIGHTS)
 )
@@ -102,9 +108,15 @@ def brought(quality: float) -> float:
     return 0.3 + 0.7 * quality
 
 
-def usual_price(lead: Account) -> float:
+def came_warm(s: State, lead: Account) -> bool:
+    """True when a campaign drew this lead that knew what it needs."""
+    return lead.quality == brought(drawn_quality(s.seed, s.world, lead.id))
+
+
+def usual_price(s: State, lead: Account) -> float:
     """Expected cents a month of a visitor who became a lead as `lead` did: those whom a campaign drew warm are larger."""
-    return MEAN_DRAWN_PRICE if lead.warmth > 0.0 else MEAN_PRICE
+    slot = lead.id % 16
+    return PRICES[2] if slot == INQUIRY_SLOT else MEAN_DRAWN_PRICE if came_warm(s, lead) else MEAN_PRICE
 
 
 def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool = False, theme: int = -1) -> Account:
@@ -122,15 +134,13 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     quality, ready = draw(key, Sub.QUALITY, identity, 0), 0.0
     weights = [base + stock for base, stock in zip(s.segment_base, s.adstock, strict=True)]
     segment = choose(draw(key, Sub.SEGMENT, identity, 0), [max(w, 1.0) for w in weights])
-    wants = s.demand[segment]
-    if theme >= 0:  # a campaign draws those who feel its theme, and those who feel it most when the theme was researched
-        # or the product already serves it
-        if theme == s.researched[segment] or s.fit(theme) >= 1.0:
-            quality = brought(quality)
-            ready = DRAWN_WARMTH
-        wants = [w * (3.0 if pain == theme else 1.0) for pain, w in enumerate(wants)]
-    pain = choose(draw(key, Sub.PAIN, identity, 0), wants)
-    size = 2 if large else choose(draw(key, Sub.SIZE, identity, 0), DRAWN_WEIGHTS if ready else SIZE_WEIGHTS)
+    # A campaign draws those who feel its theme, and those who feel it most when the theme was researched or the product already
+    # serves it.
+    if theme >= 0 and (theme == s.researched[segment] or s.fit(theme) >= 1.0):
+        quality = brought(quality)
+        ready = DRAWN_WARMTH
+    pain = _pain(s, key, identity, segment, theme)
+    size = 2 if large else _size(key, identity, warm=ready > 0.0)
     if large or referred:
         quality = 0.5 + 0.5 * quality
     taken = {a.name for a in s.accounts}
@@ -144,7 +154,7 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     account = Account(
         approved=False,
         contact=s.turn,
-        deadline=s.day + 9 + int(9 * draw(key, Sub.URGENCY, identity, 0)),
+        deadline=_deadline(key, identity, s.day + PATIENCE, PATIENCE_SPREAD),
         demo=0.0,
         expanded=0,
         failed=0,
@@ -169,3 +179,53 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     )
     s.accounts.append(account)
     return account
+
+
+def theme_on(s: State, day: int) -> int:
+    """Pain of the campaign that draws leads on `day`, -1 without one."""
+    return next((i for i, launched in enumerate(s.novelty) if 0 <= day - launched <= THEME_DAYS), -1)
+
+
+def draw_unseen(s: State, was: int) -> None:
+    """Draw anew what nobody can have seen of the open leads, with the luck of the world that `s` has entered.
+
+    That is: what they need and how large they are until they are qualified, when they buy elsewhere, and how inclined they are
+    until they first refuse. If it were kept, a branch would mostly say how well a reply happens to suit what its author cannot
+    know, and no number of worlds would average that out. They are drawn as on arrival, given that they are still there; what
+    the market wants and what campaigns brought stays.
+
+    Args:
+        s: the company, its `world` set already.
+        was: the world in which the leads arrived.
+    """
+    key = mix(s.seed, 1 + s.world)
+    for a in s.accounts:
+        if a.stage >= WON:
+            continue
+        arrived, slot = divmod(a.id, 16)
+        passed = max(0, s.day + 1 - arrived - PATIENCE)
+        a.deadline = _deadline(key, a.id, arrived + PATIENCE + passed, max(1, PATIENCE_SPREAD - passed))
+        warm = a.quality == brought(drawn_quality(s.seed, was, a.id))
+        if not a.failed:
+            quality = draw(key, Sub.QUALITY, a.id, 0)
+            a.quality = 0.5 + 0.5 * quality if slot in (INQUIRY_SLOT, REFERRAL_SLOT) else brought(quality) if warm else quality
+        if not a.known:
+            a.pain = _pain(s, key, a.id, a.segment, theme_on(s, arrived) if slot < INQUIRY_SLOT else -1)
+            a.size = 2 if slot == INQUIRY_SLOT else _size(key, a.id, warm=warm)
+            a.price = PRICES[a.size]
+
+
+def _pain(s: State, key: int, identity: int, segment: int, theme: int) -> int:
+    wants = s.demand[segment]
+    if theme >= 0:
+        wants = [3.0 * w if pain == theme else w for pain, w in enumerate(wants)]
+    return choose(draw(key, Sub.PAIN, identity, 0), wants)
+
+
+def _size(key: int, identity: int, *, warm: bool) -> int:
+    return choose(draw(key, Sub.SIZE, identity, 0), DRAWN_WEIGHTS if warm else SIZE_WEIGHTS)
+
+
+def _deadline(key: int, identity: int, first: int, days: int) -> int:
+    """One of so many days from `first` on, all alike."""
+    return first + int(days * draw(key, Sub.URGENCY, identity, 0))

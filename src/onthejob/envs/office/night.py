@@ -6,7 +6,7 @@ Rewards are not decided here: the night reports what happened to the `TurnLog`.
 from __future__ import annotations
 
 from onthejob.envs.office import events
-from onthejob.envs.office.founding import arrive, usual_price
+from onthejob.envs.office.founding import INQUIRY_SLOT, arrive, theme_on
 from onthejob.envs.office.handlers import READ_FOR
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.market import (
@@ -34,7 +34,6 @@ MOST_A_DAY = 8
 """Leads that may arrive in one night."""
 MOST_OPEN = 16
 """Open accounts the company can hold; further arrivals turn away."""
-INQUIRY_SLOT = 12
 STALE_DAYS, LOST_DAYS = 5, 10
 _DEV = ORDER.index("dev")
 
@@ -105,13 +104,12 @@ def _arrivals(s: State, key: int, log: TurnLog) -> None:
     mean = sum(s.traffic) * s.conversion * SIGNUP_TO_LEAD * speed
     count = poisson(draw(key, Sub.ARRIVALS, 0, s.day), mean, MOST_A_DAY)
     open_leads = len(s.leads())
-    theme = next((i for i, day in enumerate(s.novelty) if 0 <= s.day - day <= 5), -1)
+    theme = theme_on(s, s.day)
     room = min(MOST_A_DAY, max(0, MOST_OPEN - open_leads))
     s.luck -= poisson_mean(mean, room) * LEAD_WORTH
     for slot in range(min(count, room)):
-        lead = arrive(s, key, slot, theme=theme)
-        # Against what was to be expected of such a lead: that a campaign draws larger ones is its merit and no luck.
-        s.luck += LEAD_WORTH * lead.price / usual_price(lead)
+        arrive(s, key, slot, theme=theme)
+        s.luck += LEAD_WORTH
         log.stage("lead")
     if s.inquiry:
         s.inquiry -= 1

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.founding import arrive
+from onthejob.envs.office.founding import REFERRAL_SLOT, arrive
 from onthejob.envs.office.handlers import NEUTRAL, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, State
 
 REFERRAL_COOLDOWN = 5
 """Days."""
-REFERRAL_SLOT = 13
-"""Arrivals of the night have the slots below 12, an announced large company has 12."""
 EXPANSION = 0.2
 """Share by which an expansion raises a customer's price."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.founding import usual_price
 from onthejob.envs.office.handlers import GROWTH, NEUTRAL, RETENTION, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.market import (
@@ -22,8 +23,12 @@ from onthejob.envs.office.state import TIERS, Account, Stage, State
 OPEN_SHOWN = 6
 """Open leads that Sales can handle at a time: the furthest stages first, then the longest without contact."""
 CUSTOMERS_SHOWN = 3
+
 CLOSE_GAP = (0.4, 0.45, 0.8)
 """Share of a deal's worth that the first, second and last try decide, fitted on branches; used for the luck account only."""
+
+SIZE_GAP = 5.0
+"""Months of its price that a qualified lead is worth more than another, fitted on branches; used for the luck account only."""
 
 
 def shown_leads(s: State) -> list[Account]:
@@ -56,6 +61,7 @@ def qualify_lead(s: State, a: Action, now: Now) -> bool:
     lead = _account(s, a.target)
     _touch(s, lead, 0.1)
     lead.known = True
+    s.luck += SIZE_GAP * (lead.price - usual_price(s, lead))
     lead.stage = int(Stage.QUALIFIED)
     now.log.stage("qualified")
     return True
