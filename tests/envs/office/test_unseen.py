@@ -20,8 +20,8 @@ from onthejob.envs.office.founding import (
     SIZE_WEIGHTS,
     arrive,
     brought,
-    came_warm,
     draw_unseen,
+    drawn_quality,
     usual_price,
 )
 from onthejob.envs.office.luck import mix
@@ -120,6 +120,19 @@ def test_leads_are_drawn_as_on_arrival(office) -> None:
     assert [pains[i] / 3000 for i in range(len(PAINS))] == pytest.approx([w / sum(wants) for w in wants], abs=0.04)
 
 
+def test_a_fork_that_keeps_the_secrets_finds_no_luck_in_them(office) -> None:
+    """The oracle's forks know the company's true present."""
+    s = office(leads=0).state
+    s.turn = 14 * 4
+    leads = [arrive(s, mix(s.seed, 1 + s.world), slot) for slot in range(12)]
+    assert {usual_price(s, a) for a in leads} == {MEAN_PRICE}
+    fork = s.copy()
+    fork.world = 5_000
+    assert [usual_price(fork, a) for a in fork.accounts] == [a.price for a in leads]
+    draw_unseen(fork, s.world)
+    assert {usual_price(fork, a) for a in fork.accounts} == {MEAN_PRICE}
+
+
 def test_a_campaign_still_tells_what_its_leads_need(office) -> None:
     s = office(leads=0).state
     s.turn = 14 * 4
@@ -145,11 +158,11 @@ def test_a_branch_does_not_know_more_than_its_author(task) -> None:
         observation = env.reset(task(name))
         while observation is not None:
             s = env.company
-            unseen = [a for a in s.accounts if not a.known and not came_warm(s, a)]
+            unseen = [a for a in s.accounts if not a.known and a.quality == drawn_quality(s.seed, 0, a.id)]
             if len(unseen) > 1 and s.turn % 5 == 0:
                 other = env.fork()
                 for a in other.company.accounts:
-                    if not a.known and not came_warm(s, a):
+                    if a.id in {b.id for b in unseen}:
                         a.pain, a.size, a.price = (a.pain + 1) % len(PAINS), (a.size + 1) % 3, PRICES[(a.size + 1) % 3]
                         a.quality, a.deadline = 1.0 - a.quality, s.day + 1
                 replies = env.legal_replies()

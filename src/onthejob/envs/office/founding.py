@@ -108,15 +108,22 @@ def brought(quality: float) -> float:
     return 0.3 + 0.7 * quality
 
 
-def came_warm(s: State, lead: Account) -> bool:
-    """True when a campaign drew this lead that knew what it needs."""
-    return lead.quality == brought(drawn_quality(s.seed, s.world, lead.id))
+def chosen(quality: float) -> float:
+    """The quality of a lead that comes of its own accord or by a customer's word."""
+    return 0.5 + 0.5 * quality
 
 
 def usual_price(s: State, lead: Account) -> float:
-    """Expected cents a month of a visitor who became a lead as `lead` did: those whom a campaign drew warm are larger."""
-    slot = lead.id % 16
-    return PRICES[2] if slot == INQUIRY_SLOT else MEAN_DRAWN_PRICE if came_warm(s, lead) else MEAN_PRICE
+    """Expected cents a month of a visitor who became a lead as `lead` did: those whom a campaign drew warm are larger.
+
+    What this world did not draw is no luck of it: a fork that keeps the secrets of another world knows their size already.
+    """
+    drawn = draw(mix(s.seed, 1 + s.world), Sub.QUALITY, lead.id, 0)
+    if lead.quality == brought(drawn):
+        return MEAN_DRAWN_PRICE
+    if lead.id % 16 != INQUIRY_SLOT and lead.quality in (drawn, chosen(drawn)):
+        return MEAN_PRICE
+    return lead.price
 
 
 def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool = False, theme: int = -1) -> Account:
@@ -142,7 +149,7 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     pain = _pain(s, key, identity, segment, theme)
     size = 2 if large else _size(key, identity, warm=ready > 0.0)
     if large or referred:
-        quality = 0.5 + 0.5 * quality
+        quality = chosen(quality)
     taken = {a.name for a in s.accounts}
     names = HELD_OUT_NAMES if s.scenario in HELD_OUT else NAMES
     start = mix(s.seed, Sub.NAME) + s.names_used
@@ -208,7 +215,7 @@ def draw_unseen(s: State, was: int) -> None:
         warm = a.quality == brought(drawn_quality(s.seed, was, a.id))
         if not a.failed:
             quality = draw(key, Sub.QUALITY, a.id, 0)
-            a.quality = 0.5 + 0.5 * quality if slot in (INQUIRY_SLOT, REFERRAL_SLOT) else brought(quality) if warm else quality
+            a.quality = chosen(quality) if slot in (INQUIRY_SLOT, REFERRAL_SLOT) else brought(quality) if warm else quality
         if not a.known:
             a.pain = _pain(s, key, a.id, a.segment, theme_on(s, arrived) if slot < INQUIRY_SLOT else -1)
             a.size = 2 if slot == INQUIRY_SLOT else _size(key, a.id, warm=warm)
