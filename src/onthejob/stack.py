@@ -44,13 +44,6 @@ class Stack:
 
         return Sampler(self.model, self.chat, base_digest=self.digest)
 
-    def reply_ids(self, text: str) -> tuple[int, ...]:
-        """Token ids of a demonstrated reply, with the token that ends a turn."""
-        ids = tuple(self.chat.tokenizer.encode(text, add_special_tokens=False))
-        # What the template writes after a reply that was cut begins with the closing token.
-        after = self.chat.extend((), ids, (Message("user", "-"),))
-        return after[: len(ids) + 1]
-
     def replies(self, messages: Sequence[Message]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """(prompt ids, reply ids) of every assistant message of a conversation, each prompt grown from the one before it.
 
@@ -69,7 +62,7 @@ class Stack:
             if not heard:
                 raise ConfigError("a conversation must not begin with a reply, nor hold two in a row. Collect it again.")
             prompt = self.chat.extend(*found[-1], heard) if found else self.chat.encode(heard)
-            found.append((prompt, self.reply_ids(message.content)))
+            found.append((prompt, self.chat.reply_ids(message.content)))
             heard = []
         if not found:
             raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")

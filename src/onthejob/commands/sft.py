@@ -176,7 +176,7 @@ class Demonstration(NamedTuple):
 def examples_of(stack: Stack, shown: Demonstration) -> list[Example]:
     """What is imitated of one demonstration, as token ids."""
     if shown.reply is not None:
-        prompt, reply = stack.chat.encode(shown.messages), stack.reply_ids(shown.reply)
+        prompt, reply = stack.chat.encode(shown.messages), stack.chat.reply_ids(shown.reply)
         return [Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight)]
     return [
         Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight, conversation=shown.name)

@@ -53,6 +53,10 @@ class ChatEncoder:
         """A fresh context: the messages and the header of the assistant's reply."""
         return tuple(self._tokenize(self._render(messages, generation=True)))
 
+    def reply_ids(self, text: str) -> tuple[int, ...]:
+        """A reply that was not sampled, with the token that ends a turn."""
+        return (*self._tokenize(text), self._end)
+
     def extend(self, context_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
         """A context that goes on: begins with context_ids + completion_ids bit for bit, then messages and a header.
 
