@@ -258,7 +258,7 @@ class Completion:
     token_ids: tuple[int, ...] = ()
     """As sampled, including the end-of-turn token when it was sampled. Empty for text-only policies: not trainable."""
     logprobs: tuple[float, ...] = ()
-    """Natural logs, one per token id, under the sampling distribution; empty when nobody sampled it (a proposal)."""
+    """Natural logs, one per token id, under the sampling distribution."""
     finish_reason: str = "stop"
     """`stop` (end-of-turn sampled) or `length` (token limit)."""
 
@@ -339,16 +339,10 @@ class Group:
     actor: str
     trajectories: tuple[Trajectory, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """For the record and the viewer, e.g. the state summary and the per-world branch values. `proposed`: how many of the last
-    trajectories the policy did not choose; they were put to it (see `BranchConfig.proposals`)."""
+    """For the record and the viewer, e.g. the state summary and the per-world branch values."""
 
     def __len__(self) -> int:
         return len(self.trajectories)
-
-    @property
-    def sampled(self) -> tuple[Trajectory, ...]:
-        """The trajectories that the policy sampled: all but the proposals."""
-        return self.trajectories[: len(self.trajectories) - int(self.facts.get("proposed", 0))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

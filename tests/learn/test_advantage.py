@@ -213,42 +213,6 @@ def test_shrinking_leaves_alone_what_is_larger_than_the_noise():
     assert np.mean(left) < 0.25
 
 
-def proposing(group: Group, proposed: int) -> Group:
-    """The last `proposed` replies were not sampled."""
-    return replace(group, facts={**group.facts, "proposed": proposed})
-
-
-def test_a_proposal_gains_what_it_is_better_than_the_sampled_ones_by_more_than_its_error():
-    # Sampled means 1 and 3, baseline 2 (per world: 1 and 3). First proposal 6 and 10: 5 and 7 better, mean 6, deviation sqrt(2),
-    # error sqrt(2) / sqrt(2 worlds) = 1, gain 5. The second is 2 and -2 better: all error. The third is worse.
-    rows = ((0.0, 2.0), (2.0, 4.0), (6.0, 10.0), (3.0, 1.0), (-9.0, -9.0))
-    result = advantages(proposing(branched(*rows), 3), MEAN_ONLY)
-    np.testing.assert_allclose(result, [-1.0, 1.0, 5.0, 0.0, 0.0])
-    deviation = np.std([1.0, 3.0, 8.0, 2.0, -9.0], ddof=1)
-    result = advantages(proposing(branched(*rows), 3), replace(STD, eps=0.5))
-    np.testing.assert_allclose(result, np.array([-1.0, 1.0, 5.0, 0.0, 0.0]) / (deviation + 0.5))
-
-
-def test_settled_replies_live_by_a_better_proposal_and_only_by_that():
-    same = ((1.0, 2.0), (1.0, 2.0))
-    better = proposing(branched(*same, (4.0, 5.0)), 1)
-    assert signal(better) is Signal.RETURN
-    np.testing.assert_allclose(advantages(better, replace(MEAN_ONLY, shrink=True)), [0.0, 0.0, 3.0])
-    for worse in ((0.0, 1.0), (1.0, 2.0), (3.0, 0.0)):
-        group = proposing(branched(*same, worse), 1)
-        assert signal(group) is Signal.DEAD
-        assert advantages(group, STD) is None
-    format_only = proposing(branched(same[0], same[1], (0.0, 0.0), (1.0, 2.0), invalid=(2,)), 1)
-    np.testing.assert_allclose(advantages(format_only, STD), [0.0, 0.0, -2.0, 0.0])
-
-
-def test_proposals_do_not_replace_a_baseline():
-    """Where nothing that was sampled is legal, there is nothing to be better than."""
-    assert signal(proposing(branched((0.0, 0.0), (0.0, 0.0), (5.0, 5.0), invalid=(0, 1)), 1)) is Signal.DEAD
-    with pytest.raises(ContractError, match="proposals need"):
-        advantages(proposing(group_of(1.0, 1.0, 2.0), 1), STD)
-
-
 def test_shrinking_needs_values_per_world():
     with pytest.raises(ContractError, match="no values per world"):
         advantages(group_of(1.0, 2.0), replace(STD, shrink=True))

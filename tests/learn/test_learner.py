@@ -407,27 +407,3 @@ def _with_logprobs(group, value: float):
 def _with_loss(learner: Learner, loss: LossConfig) -> Learner:
     other = Learner(learner.model, learner.roles, config=dataclasses.replace(learner.config, loss=loss))
     return other
-
-
-def test_a_settled_policy_learns_a_proposal_that_it_never_samples():
-    """All sampled replies are the same one, and a proposal is worth more: its probability rises with every update."""
-    settled, better = (40, 2), (41, 2)
-    sampled = [(1.0, make_turn((5, 6, 7), settled)) for _ in range(4)]
-    group = make_group(*sampled, (2.0, make_turn((5, 6, 7), better, logprobs=())))
-    facts = {"keys": ["settled"] * 4 + ["better"], "by_world": {"settled": [1.0, 1.0], "better": [2.0, 2.0]}}
-    learner = learner_for(("sales",), lr=1e-2)
-
-    def logprob() -> float:
-        (batch,) = collate([group], [np.ones(5)], max_tokens=100)
-        return float(learner.logprobs("sales", [batch])[0][torch.from_numpy(batch.trajectory == 4)].sum())
-
-    assert learner.update("sales", [make_group(*sampled)]).groups_dead == 1
-    before = logprob()
-    proposing = dataclasses.replace(group, facts={**facts, "proposed": 1})
-    for _ in range(3):
-        metrics = learner.update("sales", [proposing])
-        assert metrics.groups_return == 1
-        assert math.isfinite(metrics.values["sampling/sampling_logp_difference/mean"])
-        after = logprob()
-        assert after > before + 0.1
-        before = after

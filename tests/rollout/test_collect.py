@@ -12,7 +12,6 @@ from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
 from onthejob.rollout.collect import CollectConfig, Collection, Collector, collect_episodes
 from onthejob.rollout.library import SnapshotLibrary, visit
-from onthejob.rollout.summary import summarise
 from onthejob.testing import (
     ScriptedTokens,
     ToyShell,
@@ -48,7 +47,7 @@ def collected(
     with scorer(make, workers=workers) as branches:
         collector = Collector(
             make, branches, config=config, branch=branch, scales={"maker": Scales(), "seller": Scales()},
-            trained=trained, partners=PARTNERS, encoder=ChatEncoder(tokenizer), spell=ChatEncoder(tokenizer).reply_ids,
+            trained=trained, partners=PARTNERS, encoder=ChatEncoder(tokenizer),
         )  # fmt: skip
         return collector.collect(
             toy_tasks(config.episodes), policies, Sampling(), library=library or SnapshotLibrary(), seed=seed, prefix="it0001",
@@ -214,42 +213,6 @@ def test_a_scripted_policy_cannot_be_trained():
     )  # fmt: skip
     with pytest.raises(ConfigError, match="cannot be trained"):
         collector.collect(toy_tasks(4), {"maker": HEURISTIC}, Sampling(), library=SnapshotLibrary(), seed=0, prefix="p")
-
-
-def test_proposals_are_legal_replies_that_were_not_sampled():
-    config = CollectConfig(episodes=6, segment_turns=6, partner_share=0.0)
-    proposing = replace(BRANCH, proposals=2)
-    collection, plain = collected(config, branch=proposing), collected(config)
-    chat = ChatEncoder(tiny_tokenizer())
-    counts = set()
-    for group, without in zip(collection.groups, plain.groups, strict=True):
-        proposals = group.trajectories[len(group.sampled) :]
-        counts.add(len(proposals))
-        assert [row.turns for row in group.sampled] == [row.turns for row in without.trajectories]
-        assert group.facts["chosen"] < len(group.sampled) == 4
-        keys = group.facts["keys"]
-        assert len(set(keys[4:])) == len(proposals)
-        assert not set(keys[4:]) & set(keys[:4])
-        for row in proposals:
-            (turn,) = row.turns
-            assert turn.valid
-            assert turn.policy_version == "proposal"
-            assert turn.prompt_ids == group.trajectories[0].turns[0].prompt_ids
-            assert turn.completion.token_ids == chat.reply_ids(turn.completion.text)
-            assert turn.completion.logprobs == ()
-    assert max(counts) > 0
-    assert [episode.transcript for episode in collection.episodes] == [episode.transcript for episode in plain.episodes]
-    assert summarise(collection.groups, alive=0) == summarise(plain.groups, alive=0)
-
-
-def test_proposals_need_a_speller():
-    with BranchScorer(ToyWorkplace) as scorer, pytest.raises(ConfigError, match="spell"):
-        Collector(
-            ToyWorkplace, scorer, config=CollectConfig(), branch=replace(BRANCH, proposals=1), scales={}, trained=("maker",),
-            partners=PARTNERS, encoder=ChatEncoder(tiny_tokenizer()),
-        )  # fmt: skip
-    with pytest.raises(ConfigError, match="proposals must be >= 0"):
-        BranchConfig(proposals=-1)
 
 
 class Imitated(ToyWorkplace):

@@ -3,14 +3,7 @@ import { agrees, arithmetic } from '../src/lib/advantage';
 import { align, between, smooth, thin, worstOf } from '../src/lib/curves';
 
 const rule = { scale: 'std', eps: 0.02, shrink: false, invalid_gap: 0.5, invalid_ceiling: -1.5, negative_weight: 1 };
-const reply = (ret: number, valid = true, stop = 'branch') => ({
-  ret,
-  valid,
-  stop,
-  key: String(ret),
-  by_world: [ret],
-  policy: 'sales@0001',
-});
+const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop, key: String(ret), by_world: [ret] });
 const branched = (...worlds: number[]) => ({
   ...reply(worlds.reduce((sum, value) => sum + value, 0) / worlds.length),
   key: String(worlds),
@@ -55,16 +48,6 @@ describe('advantages', () => {
     const clear = arithmetic([branched(1, 3), branched(1, 3), branched(2, 6)], { ...rule, scale: 'none', shrink: true });
     expect(clear.reliability).toBeCloseTo(0.75, 12);
     expect(clear.values[2]).toBeCloseTo((4 - 8 / 3) * 0.75, 12);
-  });
-  it('of proposals are what they gain beyond their error, on the baseline of the sampled replies', () => {
-    // As in tests/learn/test_advantage.py: baseline 2 (1 and 3 per world); the first proposal gains 6 - 1, the others nothing.
-    const put = (...worlds: number[]) => ({ ...branched(...worlds), policy: 'proposal' });
-    const replies = [branched(0, 2), branched(2, 4), put(6, 10), put(3, 1), put(-9, -9)];
-    const found = arithmetic(replies, { ...rule, scale: 'none' });
-    [-1, 1, 5, 0, 0].forEach((value, index) => expect(found.values[index]).toBeCloseTo(value, 12));
-    const same = [branched(1, 2), branched(1, 2)];
-    expect(arithmetic([...same, put(4, 5)], { ...rule, scale: 'none', shrink: true }).values).toEqual([0, 0, 3]);
-    expect(arithmetic([...same, put(3, 0)], rule).kind).toBe('dead');
   });
   it('agree up to rounding', () => {
     expect(agrees(1, 1 + 1e-9)).toBe(true);

@@ -97,7 +97,6 @@ def annotate(
                 by_world=tuple(float(value) for value in facts["by_world"][facts["keys"][index]]),
                 advantage=None if advantages is None else float(advantages[index]),
                 chosen=facts.get("chosen") == index,
-                proposed=index >= len(group.sampled),
             )
         )
     first = group.trajectories[0].turns[0]

@@ -284,7 +284,7 @@ def _turn(turn: AnnotatedTurn, index: int) -> str:
     head = ["", "Reply", "Value", "Advantage", *(f"World {world}" for world in turn.worlds)]
     rows, marks = [], []
     for reply in sorted(turn.replies, key=lambda reply: -reply.value):
-        text = reply.text + ("" if reply.valid else "  (invalid)") + ("  (proposed, not sampled)" if reply.proposed else "")
+        text = reply.text if reply.valid else f"{reply.text}  (invalid)"
         advantage = "–" if reply.advantage is None else f"{reply.advantage:+.2f}"
         values = [number(value, 0.1) for value in (reply.value, *reply.by_world)]
         rows.append(["▶" if reply.chosen else "", text, values[0], advantage, *values[1:]])

@@ -69,8 +69,6 @@ class AnnotatedReply:
     """None when the group taught nothing."""
     chosen: bool
     """True when play went on from this reply."""
-    proposed: bool = False
-    """True when it was put to the policy instead of sampled from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

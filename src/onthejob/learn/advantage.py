@@ -70,11 +70,11 @@ def signal(group: Group) -> Signal:
     Raises:
         ContractError: As `advantages`.
     """
-    returns, sampled = _returns(group), _sampled(group)
-    used, legal = _used(group) & sampled, _legal(group) & sampled
+    returns = _returns(group)
+    used, legal = _used(group), _legal(group)
     if used.sum() < 2 or not legal.any():
         return Signal.DEAD
-    if not _equal(returns[legal]) or _gains(group).any():
+    if not _equal(returns[legal]):
         return Signal.RETURN
     return Signal.FORMAT if (used & ~legal).any() else Signal.DEAD
 
@@ -89,17 +89,13 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
     turns or reward already. Trajectories that stopped with ERROR are our failure: they have no part in the baseline, their entry
     is 0 and `collate` leaves them out.
 
-    Proposals (`BranchConfig.proposals`) do not move the baseline: it is the mean of the sampled replies. A proposal's advantage
-    is what it is better than that, less the standard error of the difference over the worlds, and never below 0: the best of
-    many noisy values is not the best reply, and what a policy hardly ever does need not be pushed away from.
-
     Args:
         group: Two or more trajectories from the same start.
         config: Scaling.
 
     Returns:
         Advantages, shape (len(group),), dimensionless with `scale="std"`, in units of return with `scale="none"`; before
-        `negative_weight` they sum to 0 over the legal sampled replies. None when the group teaches nothing (see `Signal.DEAD`).
+        `negative_weight` they sum to 0 over the legal replies. None when the group teaches nothing (see `Signal.DEAD`).
 
     Raises:
         ContractError: Group of one, or a return that is not a finite number.
@@ -109,26 +105,23 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
     kind = signal(group)
     if kind is Signal.DEAD:
         return None
-    returns, sampled = _returns(group), _sampled(group)
-    used, legal = _used(group) & sampled, _legal(group) & sampled
+    returns, legal = _returns(group), _legal(group)
     result = np.zeros(len(group))
     if kind is Signal.RETURN:
-        result[legal] = returns[legal] - returns[legal].mean()
-        if config.shrink and not _equal(returns[legal]):
+        centred = returns[legal] - returns[legal].mean()
+        result[legal] = centred / (centred.std(ddof=1) + config.eps) if config.scale == "std" else centred
+        if config.shrink:
             result[legal] *= reliability(group)
-        result[~sampled] = _gains(group)
-        if config.scale == "std":
-            result /= returns[_legal(group)].std(ddof=1) + config.eps
-        if legal[used].all() and not result.any():
-            return None
+            if legal[_used(group)].all() and not result.any():
+                return None
     floor = min(float(result[legal].min()) - config.invalid_gap, config.invalid_ceiling)
-    result[used & ~legal] = floor
+    result[_used(group) & ~legal] = floor
     result[result < 0] *= config.negative_weight
     return result
 
 
 def reliability(group: Group) -> float:
-    """Share of the spread between a branch group's distinct legal sampled replies that luck does not explain, in [0, 1].
+    """Share of the spread between a branch group's distinct legal replies that the worlds' noise does not explain, in [0, 1].
 
     A one-way layout with the worlds as blocks: what all replies of a world have in common is taken out first, as it is by the
     group's baseline. The positive part of an F statistic's 1 - 1 / F, which is how far James and Stein shrink.
@@ -136,8 +129,12 @@ def reliability(group: Group) -> float:
     Raises:
         ContractError: The group does not say what its replies were worth in each world.
     """
-    keys, by_world = _worlds(group, "shrink=True needs. It is for branch groups; set it False.")
-    legal = dict.fromkeys(key for key, usable in zip(keys, _legal(group) & _sampled(group), strict=True) if usable)
+    keys, by_world = group.facts.get("keys"), group.facts.get("by_world")
+    if keys is None or by_world is None:
+        raise ContractError(
+            f"group {group.key!r} holds no values per world, which shrink=True needs. It is for branch groups; set it False."
+        )
+    legal = dict.fromkeys(key for key, is_legal in zip(keys, _legal(group), strict=True) if is_legal)
     values = np.array([by_world[key] for key in legal])  # (replies, worlds)
     replies, worlds = values.shape
     if replies < 2 or worlds < 2:
@@ -147,32 +144,6 @@ def reliability(group: Group) -> float:
     noise = float((residual**2).sum()) / ((replies - 1) * (worlds - 1)) / worlds
     spread = float(means.var(ddof=1))
     return max(0.0, 1.0 - noise / spread) if spread > 0.0 else 0.0
-
-
-def _gains(group: Group) -> npt.NDArray[np.float64]:
-    """What each proposal is worth above the mean of the legal sampled replies, less one standard error; at least 0.
-
-    In units of return; empty without proposals.
-    """
-    sampled, legal = _sampled(group), _legal(group)
-    count = int((~sampled).sum())
-    if count == 0 or not (legal & sampled).any():
-        return np.zeros(count)
-    keys, by_world = _worlds(group, "proposals need. They are for branch groups.")
-    values = np.array([by_world[key] for key in keys])  # (members, worlds)
-    apart = values[~sampled] - values[legal & sampled].mean(axis=0)  # (proposals, worlds)
-    worlds = apart.shape[1]
-    error = apart.std(axis=1, ddof=1) / math.sqrt(worlds) if worlds > 1 else np.zeros(count)
-    returns = _returns(group)
-    gains = returns[~sampled] - returns[legal & sampled].mean() - error
-    return np.where(legal[~sampled], np.maximum(gains, 0.0), 0.0)
-
-
-def _worlds(group: Group, who: str) -> tuple[list[str], dict[str, list[float]]]:
-    keys, by_world = group.facts.get("keys"), group.facts.get("by_world")
-    if keys is None or by_world is None:
-        raise ContractError(f"group {group.key!r} holds no values per world, which {who}")
-    return keys, by_world
 
 
 def _returns(group: Group) -> npt.NDArray[np.float64]:
@@ -190,10 +161,6 @@ def _returns(group: Group) -> npt.NDArray[np.float64]:
                 "Mark a trajectory that could not be scored with StopReason.ERROR."
             )
     return np.array([0.0 if t.stop is StopReason.ERROR else t.ret for t in group.trajectories])
-
-
-def _sampled(group: Group) -> npt.NDArray[np.bool_]:
-    return np.arange(len(group)) < len(group.sampled)
 
 
 def _used(group: Group) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,6 @@ sampled log-probability and advantage, so sharing changes the cost and nothing e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.learn.tree import Ints, TokenTree, build_tree, common_prefix
-from onthejob.types import Completion, Group, StopReason, Trajectory
+from onthejob.types import Group, StopReason, Trajectory
 
 Floats = npt.NDArray[np.float32]
 
@@ -127,7 +126,7 @@ def collate(
             turns = _paths(trajectory, owner=len(owners), unit=unit, key=group.key)
             if advantage != 0 or not skip_zero:
                 paths += turns
-                sampled += [_sampled(turn.completion) for turn in trajectory.turns]
+                sampled += [turn.completion.logprobs for turn in trajectory.turns]
             owners.append((float(advantage), sum(len(path.ids) - path.context for path in turns)))
     if not paths:
         return []
@@ -181,10 +180,6 @@ def pack(paths: Sequence[Path], *, max_tokens: int, share: bool = True) -> list[
     return [_row(paths, sources, share=share) for sources in rows]
 
 
-def _sampled(completion: Completion) -> tuple[float, ...]:
-    return completion.logprobs or (math.nan,) * len(completion.token_ids)
-
-
 def _paths(trajectory: Trajectory, *, owner: int, unit: int, key: str) -> list[Path]:
     paths = []
     for index, turn in enumerate(trajectory.turns):
@@ -194,7 +189,7 @@ def _paths(trajectory: Trajectory, *, owner: int, unit: int, key: str) -> list[P
                 f"turn {index} of a trajectory of group {key!r} has {len(turn.prompt_ids)} prompt and {len(ids)} completion "
                 "tokens; only turns recorded with their token ids can be trained on."
             )
-        if logprobs and len(ids) != len(logprobs):
+        if len(ids) != len(logprobs):
             raise ContractError(
                 f"turn {index} of a trajectory of group {key!r} has {len(ids)} tokens and {len(logprobs)} log-probabilities."
             )

@@ -41,8 +41,6 @@ from onthejob.types import (
 )
 
 Continuation = Literal["partners", "stand_ins", "both"]
-PROPOSAL = "proposal"
-"""Version of the policy that a reply comes from which was put to the policy, not sampled from it."""
 BRANCH_WORLDS = 9_999
 """Branches live in worlds 1..9_999; 0 is the main line, 10_000 and above are for evaluation."""
 
@@ -53,10 +51,6 @@ class BranchConfig:
 
     group_size: int = 8
     """Replies sampled to one prompt (K). At least 2: one reply has no baseline."""
-    proposals: int = 0
-    """Legal replies tried beside the sampled ones, drawn from those that were not sampled: what a policy that has settled never
-    tries any more, it cannot learn. One that beats the sampled replies' mean by more than its standard error is learned from as
-    if it had been sampled; one that does not teaches nothing (see `advantages`)."""
     turns: int = 140
     """Length of a branch in turns (H); it ends earlier when the episode does."""
     worlds: int = 4
@@ -73,8 +67,6 @@ class BranchConfig:
     def __post_init__(self) -> None:
         if self.group_size < 2:
             raise ConfigError(f"group_size must be >= 2 to have a baseline, got {self.group_size}. Set --group-size 4.")
-        if self.proposals < 0:
-            raise ConfigError(f"proposals must be >= 0, got {self.proposals}. 0 tries nothing but what was sampled.")
         if self.turns < 1:
             raise ConfigError(f"turns must be >= 1, got {self.turns}. Set --turns 140.")
         if not 1 <= self.worlds <= BRANCH_WORLDS:
@@ -385,11 +377,9 @@ def branch_group(
     policy_version: str,
     sampling: Sampling,
     kind: Kind = Kind.ACT,
-    proposed: int = 0,
     facts: Mapping[str, Any] | None = None,
 ) -> Group:
-    """The group of one-turn trajectories whose rewards are the branch values; the last `proposed` of them are proposals."""
-    sampled = len(completions) - proposed
+    """The group of one-turn trajectories whose rewards are the branch values."""
     trajectories = tuple(
         Trajectory(
             task_id=task_id,
@@ -398,7 +388,7 @@ def branch_group(
                 Turn(
                     prompt_ids=prompt_ids,
                     completion=completion,
-                    policy_version=policy_version if index < sampled else PROPOSAL,
+                    policy_version=policy_version,
                     kind=kind,
                     temperature=sampling.temperature,
                     valid=scores.valid[index],
@@ -416,7 +406,6 @@ def branch_group(
         "worlds": list(scores.worlds),
         "by_world": {name: list(values) for name, values in scores.by_world.items()},
         "turns": scores.turns,
-        **({"proposed": proposed} if proposed else {}),
     }
     return Group(key=key, actor=actor, trajectories=trajectories, facts={**own, **(facts or {})})
 

@@ -27,10 +27,9 @@ from onthejob.rollout.branch import (
     submit_replies,
 )
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
-from onthejob.rollout.keys import keyed_choice, keyed_sample, keyed_seed, keyed_uniform
+from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
 from onthejob.rollout.play import act_each, advance, episode_groups, play, policy_for, start
-from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.stand_ins import Habits, Rates
 from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
 
@@ -130,8 +129,6 @@ class Collector:
         trained: Sequence[str],
         partners: Mapping[str, Policy],
         encoder: Encoder,
-        legal: Legal = legal_of_view,
-        spell: Callable[[str], tuple[int, ...]] | None = None,
     ) -> None:
         """Build one environment per segment.
 
@@ -144,13 +141,9 @@ class Collector:
             trained: actors whose decisions become groups.
             partners: actor -> scripted policy of the environment, for every actor.
             encoder: messages -> token ids.
-            legal: legal replies of a state, for proposals.
-            spell: reply -> its token ids with the end of turn; needed for proposals.
         """
         if not trained:
             raise ConfigError("trained is empty. Name at least one actor.")
-        if branch.proposals and spell is None:
-            raise ConfigError(f"{branch.proposals} proposals are wanted, but nothing spells them as token ids. Pass spell=...")
         self._envs = [forkable(make_env) for _ in range(config.episodes)]
         if branch.imitates and not isinstance(self._envs[0], Imitable):
             name = type(self._envs[0]).__name__
@@ -162,7 +155,6 @@ class Collector:
         self._trained = tuple(trained)
         self._partners = partners
         self._encoder = encoder
-        self._legal, self._spell = legal, spell
 
     def collect(
         self,
@@ -306,11 +298,7 @@ class Collector:
         stand_ins: Rates,
     ) -> _Round:
         """Begin to score this round's groups; all that belongs to the present moment is taken down now."""
-        wanted = [
-            (ask, [*completions, *self._proposals(ask, segments[ask.segment], completions)])
-            for ask, completions in answers
-            if ask.wants_group
-        ]
+        wanted = [(ask, completions) for ask, completions in answers if ask.wants_group]
         requests = [self._request(ask, segments[ask.segment], completions, stand_ins) for ask, completions in wanted]
         return _Round(
             groups=[self._group(ask, segments[ask.segment], completions, sampling, prefix) for ask, completions in wanted],
@@ -322,32 +310,6 @@ class Collector:
         env = self._envs[ask.segment]
         assert isinstance(env, Imitable)
         return segment.live.pending().actor, env.habits([completion.text for completion in completions])
-
-    def _proposals(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> list[Completion]:
-        """Legal replies with another effect than all that was sampled, by lot; fewer than wanted where there are no more.
-
-        They have no log-probabilities: what the policy thinks of them is not asked before the update does.
-        """
-        if not self._branch.proposals or self._spell is None:
-            return []
-        env = self._envs[ask.segment]
-        seen = {env.canonical(completion.text) for completion in completions}
-        others: dict[str, str] = {}
-        for reply in self._legal(env, segment.live.pending()):
-            key = env.canonical(reply)
-            if key not in seen:
-                others.setdefault(key, reply)
-        keys = keyed_sample(
-            sorted(others), min(self._branch.proposals, len(others)), segment.seed, "proposals", segment.live.turn
-        )
-        spelled = [(others[key], self._spell(others[key])) for key in keys]
-        return [
-            Completion(
-                text=text,
-                token_ids=ids,
-            )
-            for text, ids in spelled
-        ]
 
     def _request(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion], stand_ins: Rates) -> ScoreRequest:
         env = self._envs[ask.segment]
@@ -376,7 +338,6 @@ class Collector:
             policy_version=ask.policy.version,
             sampling=sampling,
             kind=live.pending().kind,
-            proposed=len(completions) - len(ask.contexts),
             facts={
                 "chosen": ask.chosen,
                 "origin": segment.origin,

@@ -106,7 +106,7 @@ class TaskPool:
         """Record one iteration's (group, is alive)."""
         for group, alive in groups:
             family = self._family.get(group.trajectories[0].task_id, "other")
-            mean = sum(trajectory.ret for trajectory in group.sampled) / len(group.sampled)
+            mean = sum(trajectory.ret for trajectory in group.trajectories) / len(group)
             self._groups[family] = self._groups.get(family, 0) + 1
             self._alive[family] = self._alive.get(family, 0) + int(alive)
             self._returns[family] = self._returns.get(family, 0.0) + mean

@@ -1,4 +1,4 @@
-"""Numbers that describe what a role sampled, for progress lines and the record; proposals do not count."""
+"""Numbers that describe a role's groups, for progress lines and the record."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def spreads(groups: Sequence[Group]) -> list[GroupSpread]:
     """One line per group: the smoke test before a run, and what a dead group looked like afterwards."""
     found = []
     for group in groups:
-        returns = tuple(row.ret for row in group.sampled)
+        returns = tuple(row.ret for row in group.trajectories)
         std = stdev(returns) if len(returns) > 1 else 0.0
-        stops = dict(Counter(row.stop for row in group.sampled))
+        stops = dict(Counter(row.stop for row in group.trajectories))
         found.append(GroupSpread(key=group.key, returns=returns, std=std, stops=stops))
     return found
 
 
 def stop_mix(groups: Sequence[Group]) -> dict[StopReason, float]:
     """Share of the trajectories that ended in each way, in [0, 1]; ways that did not occur are left out."""
-    counts = Counter(row.stop for group in groups for row in group.sampled)
+    counts = Counter(row.stop for group in groups for row in group.trajectories)
     total = sum(counts.values())
     return {stop: count / total for stop, count in sorted(counts.items())}
 
@@ -65,18 +65,18 @@ def summarise(groups: Sequence[Group], *, alive: int) -> GroupSummary:
     """Describe `groups`, of which `alive` teach something."""
     if not groups:
         return GroupSummary()
-    rows = [row for group in groups for row in group.sampled]
+    rows = [row for group in groups for row in group.trajectories]
     turns = [turn for row in rows for turn in row.turns]
     return GroupSummary(
         groups=len(groups),
         alive=alive,
         mean_return=fmean(row.ret for row in rows),
-        return_std=fmean(pstdev(row.ret for row in group.sampled) for group in groups),
+        return_std=fmean(pstdev(row.ret for row in group.trajectories) for group in groups),
         valid_rate=fmean(turn.valid for turn in turns),
         mean_length=fmean(len(turn.completion.token_ids) for turn in turns),
     )
 
 
 def sampled_tokens(groups: Sequence[Group]) -> int:
-    """Tokens of all sampled replies in `groups`."""
-    return sum(len(turn.completion.token_ids) for group in groups for row in group.sampled for turn in row.turns)
+    """Tokens of all replies in `groups`."""
+    return sum(len(turn.completion.token_ids) for group in groups for row in group.trajectories for turn in row.turns)

@@ -100,10 +100,6 @@ def train(
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
     if config.eval_every > 0 and evaluate is None:
         raise ConfigError(f"eval_every is {config.eval_every} but there is nothing to evaluate with. Pass evaluate=..., or 0.")
-    if config.branch.proposals and learner.config.loss.old == "sampler":
-        raise ConfigError(
-            "proposals were not sampled, so the loss cannot start from the sampler. Set --learner.loss.old trainer."
-        )
     parts = Parts(
         config=config,
         make_env=make_env,
@@ -133,8 +129,6 @@ def train(
             trained=parts.roles,
             partners=partners,
             encoder=encoder,
-            legal=legal,
-            spell=sampler.chat.reply_ids,
         )
         return _loop(parts, state, collector, last, on_progress)
 

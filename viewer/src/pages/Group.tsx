@@ -2,7 +2,7 @@
 // advantage follows from it.
 import { useMemo, useState, type CSSProperties } from 'react';
 import { type EpisodeRow, type GroupView, type ReplyView } from '../api/client';
-import { agrees, arithmetic, isProposal, type Arithmetic } from '../lib/advantage';
+import { agrees, arithmetic, type Arithmetic } from '../lib/advantage';
 import { useFetched } from '../lib/fetching';
 import { compact, dollars, fixed, percent, signed } from '../lib/format';
 import { holdsGroup, isExport } from '../lib/exported';
@@ -135,9 +135,7 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
 
 function Summary({ group, result, recorded, same }: { group: GroupView; result: Arithmetic; recorded: boolean; same: boolean }) {
   const { rule } = group;
-  const sampled = group.replies.filter((reply) => !isProposal(reply));
-  const proposals = group.replies.length - sampled.length;
-  const legal = sampled.filter((reply) => reply.valid || reply.stop !== 'branch').length;
+  const legal = group.replies.filter((reply) => reply.valid || reply.stop !== 'branch').length;
   if (result.kind === 'dead')
     return (
       <p className="arith">
@@ -151,11 +149,9 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
     <>
       <div className="arith">
         <div>
-          mean of {legal} legal {proposals > 0 ? 'sampled ' : ''}returns = {fixed(result.mean, 4)}
+          mean of {legal} legal returns = {fixed(result.mean, 4)}
         </div>
-        <div>
-          sample deviation{proposals > 0 ? ' with the proposals' : ''} = {fixed(result.deviation, 4)}
-        </div>
+        <div>sample deviation = {fixed(result.deviation, 4)}</div>
         {result.reliability !== null && (
           <div>
             1 − noise of {group.worlds.length} worlds / spread = {fixed(result.reliability, 4)}
@@ -171,13 +167,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
             {result.reliability !== null && ` × ${fixed(result.reliability, 4)}`}
           </div>
         )}
-        {proposals > 0 && (
-          <div>
-            proposal = max(0, return − mean − its standard error over the worlds)
-            {rule.scale === 'std' ? ` / (${fixed(result.deviation, 4)} + ${rule.eps})` : ''}
-          </div>
-        )}
-        {legal < sampled.length && (
+        {legal < group.replies.length && (
           <div>
             invalid = min(worst legal − {rule.invalid_gap}, {compact(rule.invalid_ceiling)})
           </div>
@@ -235,12 +225,7 @@ function Reply({
       )}
       <Tokens reply={reply} />
       <div className="arith">
-        {isProposal(reply) ? (
-          <>
-            return {fixed(reply.ret, 4)}; better by {fixed(result.gains[index] ?? 0, 4)} than the mean and an error ={' '}
-            <b>{result.values[index] === null ? '–' : signed(result.values[index]!, 4)}</b>
-          </>
-        ) : reply.valid || reply.stop !== 'branch' ? (
+        {reply.valid || reply.stop !== 'branch' ? (
           result.kind === 'return' ? (
             <>
               ({fixed(reply.ret, 4)} − {fixed(result.mean, 4)}){' '}
@@ -268,21 +253,12 @@ function Reply({
             <dd>{name === 'outcome' ? dollars(value) : compact(value)}</dd>
           </div>
         ))}
-        {isProposal(reply) ? (
-          <>
-            <dt>sampled by</dt>
-            <dd>nobody: a legal reply that was put to the policy</dd>
-          </>
-        ) : (
-          <>
-            <dt>sampled by</dt>
-            <dd className="mono">
-              {reply.policy} at T={reply.temperature}
-            </dd>
-            <dt>probability of the reply</dt>
-            <dd>{percent(Math.exp(reply.logprobs.reduce((sum, value) => sum + value, 0)), 1)}</dd>
-          </>
-        )}
+        <dt>sampled by</dt>
+        <dd className="mono">
+          {reply.policy} at T={reply.temperature}
+        </dd>
+        <dt>probability of the reply</dt>
+        <dd>{percent(Math.exp(reply.logprobs.reduce((sum, value) => sum + value, 0)), 1)}</dd>
       </dl>
       {reply.turns.length > 0 && <Turns name={name} group={group} reply={reply} index={index} />}
     </article>
