@@ -51,6 +51,8 @@ await links.first().click();
 await page.locator('.reply').first().waitFor();
 await page.goBack();
 await page.getByRole('button', { name: 'episodes', exact: true }).click();
+// Both lists choose an iteration: while the groups' choice is still there, it would lead back to the groups.
+await page.locator('label', { hasText: /^role/ }).waitFor({ state: 'detached' });
 await page
   .locator('label', { hasText: /^iteration/ })
   .locator('select')
