@@ -87,6 +87,16 @@ def test_text_survives_the_round_trip(chat: ChatEncoder, text: str):
         assert chat.decode([*ids, 2]) == text
 
 
+@given(text=TEXT)
+def test_a_written_reply_is_closed_as_a_cut_one_is(smollm2_tokenizer, text: str):
+    chat = ChatEncoder(smollm2_tokenizer)
+    ids = chat.reply_ids(text)
+    assert ids[:-1] == tuple(smollm2_tokenizer.encode(text, add_special_tokens=False))
+    after = [Message("user", "-")]
+    assert chat.extend((7,), ids, after) == chat.extend((7,), ids[:-1], after)
+    assert chat.extend((7,), ids, after)[: 1 + len(ids)] == (7, *ids)
+
+
 def test_the_first_turn_is_found_by_its_end(chat: ChatEncoder):
     system = Message("system", "rules")
     lengths = {chat.prefix_length(chat.encode([system, Message("user", text)])) for text in ("a", "bb")}
