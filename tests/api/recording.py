@@ -45,6 +45,7 @@ RULE: Mapping[str, Any] = {
     "scale": "std",
     "eps": 0.02,
     "shrink": True,
+    "bound": 1.5,
     "invalid_gap": 0.5,
     "invalid_ceiling": -1.5,
     "negative_weight": 1.0,

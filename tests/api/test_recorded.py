@@ -47,6 +47,7 @@ def test_a_group_shows_every_reply_as_it_was_sampled_and_judged(client: TestClie
         "scale": "std",
         "eps": 0.02,
         "shrink": False,
+        "bound": None,
         "invalid_gap": 0.5,
         "invalid_ceiling": -1.5,
         "negative_weight": 1.0,

@@ -138,7 +138,16 @@ def test_what_is_below_zero_can_weigh_less():
         np.testing.assert_allclose(result, [-2 * weight, -weight, 3, -3 * weight])
 
 
+def test_large_stakes_can_be_bounded():
+    # mean 3, deviations -2, -1 and 3; the invalid one is placed below the bounded ones.
+    result = advantages(group_of(1, 2, 6, 0, invalid=(3,)), AdvantageConfig(scale="none", bound=1.5))
+    np.testing.assert_allclose(result, [-1.5, -1, 1.5, -2.5])
+
+
 def test_bad_config():
+    for bound in (0.0, -1.0):
+        with pytest.raises(ConfigError, match="bound"):
+            AdvantageConfig(bound=bound)
     with pytest.raises(ConfigError, match="scale"):
         AdvantageConfig(scale="batch")
     with pytest.raises(ConfigError, match="eps"):

@@ -150,10 +150,20 @@ def test_every_sampled_token_is_scored_once_with_its_own_numbers(seed, max_token
     assert all(len(batch.row) <= max(max_tokens, longest) for batch in batches)
 
 
+def test_equal_trajectories_of_a_group_are_counted():
+    turn, other = make_turn([1, 2], [3]), make_turn([1, 2], [4, 5])
+    groups = [make_group((1, turn), (0, other), (1, turn)), make_group((1, turn), (0, other), key="second")]
+    (batch,) = collate(groups, [np.array([1.0, -2.0, 1.0]), np.array([1.0, -1.0])], max_tokens=100)
+    assert batch.groups == 2
+    terms = sorted(zip(*(a.tolist() for a in (batch.trajectory, batch.group, batch.copies)), strict=True))
+    assert terms == [(0, 0, 2), (1, 0, 1), (1, 0, 1), (2, 0, 2), (3, 1, 1), (4, 1, 1), (4, 1, 1)]
+
+
 def test_a_group_stays_in_one_row_when_it_fits():
     groups = random_groups(0, groups=6, size=4)
     whole = [len(collate([group], [np.ones(4)], max_tokens=10_000)[0].row) for group in groups]
     batches = collate(groups, [np.ones(4)] * 6, max_tokens=max(whole))
-    assert all(batch.complete for batch in batches)
+    assert all(batch.complete and batch.whole for batch in batches)
+    assert sorted(number for batch in batches for number in set(batch.group.tolist())) == list(range(6))
     for batch in batches:
         assert len(batch.row) <= max(whole)

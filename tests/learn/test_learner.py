@@ -72,7 +72,7 @@ def test_roles_do_not_disturb_each_other():
         assert weight_delta(states[0][role], states[1][role]) == (0, 0)
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo", "cispo", "dr_grpo", "gspo", "reinforce"])
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "bnpo", "cispo", "dr_grpo", "gspo", "reinforce", "expected"])
 def test_update_does_not_depend_on_the_size_of_rows(loss):
     config = LossConfig(loss=loss, max_completion_tokens=8 if loss == "dr_grpo" else None)
     groups = random_groups(2, groups=8, size=4)
@@ -256,6 +256,17 @@ def test_not_forwarding_what_has_no_advantage_changes_no_gradient(loss, monkeypa
     assert few.grad_norm == pytest.approx(everything.grad_norm, rel=1e-5)
     assert weight_delta(after_few, after_everything).max_abs < 1e-6
     assert (few.trajectories, few.tokens) == (everything.trajectories, everything.tokens)
+
+
+def test_a_reply_without_advantage_still_has_its_part_of_what_is_expected():
+    better, mean, worse = (make_turn([1, 2, 3], [token]) for token in (10, 20, 30))
+    learner = learner_for(("sales",), lr=1e-2, loss=LossConfig(loss="expected"), advantage=AdvantageConfig(scale="none"))
+    metrics = learner.update("sales", [make_group((2, better), (1, mean), (0, worse))])
+    assert (metrics.trajectories, metrics.tokens, metrics.steps) == (3, 3, 1)
+    assert metrics.values["ratio_max"] == 1
+    assert metrics.nodes >= 3 + 3 - 3  # the prompt's three nodes score all replies' first tokens
+    again = learner.update("sales", [make_group((2, better), (1, mean), (0, worse))])
+    assert again.loss < metrics.loss
 
 
 def test_reference_is_the_given_snapshot_and_not_the_base():

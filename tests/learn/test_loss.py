@@ -24,6 +24,7 @@ ALL = [
     LossConfig(loss="cispo", epsilon_high=5.0),
     LossConfig(loss="gspo"),
     LossConfig(loss="reinforce"),
+    LossConfig(loss="expected"),
 ]
 
 
@@ -55,6 +56,52 @@ def test_normalisations_by_hand():
     assert value(LossConfig(loss="cispo", epsilon_high=5.0), new, old=old) == pytest.approx(expected, abs=1e-6)
     expected = (-new[0] - new[1] + 2 * new[2]) / 2
     assert value(LossConfig(loss="reinforce"), new, old=old) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_expected_advantage_by_hand():
+    # Replies of probability 0.3 * 0.5 and 0.05, advantages 1 and -2: three quarters and a quarter of what they have together.
+    new = [math.log(0.3), math.log(0.5), math.log(0.05)]
+    assert value(LossConfig(loss="expected"), new) == pytest.approx(-(0.75 * 1 - 0.25 * 2), abs=1e-6)
+    # Against a reference, each token's divergence counts as in `reinforce`: summed over a trajectory, mean over trajectories.
+    config, reference = LossConfig(loss="expected", beta=0.5, kl="k1"), [number - 0.1 for number in new]
+    assert value(config, new, reference=reference) == pytest.approx(-0.25 + 0.5 * 0.3 / 2, abs=1e-6)
+
+
+def test_how_often_a_reply_was_sampled_does_not_change_what_is_expected():
+    first, second, third = make_turn([1], [2, 3]), make_turn([1], [4]), make_turn([1], [5])
+    other = make_group((0, make_turn([7], [2])), (0, make_turn([7], [3])), key="other")
+    found = []
+    for copies in (1, 3):
+        group = make_group(*[(1, first)] * copies, (0, second), (-1, third))
+        values = [np.array([2.0] * copies + [0.0, -1.0]), np.array([1.0, -1.0])]
+        (batch,) = collate([group, other], values, max_tokens=100)
+        pairs = torch.linspace(-2, -1, len(batch.row.pair_token)).requires_grad_()
+        loss = policy_loss(pairs[torch.from_numpy(batch.row.term_pair)], batch, LossConfig(loss="expected")).loss
+        loss.backward()
+        assert pairs.grad is not None
+        found.append((loss.item(), pairs.grad))
+    assert found[1][0] == pytest.approx(found[0][0], abs=1e-6)
+    torch.testing.assert_close(found[1][1], found[0][1])
+
+
+def test_what_is_expected_is_the_exact_policy_gradient_when_all_replies_are_there():
+    logits = torch.tensor([0.3, -0.2, 1.1, 0.0], requires_grad=True)
+    pays = [1.0, 0.0, -1.0, 2.0]
+    group = make_group(*((pay, make_turn([1], [token])) for token, pay in enumerate(pays)))
+    (batch,) = collate([group], [np.array(pays)], max_tokens=100)
+    tokens = torch.from_numpy(batch.row.pair_token[batch.row.term_pair])
+    policy_loss(torch.log_softmax(logits, 0)[tokens], batch, LossConfig(loss="expected")).loss.backward()
+    found, logits.grad = logits.grad, None
+    (-(torch.softmax(logits, 0) * torch.tensor(pays)).sum()).backward()
+    torch.testing.assert_close(found, logits.grad)
+
+
+def test_a_group_in_several_rows_has_no_expected_advantage():
+    group = make_group((1, make_turn([1, 2], [3, 4, 5])), (0, make_turn([1, 2], [6, 7, 8])))
+    batches = collate([group], [np.array([1.0, -1.0])], max_tokens=5)
+    assert [(batch.complete, batch.whole) for batch in batches] == [(True, False)] * 2
+    with pytest.raises(TrainingError, match="each group in one row"):
+        policy_loss(torch.zeros(len(batches[0])), batches[0], LossConfig(loss="expected"))
 
 
 def test_clipping_by_hand():
@@ -142,7 +189,7 @@ def test_old_may_be_the_samplers():
     assert policy_loss(logprobs, two_replies(), config).loss.item() == pytest.approx((-1.1 - 1 + 2) / 3)
 
 
-@pytest.mark.parametrize("config", ALL, ids=lambda c: c.loss)
+@pytest.mark.parametrize("config", [config for config in ALL if config.loss != "expected"], ids=lambda c: c.loss)
 def test_on_policy_gradient_is_reinforce(config):
     """On policy all ratios are 1, nothing is clipped, and the gradient is advantage times grad log-probability."""
     logprobs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
@@ -168,7 +215,10 @@ def test_gradients_do_not_depend_on_how_the_update_is_cut(config):
     groups = random_groups(3, groups=8, size=4)
     values = [advantages(group, AdvantageConfig()) for group in groups]
     found = {}
-    for max_tokens, share in itertools.product((10_000, 90, 40), (True, False)):
+    # `expected` needs whole groups, of which the largest has that many tokens when nothing is shared.
+    alone = max(sum(len(t.turns[0].prompt_ids + t.turns[0].completion.token_ids) for t in g.trajectories) for g in groups)
+    sizes = (10_000, 2 * alone, alone) if config.by_group else (10_000, 90, 40)
+    for max_tokens, share in itertools.product(sizes, (True, False)):
         batches = collate(groups, values, max_tokens=max_tokens, share=share)
         total = 0.0
         for batch in batches:
@@ -239,6 +289,9 @@ def test_trajectory_level_losses_need_whole_trajectories():
         {"epsilon_high": 0.0},
         {"delta": 1.1},
         {"delta": 3.0, "loss": "cispo"},
+        {"loss": "expected", "level": "sequence"},
+        {"loss": "expected", "correction": "token_mask"},
+        {"loss": "expected", "beta": 0.1, "kl_ratio": True},
         {"beta": -1.0},
         {"beta": math.nan},
         {"kl_ratio": True},

@@ -2,7 +2,10 @@ import { describe, expect, it } from 'vitest';
 import { agrees, arithmetic } from '../src/lib/advantage';
 import { align, between, smooth, thin, worstOf } from '../src/lib/curves';
 
-const rule = { scale: 'std', eps: 0.02, shrink: false, invalid_gap: 0.5, invalid_ceiling: -1.5, negative_weight: 1 };
+const rule = {
+  ...{ scale: 'std', eps: 0.02, shrink: false, bound: null as number | null },
+  ...{ invalid_gap: 0.5, invalid_ceiling: -1.5, negative_weight: 1 },
+};
 const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop, key: String(ret), by_world: [ret] });
 const branched = (...worlds: number[]) => ({
   ...reply(worlds.reduce((sum, value) => sum + value, 0) / worlds.length),
@@ -23,6 +26,10 @@ describe('advantages', () => {
   it('weigh less below 0 where the rule says so', () => {
     const found = arithmetic([reply(1), reply(3), reply(0, false)], { ...rule, scale: 'none', negative_weight: 0.5 });
     expect(found.values).toEqual([-0.5, 1, -0.75]);
+  });
+  it('are cut at the bound, before an invalid one is placed below them', () => {
+    const found = arithmetic([reply(1), reply(2), reply(6), reply(0, false)], { ...rule, scale: 'none', bound: 1.5 });
+    expect(found.values).toEqual([-1.5, -1, 1.5, -2]);
   });
   it('are only centred without a scale', () => {
     expect(arithmetic([reply(1), reply(3)], { ...rule, scale: 'none' }).values).toEqual([-1, 1]);

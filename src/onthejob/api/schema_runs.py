@@ -122,6 +122,8 @@ class AdvantageRule(Sent):
     eps: float
     shrink: bool
     """Multiplied by the share of the replies' spread that the worlds' noise does not explain."""
+    bound: float | None
+    """Advantages of legal replies are cut to plus and minus this."""
     invalid_gap: float
     invalid_ceiling: float
     negative_weight: float

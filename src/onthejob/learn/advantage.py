@@ -31,6 +31,9 @@ class AdvantageConfig:
     """Multiply the advantages of a branch group's legal replies by the share of their spread that luck does not explain,
     max(0, 1 - noise / spread), both estimated from the values per world: in most states little is at stake, and what is seen
     there is the worlds' noise. A group in which all of it may be noise teaches at most the format."""
+    bound: float | None = None
+    """Advantages of legal replies are cut to [-bound, bound]; None cuts nothing. For `scale="none"`, where one large stake would
+    outweigh everything else in an update."""
     invalid_gap: float = 1.0
     """How far below the worst legal reply an invalid one is placed."""
     invalid_ceiling: float = -2.0
@@ -44,6 +47,8 @@ class AdvantageConfig:
             raise ConfigError(f"advantage scale must be 'std' or 'none', got {self.scale!r}. Set scale='std' for GRPO.")
         if not self.eps > 0:
             raise ConfigError(f"advantage eps must be > 0, got {self.eps}. TRL's value is 1e-4.")
+        if self.bound is not None and not self.bound > 0:
+            raise ConfigError(f"advantage bound must be > 0, got {self.bound}. Leave it out to cut nothing.")
         if not self.invalid_gap >= 0 or not self.invalid_ceiling < 0:
             raise ConfigError(
                 "an invalid reply must be placed below the legal ones: invalid_gap >= 0 and invalid_ceiling < 0, "
@@ -94,8 +99,8 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
         config: Scaling.
 
     Returns:
-        Advantages, shape (len(group),), dimensionless with `scale="std"`, in units of return with `scale="none"`; before
-        `negative_weight` they sum to 0 over the legal replies. None when the group teaches nothing (see `Signal.DEAD`).
+        Advantages, shape (len(group),), dimensionless with `scale="std"`, in units of return with `scale="none"`; before `bound`
+        and `negative_weight` they sum to 0 over the legal replies. None when the group teaches nothing (see `Signal.DEAD`).
 
     Raises:
         ContractError: Group of one, or a return that is not a finite number.
@@ -114,6 +119,8 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
             result[legal] *= reliability(group)
             if legal[_used(group)].all() and not result.any():
                 return None
+        if config.bound is not None:
+            result[legal] = result[legal].clip(-config.bound, config.bound)
     floor = min(float(result[legal].min()) - config.invalid_gap, config.invalid_ceiling)
     result[_used(group) & ~legal] = floor
     result[result < 0] *= config.negative_weight

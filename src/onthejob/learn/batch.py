@@ -9,9 +9,11 @@ sampled log-probability and advantage, so sharing changes the cost and nothing e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,15 +80,32 @@ class Batch:
     """Of the term's trajectory.  # (N,)"""
     length: Floats
     """Scored tokens of the term's trajectory in all rows.  # (N,)"""
+    group: Ints
+    """Number of the term's group within the whole collation.  # (N,)"""
+    copies: Floats
+    """Trajectories of the term's group that hold the same tokens as its own, itself included.  # (N,)"""
+    groups: int
+    """Groups in the whole collation."""
     trajectories: int
     """Trajectories in the whole collation; the denominator does not depend on how rows are cut."""
     tokens: int
     """Scored tokens in the whole collation."""
     complete: bool
     """True when every trajectory that occurs here has all its terms here."""
+    whole: bool
+    """True when every group that occurs here has all its terms here."""
 
     def __len__(self) -> int:
         return len(self.trajectory)
+
+
+class _Owner(NamedTuple):
+    """What a trajectory's terms have in common."""
+
+    advantage: float
+    length: int
+    unit: int
+    copies: int
 
 
 def collate(
@@ -115,11 +134,13 @@ def collate(
         ConfigError: max_tokens < 2.
     """
     paths: list[Path] = []
-    owners: list[tuple[float, int]] = []
+    owners: list[_Owner] = []
     sampled: list[tuple[float, ...]] = []
     for unit, (group, values) in enumerate(zip(groups, advantages_G, strict=True)):
         if len(values) != len(group):
             raise ContractError(f"group {group.key!r} has {len(group)} trajectories and {len(values)} advantages.")
+        used = [trajectory for trajectory in group.trajectories if trajectory.stop is not StopReason.ERROR]
+        same = Counter(map(_tokens, used))
         for trajectory, advantage in zip(group.trajectories, values, strict=True):
             if trajectory.stop is StopReason.ERROR:
                 continue
@@ -127,14 +148,19 @@ def collate(
             if advantage != 0 or not skip_zero:
                 paths += turns
                 sampled += [turn.completion.logprobs for turn in trajectory.turns]
-            owners.append((float(advantage), sum(len(path.ids) - path.context for path in turns)))
+            length = sum(len(path.ids) - path.context for path in turns)
+            owners.append(_Owner(float(advantage), length, unit, same[_tokens(trajectory)]))
     if not paths:
         return []
-    tokens = sum(length for _, length in owners)
+    tokens = sum(owner.length for owner in owners)
+    owner_of = np.array([path.owner for path in paths], dtype=np.int64)
+    # Trajectories that are not forwarded have no terms anywhere, so no row can hold them.
+    terms_of = np.bincount([path.unit for path in paths], [len(path.ids) - path.context for path in paths], minlength=len(groups))
     batches = []
     for row in pack(paths, max_tokens=max_tokens, share=share):
-        owner = np.array([path.owner for path in paths], dtype=np.int64)[row.term_source]
-        length = np.array([owners[i][1] for i in owner], dtype=np.float32)
+        owner = owner_of[row.term_source]
+        length = np.array([owners[i].length for i in owner], dtype=np.float32)
+        unit_of = np.array([owners[i].unit for i in owner], dtype=np.int64)
         batches.append(
             Batch(
                 row=row,
@@ -142,11 +168,15 @@ def collate(
                 sampled=np.array(
                     [sampled[s][t] for s, t in zip(row.term_source, row.term_offset, strict=True)], dtype=np.float32
                 ),
-                advantage=np.array([owners[i][0] for i in owner], dtype=np.float32),
+                advantage=np.array([owners[i].advantage for i in owner], dtype=np.float32),
                 length=length,
+                group=unit_of,
+                copies=np.array([owners[i].copies for i in owner], dtype=np.float32),
+                groups=len(groups),
                 trajectories=len(owners),
                 tokens=tokens,
                 complete=bool((np.bincount(owner)[owner] == length).all()),
+                whole=bool((np.bincount(unit_of)[unit_of] == terms_of[unit_of]).all()),
             )
         )
     return batches
@@ -178,6 +208,10 @@ def pack(paths: Sequence[Path], *, max_tokens: int, share: bool = True) -> list[
         else:
             rows.append(list(piece))
     return [_row(paths, sources, share=share) for sources in rows]
+
+
+def _tokens(trajectory: Trajectory) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    return tuple((turn.prompt_ids, turn.completion.token_ids) for turn in trajectory.turns)
 
 
 def _paths(trajectory: Trajectory, *, owner: int, unit: int, key: str) -> list[Path]:

@@ -217,7 +217,7 @@ class Learner:
                 [values for _, values in part],
                 max_tokens=self.config.max_tokens,
                 share=self.layout is Layout.TREE,
-                skip_zero=self.config.loss.beta == 0,
+                skip_zero=self.config.loss.beta == 0 and not self.config.loss.by_group,
             )
             for part in _cut(live, self.config.minibatches)
         ]

@@ -17,9 +17,10 @@ from torch import Tensor
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.batch import Batch
 
-Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce"]
+Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce", "expected"]
 Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 _CLIPPED = ("grpo", "dr_grpo", "dapo", "bnpo", "gspo")
+_WITHOUT_RATIO = ("reinforce", "expected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +31,14 @@ class LossConfig:
     """grpo: mean over a trajectory's tokens, then over trajectories. dapo, bnpo: mean over all tokens of the update (they differ
     from each other only on several devices). dr_grpo: sum over tokens / (trajectories * max_completion_tokens). gspo: grpo with
     one ratio per trajectory. cispo: dapo weights, the clipped ratio multiplies the log-probability. reinforce: advantage times
-    log-probability summed over a trajectory, no ratio."""
+    log-probability summed over a trajectory, no ratio. expected: mean over groups of the advantage that the policy expects among
+    the group's different replies, each weighed by its present probability (over theirs together) and not by how often it was
+    sampled. It has no ratio, and the same groups can be learned from again as the policy moves. For short replies to one prompt:
+    of long ones a single one holds all of the probability."""
     level: Literal["token", "sequence"] = "token"
     """Where the importance ratio lives; sequence takes the mean log-ratio of the trajectory. gspo is always sequence."""
     epsilon_low: float = 0.2
-    """Ratios below 1 - epsilon_low get no gradient (negative advantage). Not used by cispo and reinforce."""
+    """Ratios below 1 - epsilon_low get no gradient (negative advantage). Not used by cispo, reinforce and expected."""
     epsilon_high: float = 0.2
     """Ratios above 1 + epsilon_high get no gradient (positive advantage); larger than epsilon_low is DAPO's clip-higher. In
     cispo the ratio is capped at epsilon_high itself, usually 5."""
@@ -72,10 +76,17 @@ class LossConfig:
             )
         if not self.beta >= 0 or not math.isfinite(self.beta):
             raise ConfigError(f"beta must be >= 0, got {self.beta}. 0 trains without a reference.")
-        if self.kl_ratio and (self.beta == 0 or self.loss == "reinforce"):
-            raise ConfigError("kl_ratio has no effect without a KL term (beta > 0) and a ratio (not reinforce). Set it False.")
-        if self.level == "sequence" and self.loss == "reinforce":
-            raise ConfigError("level='sequence' has no effect with reinforce, which has no ratio. Leave it 'token'.")
+        if self.kl_ratio and (self.beta == 0 or self.loss in _WITHOUT_RATIO):
+            raise ConfigError(
+                "kl_ratio has no effect without a KL term (beta > 0) and a ratio (neither reinforce nor expected has one). "
+                "Set it False."
+            )
+        if self.level == "sequence" and self.loss in _WITHOUT_RATIO:
+            raise ConfigError(f"level='sequence' has no effect with {self.loss}, which has no ratio. Leave it 'token'.")
+        if self.loss == "expected" and self.correction != "none":
+            raise ConfigError(
+                "a correction has no effect with expected, which asks for the present probabilities alone. Set correction='none'."
+            )
         if self.correction != "none" and self.old == "sampler":
             raise ConfigError(
                 "with old='sampler' the ratio corrects for the sampler already, a correction would count it twice. "
@@ -95,7 +106,7 @@ class LossConfig:
 
     def _check_choices(self) -> None:
         choices = {
-            "loss": (*_CLIPPED, "cispo", "reinforce"),
+            "loss": (*_CLIPPED, "cispo", *_WITHOUT_RATIO),
             "level": ("token", "sequence"),
             "kl": ("k1", "k2", "k3"),
             "old": ("trainer", "sampler"),
@@ -105,6 +116,11 @@ class LossConfig:
         for name, allowed in choices.items():
             if values[name] not in allowed:
                 raise ConfigError(f"{name} must be one of {', '.join(allowed)}; got {values[name]!r}.")
+
+    @property
+    def by_group(self) -> bool:
+        """True when some term needs all terms of its group, also those of trajectories whose advantage is 0, in the same row."""
+        return self.loss == "expected"
 
     @property
     def by_trajectory(self) -> bool:
@@ -141,15 +157,21 @@ def policy_loss(
         reference: Log-probabilities of the reference policy (N,), needed for beta > 0; without beta it is only measured.
 
     Raises:
-        TrainingError: A trajectory-level loss meets a trajectory that is spread over several rows.
+        TrainingError: A trajectory-level loss meets a trajectory that is spread over several rows, or `expected` such a group.
         ConfigError: beta > 0 without a reference, or old='sampler' without recorded log-probabilities.
 
-    Source: GRPO 2402.03300, Dr. GRPO 2503.20783, DAPO 2503.14476, CISPO 2506.13585, GSPO 2507.18071, TIS/MIS as in TRL 1.16.
+    Source: GRPO 2402.03300, Dr. GRPO 2503.20783, DAPO 2503.14476, CISPO 2506.13585, GSPO 2507.18071, TIS/MIS as in TRL 1.16;
+    expected: the all-action policy gradient (Sutton et al. 2000; Expected Policy Gradients, 1801.03326), over the distinct
+    samples alone and normalised over them as in 2002.06043.
     """
     if config.by_trajectory and not batch.complete:
         raise TrainingError(
             f"{config.loss} with level={config.level!r} and correction={config.correction!r} needs each trajectory in one row; "
             "some are longer than max_tokens. Raise max_tokens or use a token-level loss."
+        )
+    if config.by_group and not batch.whole:
+        raise TrainingError(
+            "expected needs each group in one row; some are longer than max_tokens. Raise max_tokens or use another loss."
         )
     if config.beta > 0 and reference is None:
         raise ConfigError(f"beta={config.beta} needs a reference snapshot. Pass one, or set beta=0.")
@@ -162,9 +184,13 @@ def policy_loss(
     if config.level == "sequence" or config.loss == "gspo":
         log_ratio = terms.trajectory_mean(log_ratio)
     ratio = torch.exp(log_ratio)  # (N,)
-    value, clipped = _surrogate(ratio, logprobs, terms.advantage, config)
     correction = _correction(trainer_old, terms, config)
-    value = value * correction
+    if config.loss == "expected":
+        loss, value, clipped = terms.expected(logprobs), torch.zeros_like(logprobs), {}
+    else:
+        loss = logprobs.new_zeros(())
+        value, clipped = _surrogate(ratio, logprobs, terms.advantage, config)
+        value = value * correction
     sums = clipped | terms.mismatch(trainer_old)
     if reference is not None:
         kl = _divergence(logprobs, reference.detach(), config.kl)
@@ -174,7 +200,7 @@ def policy_loss(
     sums["ratio"] = ratio.detach().sum().item()
     sums["sampling/importance_sampling_ratio/mean"] = correction.sum().item()
     maxima = {"ratio_max": ratio.detach().max().item(), "sampling/importance_sampling_ratio/max": correction.max().item()}
-    return LossOutput((value * terms.weight(config)).sum(), sums, maxima)
+    return LossOutput(loss + (value * terms.weight(config)).sum(), sums, maxima)
 
 
 class _Terms:
@@ -185,6 +211,8 @@ class _Terms:
         self.sampled = torch.from_numpy(batch.sampled).to(device)
         self.advantage = torch.from_numpy(batch.advantage).to(device)
         self.length = torch.from_numpy(batch.length).to(device)
+        self.group = torch.from_numpy(batch.group).to(device)
+        self.copies = torch.from_numpy(batch.copies).to(device)
         _, self.place = torch.from_numpy(batch.trajectory).to(device).unique(return_inverse=True)
 
     def trajectory_sum(self, values: Tensor) -> Tensor:
@@ -195,6 +223,22 @@ class _Terms:
     def trajectory_mean(self, values: Tensor) -> Tensor:
         return self.trajectory_sum(values) / self.length
 
+    def expected(self, logprobs: Tensor) -> Tensor:
+        """Minus the advantage that the policy expects among each group's different replies, summed over groups / all groups."""
+        count = int(self.place.max()) + 1
+        # All terms of a trajectory agree in these, so it does not matter which of them is written last.
+        advantage, copies, group = (
+            values.new_zeros(count).index_copy(0, self.place, values) for values in (self.advantage, self.copies, self.group)
+        )
+        # A reply that was sampled n times is n trajectories, which share its probability.
+        share = logprobs.new_zeros(count).index_add(0, self.place, logprobs) - copies.log()  # (trajectories,)
+        _, group = group.unique(return_inverse=True)
+        groups = int(group.max()) + 1
+        highest = share.detach().new_full((groups,), -torch.inf).scatter_reduce(0, group, share.detach(), "amax")
+        odds = (share - highest[group]).exp()
+        totals = odds.new_zeros(groups).index_add(0, group, odds)
+        return -(odds / totals[group] * advantage).sum() / self.batch.groups
+
     def weight(self, config: LossConfig) -> Tensor:
         """Share of each term in the update; independent of how the update is cut into rows, shape (N,)."""
         if config.loss in ("grpo", "gspo"):
@@ -202,7 +246,7 @@ class _Terms:
         if config.loss == "dr_grpo":
             assert config.max_completion_tokens is not None
             return torch.full_like(self.length, 1 / (self.batch.trajectories * config.max_completion_tokens))
-        if config.loss == "reinforce":
+        if config.loss in _WITHOUT_RATIO:
             return torch.full_like(self.length, 1 / self.batch.trajectories)
         return torch.full_like(self.length, 1 / self.batch.tokens)
 

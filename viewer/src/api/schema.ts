@@ -501,6 +501,8 @@ export interface components {
          * @description How the run turns returns into advantages.
          */
         AdvantageRule: {
+            /** Bound */
+            bound: number | null;
             /** Eps */
             eps: number;
             /** Invalid Ceiling */

@@ -50,7 +50,10 @@ export function arithmetic(replies: readonly Reply[], rule: GroupView['rule']): 
   const reliability = rule.shrink && kind === 'return' ? reliabilityOf(replies.filter((_, index) => legal[index])) : null;
   if (reliability === 0 && !invalid) return { mean, deviation, reliability, kind: 'dead', values: nothing };
   const factor = (reliability ?? 1) / (rule.scale === 'std' ? deviation + rule.eps : 1);
-  const values = replies.map((reply, index) => (legal[index] && kind === 'return' ? (reply.ret - mean) * factor : 0));
+  const bound = rule.bound ?? Infinity;
+  const values = replies.map((reply, index) =>
+    legal[index] && kind === 'return' ? Math.max(-bound, Math.min(bound, (reply.ret - mean) * factor)) : 0,
+  );
   const worst = Math.min(...values.filter((_, index) => legal[index]));
   const floor = Math.min(worst - rule.invalid_gap, rule.invalid_ceiling);
   return {

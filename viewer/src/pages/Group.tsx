@@ -165,6 +165,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
               ? `advantage = (return − ${fixed(result.mean, 4)}) / (${fixed(result.deviation, 4)} + ${rule.eps})`
               : `advantage = return − ${fixed(result.mean, 4)}`}
             {result.reliability !== null && ` × ${fixed(result.reliability, 4)}`}
+            {rule.bound !== null && `, cut at ±${rule.bound}`}
           </div>
         )}
         {legal < group.replies.length && (
