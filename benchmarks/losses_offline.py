@@ -1,0 +1,162 @@
+"""What do recorded groups teach under each loss? The same groups in the same order, judged on groups that were not learned from.
+
+Takes the branch groups of a run: those up to an iteration are learned from, once or several times; on the later ones the policy
+is asked how it would choose among the replies that were valued there (softmax of their log-probabilities), and what it would
+expect, in units of the role's scale above their plain mean. A policy that has learned to tell states apart expects more there.
+`best of half` is what choosing by one half of the worlds gives on the other half, the ceiling of what the values can tell.
+
+It is off policy: the replies are those of the run, whose policy moved on. So it tells losses apart, not how far a run would get.
+
+    python benchmarks/losses_offline.py RUN --init adapters/sft [--role marketing] [--loss dr_grpo expected] [--lr 5e-4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+
+import numpy as np
+import torch
+
+from onthejob.learn import lora
+from onthejob.learn.advantage import AdvantageConfig, advantages
+from onthejob.learn.batch import Path, pack
+from onthejob.learn.forward import score, scoring
+from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.lora import LoraSpec
+from onthejob.learn.loss import LossConfig
+from onthejob.record import Run
+from onthejob.stack import attach_learner, find_adapters, load_stack
+from onthejob.types import Group
+
+LOSSES = {
+    "dr_grpo": (
+        LossConfig(loss="dr_grpo", max_completion_tokens=32),
+        AdvantageConfig(eps=0.5, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
+    ),
+    "dr_grpo unscaled": (
+        LossConfig(loss="dr_grpo", max_completion_tokens=32),
+        AdvantageConfig(scale="none", bound=3.0, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
+    ),
+    "expected": (
+        LossConfig(loss="expected"),
+        AdvantageConfig(scale="none", bound=3.0, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
+    ),
+    "expected, scaled": (
+        LossConfig(loss="expected"),
+        AdvantageConfig(eps=0.5, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One state with its different legal replies."""
+
+    paths: tuple[Path, ...]
+    values: np.ndarray
+    """Scaled value of every reply in every world.  # (replies, worlds)"""
+
+
+def question(group: Group) -> Question | None:
+    """None where fewer than two different legal replies were valued."""
+    found: dict[str, Path] = {}
+    for trajectory, key in zip(group.trajectories, group.facts["keys"], strict=True):
+        turn = trajectory.turns[0]
+        if trajectory.valid and key not in found:
+            ids = turn.prompt_ids + turn.completion.token_ids
+            found[key] = Path(ids=ids, context=len(turn.prompt_ids), temperature=turn.temperature or 1.0)
+    if len(found) < 2:
+        return None
+    return Question(paths=tuple(found.values()), values=np.array([group.facts["by_world"][key] for key in found]))
+
+
+def expects(learner: Learner, role: str, questions: Sequence[Question]) -> np.ndarray:
+    """What the present policy expects above the replies' mean, sampled and greedily, and its entropy; shape (questions, 3)."""
+    found = []
+    lora.activate(learner.model, role)
+    for one in questions:
+        total = np.zeros(len(one.paths))
+        numbered = [replace(path, owner=index) for index, path in enumerate(one.paths)]
+        for row in pack(numbered, max_tokens=4096):
+            with torch.no_grad(), scoring(learner.model, layout=learner.layout):
+                logprobs = score(learner.model, row, layout=learner.layout).logprobs
+            np.add.at(total, row.term_source, logprobs.double().numpy())
+        odds = np.exp(total - total.max())
+        chance, means = odds / odds.sum(), one.values.mean(axis=1)
+        entropy = -(chance * np.log(np.maximum(chance, 1e-12))).sum()
+        found.append((chance @ means - means.mean(), means[chance.argmax()] - means.mean(), entropy))
+    return np.array(found)
+
+
+def ceiling(questions: Sequence[Question]) -> np.ndarray:
+    """What the reply that is best in half of the worlds is worth in the other half, above the mean; shape (questions,)."""
+    found = []
+    for one in questions:
+        # Pairs of worlds: partners and stand-ins may play every other one.
+        pair = np.arange(one.values.shape[1]) // 2 % 2
+        for half in (0, 1):
+            there = one.values[:, pair != half].mean(axis=1)
+            found.append(there[one.values[:, pair == half].mean(axis=1).argmax()] - there.mean())
+    return np.array(found).reshape(-1, 2).mean(axis=1)
+
+
+def parts(groups: Sequence[Group], size: int, epochs: int, seed: int) -> Iterator[list[Group]]:
+    """Batches of `size` groups, every group once an epoch."""
+    rng = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = rng.permutation(len(groups))
+        for begin in range(0, len(order), size):
+            yield [groups[index] for index in order[begin : begin + size]]
+
+
+def spread(values: np.ndarray) -> str:
+    """Mean and its standard error."""
+    return f"{values.mean():+.3f} +- {values.std(ddof=1) / math.sqrt(len(values)):.3f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=FilePath)
+    parser.add_argument("--init", type=FilePath, required=True, help="adapters from which each loss starts")
+    parser.add_argument("--role", nargs="+", default=["marketing"])
+    parser.add_argument("--loss", nargs="+", default=list(LOSSES), choices=list(LOSSES))
+    parser.add_argument("--lr", type=float, nargs="+", default=[5e-4])
+    parser.add_argument("--batch", type=int, default=16, help="groups of one update")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--until", type=float, default=0.75, help="share of the iterations that is learned from")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    run = Run.open(given.run, readonly=True)
+    last = math.floor((run.last_iteration() or 0) * given.until)
+    adapters = find_adapters(given.init)
+    for role in given.role:
+        taught = [group for n in range(1, last + 1) for group in run.read_groups(n, role)]
+        later = [group for n in range(last + 1, (run.last_iteration() or 0) + 1) for group in run.read_groups(n, role)]
+        held = [found for found in map(question, later) if found]
+        print(f"\n{role}: {len(taught)} groups to learn from, {len(held)} held out; best of half {spread(ceiling(held))}")
+        for name in given.loss:
+            loss, advantage = LOSSES[name]
+            teaching = [group for group in taught if advantages(group, advantage) is not None]
+            for lr in given.lr:
+                config = LearnerConfig(lr=lr, loss=loss, advantage=advantage)
+                stack = load_stack(given.model)
+                _, learner = attach_learner(stack, [role], lora=LoraSpec(rank=8), config=config, seed=0, init=adapters)
+                before, started = expects(learner, role, held), time.perf_counter()
+                steps = [learner.update(role, part).steps for part in parts(teaching, given.batch, given.epochs, given.seed)]
+                after = expects(learner, role, held)
+                print(
+                    f"  {name:18s} lr {lr:g}, {sum(steps)} steps, {time.perf_counter() - started:.0f} s: "
+                    f"expects {spread(after[:, 0])} (start {spread(before[:, 0])}; gained {spread((after - before)[:, 0])}), "
+                    f"greedily {spread(after[:, 1])}, entropy {before[:, 2].mean():.2f} -> {after[:, 2].mean():.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
