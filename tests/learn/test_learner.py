@@ -300,6 +300,13 @@ def test_warm_up_and_clipping():
     assert norm <= 1e-3  # Moments saw clipped gradients.
 
 
+def test_the_rate_falls_after_the_warmup_and_then_changes_nothing():
+    learner = learner_for(("sales",), lr=1e-2, warmup=2, decay=4)
+    metrics = [learner.update("sales", random_groups(0)) for _ in range(7)]
+    assert [one.lr for one in metrics] == pytest.approx([0.005, 0.01, 0.01, 0.0075, 0.005, 0.0025, 0.0])
+    assert metrics[-1].delta_l2 == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradient_checkpointing_changes_nothing(dtype):
     deltas = []
@@ -372,6 +379,7 @@ def test_metrics_are_plain_numbers():
         {"lr": -1},
         {"lr": math.nan},
         {"warmup": -1},
+        {"decay": -1},
         {"epochs": 0},
         {"minibatches": 0},
         {"max_grad_norm": 0},

@@ -67,8 +67,30 @@ def test_the_expected_advantage_by_hand():
     assert value(config, new, reference=reference) == pytest.approx(-0.25 + 0.5 * 0.3 / 2, abs=1e-6)
 
 
+def test_what_is_expected_of_invalid_replies_by_hand():
+    # A legal reply of advantage 0, and one of four samples that cannot be used: sampled with 0.02, now 0.01, advantage -2.
+    legal, invalid = make_turn([1], [2], logprobs=[-1.0]), make_turn([1], [4], logprobs=[math.log(0.02)], valid=False)
+    group = make_group((0, legal), (0, legal), (0, legal), (0, invalid))
+    (batch,) = collate([group], [np.array([0.0, 0.0, 0.0, -2.0])], max_tokens=10)
+    logprobs = torch.where(torch.from_numpy(batch.legal), -1.0, math.log(0.01)).requires_grad_()
+    loss = policy_loss(logprobs, batch, LossConfig(loss="expected")).loss
+    assert loss.item() == pytest.approx(0.5 * 2 / 4)
+    loss.backward()
+    torch.testing.assert_close(logprobs.grad, torch.where(torch.from_numpy(batch.legal), 0.0, 0.25))
+    # A legal reply may have become as much likelier as it likes.
+    rare = make_group((0, make_turn([1], [2], logprobs=[-500.0])), (1, legal), (0, invalid))
+    (batch,) = collate([rare], [np.array([-1.0, 1.0, -2.0])], max_tokens=10)
+    logprobs = torch.full((len(batch),), -1.0, requires_grad=True)
+    policy_loss(logprobs, batch, LossConfig(loss="expected")).loss.backward()
+    assert logprobs.grad is not None and logprobs.grad.isfinite().all()
+    # Where the sampler did not say how likely it was, it is taken for as likely as now.
+    silent = make_group((0, legal), (0, make_turn([1], [4], logprobs=[math.nan], valid=False)))
+    (batch,) = collate([silent], [np.array([0.0, -2.0])], max_tokens=10)
+    assert policy_loss(torch.tensor([-1.0, -9.0]), batch, LossConfig(loss="expected")).loss.item() == pytest.approx(1.0)
+
+
 def test_how_often_a_reply_was_sampled_does_not_change_what_is_expected():
-    first, second, third = make_turn([1], [2, 3]), make_turn([1], [4]), make_turn([1], [5])
+    first, second, third = (make_turn([1], ids) for ids in ([2, 3], [4], [5]))
     other = make_group((0, make_turn([7], [2])), (0, make_turn([7], [3])), key="other")
     found = []
     for copies in (1, 3):
@@ -87,7 +109,7 @@ def test_how_often_a_reply_was_sampled_does_not_change_what_is_expected():
 def test_what_is_expected_is_the_exact_policy_gradient_when_all_replies_are_there():
     logits = torch.tensor([0.3, -0.2, 1.1, 0.0], requires_grad=True)
     pays = [1.0, 0.0, -1.0, 2.0]
-    group = make_group(*((pay, make_turn([1], [token])) for token, pay in enumerate(pays)))
+    group = make_group(*((pay, make_turn([1], [token], logprobs=[math.nan])) for token, pay in enumerate(pays)))
     (batch,) = collate([group], [np.array(pays)], max_tokens=100)
     tokens = torch.from_numpy(batch.row.pair_token[batch.row.term_pair])
     policy_loss(torch.log_softmax(logits, 0)[tokens], batch, LossConfig(loss="expected")).loss.backward()

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import ConfigError, ContractError
-from onthejob.types import Group, StopReason
+from onthejob.types import Group, StopReason, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +174,13 @@ def _used(group: Group) -> npt.NDArray[np.bool_]:
     return np.array([t.stop is not StopReason.ERROR for t in group.trajectories])
 
 
+def is_legal(trajectory: Trajectory) -> bool:
+    """A branch is one reply, which could be used or not; a whole episode counts as legal whatever it holds; a failure is neither."""
+    return trajectory.stop is not StopReason.ERROR and (trajectory.valid or trajectory.stop is not StopReason.BRANCH)
+
+
 def _legal(group: Group) -> npt.NDArray[np.bool_]:
-    return np.array([t.stop is not StopReason.ERROR and (t.valid or t.stop is not StopReason.BRANCH) for t in group.trajectories])
+    return np.array([is_legal(trajectory) for trajectory in group.trajectories])
 
 
 def _equal(returns: npt.NDArray[np.float64]) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import ConfigError, ContractError
+from onthejob.learn.advantage import is_legal
 from onthejob.learn.tree import Ints, TokenTree, build_tree, common_prefix
 from onthejob.types import Group, StopReason, Trajectory
 
@@ -84,6 +85,10 @@ class Batch:
     """Number of the term's group within the whole collation.  # (N,)"""
     copies: Floats
     """Trajectories of the term's group that hold the same tokens as its own, itself included.  # (N,)"""
+    size: Floats
+    """Trajectories of the term's group.  # (N,)"""
+    legal: npt.NDArray[np.bool_]
+    """False where the term's trajectory is a reply that could not be used (see `advantage.is_legal`).  # (N,)"""
     groups: int
     """Groups in the whole collation."""
     trajectories: int
@@ -106,6 +111,8 @@ class _Owner(NamedTuple):
     length: int
     unit: int
     copies: int
+    size: int
+    legal: bool
 
 
 def collate(
@@ -149,7 +156,11 @@ def collate(
                 paths += turns
                 sampled += [turn.completion.logprobs for turn in trajectory.turns]
             length = sum(len(path.ids) - path.context for path in turns)
-            owners.append(_Owner(float(advantage), length, unit, same[_tokens(trajectory)]))
+            owners.append(
+                _Owner(
+                    float(advantage), length, unit, copies=same[_tokens(trajectory)], size=len(used), legal=is_legal(trajectory)
+                )
+            )
     if not paths:
         return []
     tokens = sum(owner.length for owner in owners)
@@ -172,6 +183,8 @@ def collate(
                 length=length,
                 group=unit_of,
                 copies=np.array([owners[i].copies for i in owner], dtype=np.float32),
+                size=np.array([owners[i].size for i in owner], dtype=np.float32),
+                legal=np.array([owners[i].legal for i in owner], dtype=np.bool_),
                 groups=len(groups),
                 trajectories=len(owners),
                 tokens=tokens,

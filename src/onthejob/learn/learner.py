@@ -39,7 +39,9 @@ class LearnerConfig:
     lr: float = 1e-4
     """Peak learning rate of AdamW; 0 changes nothing, exactly."""
     warmup: int = 0
-    """Updates over which the rate rises linearly to `lr`; constant afterwards."""
+    """Updates over which the rate rises linearly to `lr`."""
+    decay: int = 0
+    """Updates after `warmup` over which the rate falls linearly to 0, and stays there; 0 keeps it at `lr`."""
     optimizer: Optimizer = Optimizer.ADAMW
     """`adamw_8bit` keeps the moments of all roles' adapters in a quarter of the memory, for large models; needs bitsandbytes."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -68,10 +70,10 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         if not (self.lr >= 0 and math.isfinite(self.lr)):
             raise ConfigError(f"lr must be a number >= 0, got {self.lr}. 1e-4 is usual for LoRA.")
-        if self.warmup < 0 or self.epochs < 1 or self.minibatches < 1:
+        if min(self.warmup, self.decay) < 0 or min(self.epochs, self.minibatches) < 1:
             raise ConfigError(
-                "warmup must be >= 0, epochs and minibatches >= 1, got "
-                f"{self.warmup}, {self.epochs} and {self.minibatches}. Usual: 0, 1, 1."
+                "warmup and decay must be >= 0, epochs and minibatches >= 1, got "
+                f"{self.warmup}, {self.decay}, {self.epochs} and {self.minibatches}. Usual: 0, 0, 1, 1."
             )
         if not self.max_grad_norm > 0:
             raise ConfigError(f"max_grad_norm must be > 0, got {self.max_grad_norm}. 1.0 is usual.")
@@ -224,7 +226,7 @@ class Learner:
         parts = [batches for batches in parts if batches]
         lora.activate(self.model, role)
         before = Snapshot.take(self.model, role)
-        lr = self.config.lr * min(1.0, (state.updates + 1) / max(1, self.config.warmup))
+        lr = self.config.lr * _schedule(state.updates, self.config)
         totals = self._optimise(state, role, parts, reference, lr)
         delta = weight_delta(before, Snapshot.take(self.model, role))
         state.updates += 1
@@ -350,6 +352,13 @@ class Learner:
             weight_decay=self.config.weight_decay,
         )
         return _RoleState(optimizer=optimizer, names=tuple(live))
+
+
+def _schedule(update: int, config: LearnerConfig) -> float:
+    """Share of the peak rate in the update of this number, counted from 0."""
+    if update < config.warmup:
+        return (update + 1) / config.warmup
+    return max(0.0, 1.0 - (update - config.warmup) / config.decay) if config.decay else 1.0
 
 
 def _cut(items: Sequence[_Valued], parts: int) -> list[Sequence[_Valued]]:

@@ -32,9 +32,10 @@ class LossConfig:
     from each other only on several devices). dr_grpo: sum over tokens / (trajectories * max_completion_tokens). gspo: grpo with
     one ratio per trajectory. cispo: dapo weights, the clipped ratio multiplies the log-probability. reinforce: advantage times
     log-probability summed over a trajectory, no ratio. expected: mean over groups of the advantage that the policy expects among
-    the group's different replies, each weighed by its present probability (over theirs together) and not by how often it was
-    sampled. It has no ratio, and the same groups can be learned from again as the policy moves. For short replies to one prompt:
-    of long ones a single one holds all of the probability."""
+    the group's different legal replies, each weighed by its present probability (over theirs together) and not by how often it was
+    sampled; plus the invalid replies' share of the samples, by how likely each still is, times their advantage. The same groups
+    can be learned from again as the policy moves. For short replies to one prompt: of long ones a single one holds all of the
+    probability."""
     level: Literal["token", "sequence"] = "token"
     """Where the importance ratio lives; sequence takes the mean log-ratio of the trajectory. gspo is always sequence."""
     epsilon_low: float = 0.2
@@ -161,8 +162,8 @@ def policy_loss(
         ConfigError: beta > 0 without a reference, or old='sampler' without recorded log-probabilities.
 
     Source: GRPO 2402.03300, Dr. GRPO 2503.20783, DAPO 2503.14476, CISPO 2506.13585, GSPO 2507.18071, TIS/MIS as in TRL 1.16;
-    expected: the all-action policy gradient (Sutton et al. 2000; Expected Policy Gradients, 1801.03326), over the distinct
-    samples alone and normalised over them as in 2002.06043.
+    expected: the all-action policy gradient (Sutton et al. 2000; Expected Policy Gradients, 1801.03326) over the distinct
+    samples, normalised over them; compare 2002.06043 for samples without replacement.
     """
     if config.by_trajectory and not batch.complete:
         raise TrainingError(
@@ -213,6 +214,8 @@ class _Terms:
         self.length = torch.from_numpy(batch.length).to(device)
         self.group = torch.from_numpy(batch.group).to(device)
         self.copies = torch.from_numpy(batch.copies).to(device)
+        self.size = torch.from_numpy(batch.size).to(device)
+        self.legal = torch.from_numpy(batch.legal).to(device)
         _, self.place = torch.from_numpy(batch.trajectory).to(device).unique(return_inverse=True)
 
     def trajectory_sum(self, values: Tensor) -> Tensor:
@@ -224,20 +227,29 @@ class _Terms:
         return self.trajectory_sum(values) / self.length
 
     def expected(self, logprobs: Tensor) -> Tensor:
-        """Minus the advantage that the policy expects among each group's different replies, summed over groups / all groups."""
+        """Minus the advantage that the policy expects in each group, summed over groups / all groups."""
         count = int(self.place.max()) + 1
         # All terms of a trajectory agree in these, so it does not matter which of them is written last.
-        advantage, copies, group = (
-            values.new_zeros(count).index_copy(0, self.place, values) for values in (self.advantage, self.copies, self.group)
+        advantage, copies, size, group, legal = (
+            values.new_zeros(count).index_copy(0, self.place, values)
+            for values in (self.advantage, self.copies, self.size, self.group, self.legal)
         )
-        # A reply that was sampled n times is n trajectories, which share its probability.
-        share = logprobs.new_zeros(count).index_add(0, self.place, logprobs) - copies.log()  # (trajectories,)
+        present = logprobs.new_zeros(count).index_add(0, self.place, logprobs)  # (trajectories,)
+        # Among legal replies: which one, given that it is one of these. Their share of all replies is the last term's matter.
         _, group = group.unique(return_inverse=True)
         groups = int(group.max()) + 1
+        share = (present - copies.log()).masked_fill(~legal, -torch.inf)
         highest = share.detach().new_full((groups,), -torch.inf).scatter_reduce(0, group, share.detach(), "amax")
-        odds = (share - highest[group]).exp()
+        odds = (share - highest[group]).exp().masked_fill(~legal, 0.0)
         totals = odds.new_zeros(groups).index_add(0, group, odds)
-        return -(odds / totals[group] * advantage).sum() / self.batch.groups
+        chosen = odds / totals[group] * advantage
+        # What is wrong is wrong in a hundred rare ways, of which a few came up: counted by their probability alone, these would
+        # hardly weigh. So each stands for its share of the samples, times how much likelier it has become since.
+        start = logprobs.new_zeros(count).index_add(0, self.place, self.sampled)
+        start = torch.where(start.isnan(), present.detach(), start)
+        likelier = (present - start).masked_fill(legal, 0.0).exp()  # Masked first: an overflow times 0 is no number.
+        wrong = (likelier * advantage / size).masked_fill(legal, 0.0)
+        return -(chosen + wrong).sum() / self.batch.groups
 
     def weight(self, config: LossConfig) -> Tensor:
         """Share of each term in the update; independent of how the update is cut into rows, shape (N,)."""
