@@ -82,7 +82,8 @@ def test_what_is_expected_of_invalid_replies_by_hand():
     (batch,) = collate([rare], [np.array([-1.0, 1.0, -2.0])], max_tokens=10)
     logprobs = torch.full((len(batch),), -1.0, requires_grad=True)
     policy_loss(logprobs, batch, LossConfig(loss="expected")).loss.backward()
-    assert logprobs.grad is not None and logprobs.grad.isfinite().all()
+    assert logprobs.grad is not None
+    assert logprobs.grad.isfinite().all()
     # Where the sampler did not say how likely it was, it is taken for as likely as now.
     silent = make_group((0, legal), (0, make_turn([1], [4], logprobs=[math.nan], valid=False)))
     (batch,) = collate([silent], [np.array([0.0, -2.0])], max_tokens=10)

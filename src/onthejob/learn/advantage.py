@@ -175,7 +175,7 @@ def _used(group: Group) -> npt.NDArray[np.bool_]:
 
 
 def is_legal(trajectory: Trajectory) -> bool:
-    """A branch is one reply, which could be used or not; a whole episode counts as legal whatever it holds; a failure is neither."""
+    """A branch is one reply, which could be used or not; a whole episode is legal whatever it holds; a failure of ours is not."""
     return trajectory.stop is not StopReason.ERROR and (trajectory.valid or trajectory.stop is not StopReason.BRANCH)
 
 

@@ -32,10 +32,10 @@ class LossConfig:
     from each other only on several devices). dr_grpo: sum over tokens / (trajectories * max_completion_tokens). gspo: grpo with
     one ratio per trajectory. cispo: dapo weights, the clipped ratio multiplies the log-probability. reinforce: advantage times
     log-probability summed over a trajectory, no ratio. expected: mean over groups of the advantage that the policy expects among
-    the group's different legal replies, each weighed by its present probability (over theirs together) and not by how often it was
-    sampled; plus the invalid replies' share of the samples, by how likely each still is, times their advantage. The same groups
-    can be learned from again as the policy moves. For short replies to one prompt: of long ones a single one holds all of the
-    probability."""
+    the group's different legal replies, each weighed by its present probability (over theirs together) and not by how often it
+    was sampled; plus the invalid replies' share of the samples, by how likely each still is, times their advantage. The same
+    groups can be learned from again as the policy moves. For short replies to one prompt: of long ones a single one holds all of
+    the probability."""
     level: Literal["token", "sequence"] = "token"
     """Where the importance ratio lives; sequence takes the mean log-ratio of the trajectory. gspo is always sequence."""
     epsilon_low: float = 0.2
