@@ -53,7 +53,7 @@ LEARNER = LearnerConfig(
     loss=LossConfig(loss="dr_grpo", max_completion_tokens=32),
     advantage=AdvantageConfig(eps=0.5, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
 )
-"""As in recipes/office.toml, a little faster."""
+"""GRPO in its usual form, for few updates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
