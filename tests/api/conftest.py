@@ -13,8 +13,15 @@ from onthejob.record import Run
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
 TOKEN = "a-token-for-tests-0123"
-RULE = {"scale": "std", "eps": 0.02, "shrink": False, "bound": None}
-RULE |= {"invalid_gap": 0.5, "invalid_ceiling": -1.5, "negative_weight": 1.0}
+RULE = {
+    "scale": "std",
+    "eps": 0.02,
+    "shrink": False,
+    "bound": None,
+    "invalid_gap": 0.5,
+    "invalid_ceiling": -1.5,
+    "negative_weight": 1.0,
+}
 RETURNS = (0.5, 1.5, 1.0, 1.0)
 
 

@@ -3,8 +3,13 @@ import { agrees, arithmetic } from '../src/lib/advantage';
 import { align, between, smooth, thin, worstOf } from '../src/lib/curves';
 
 const rule = {
-  ...{ scale: 'std', eps: 0.02, shrink: false, bound: null as number | null },
-  ...{ invalid_gap: 0.5, invalid_ceiling: -1.5, negative_weight: 1 },
+  scale: 'std',
+  eps: 0.02,
+  shrink: false,
+  bound: null as number | null,
+  invalid_gap: 0.5,
+  invalid_ceiling: -1.5,
+  negative_weight: 1,
 };
 const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop, key: String(ret), by_world: [ret] });
 const branched = (...worlds: number[]) => ({

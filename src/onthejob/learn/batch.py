@@ -133,7 +133,7 @@ def collate(
         max_tokens: Largest row. A single context longer than that gets a row alone; nothing is ever truncated.
         share: False computes every path by itself (same gradients, more tokens).
         skip_zero: Trajectories whose advantage is 0 are counted and not forwarded: the same gradient where nothing but the
-            advantage pays, that is without a KL term.
+            advantage pays, that is without a KL term and not with the loss `expected`.
 
     Raises:
         ContractError: A turn without token ids (a text-only policy), without a prompt, or with as many log-probabilities as not
