@@ -127,8 +127,10 @@ def main() -> None:
     parser.add_argument("--loss", nargs="+", default=list(LOSSES), choices=list(LOSSES))
     parser.add_argument("--lr", type=float, nargs="+", default=[5e-4])
     parser.add_argument("--batch", type=int, default=16, help="groups of one update")
-    parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--until", type=float, default=0.75, help="share of the iterations that is learned from")
+    parser.add_argument("--epochs", type=int, default=1, help="times that every group comes up")
+    parser.add_argument("--until", type=float, default=0.75, help="share of the iterations in the first part")
+    parser.add_argument("--first", action="store_true", help="learn from the second part and judge on the first")
+    parser.add_argument("--passes", type=int, default=1, help="steps of one update on the same groups")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -136,15 +138,16 @@ def main() -> None:
     last = math.floor((run.last_iteration() or 0) * given.until)
     adapters = find_adapters(given.init)
     for role in given.role:
-        taught = [group for n in range(1, last + 1) for group in run.read_groups(n, role)]
+        early = [group for n in range(1, last + 1) for group in run.read_groups(n, role)]
         later = [group for n in range(last + 1, (run.last_iteration() or 0) + 1) for group in run.read_groups(n, role)]
-        held = [found for found in map(question, later) if found]
+        taught, apart = (later, early) if given.first else (early, later)
+        held = [found for found in map(question, apart) if found]
         print(f"\n{role}: {len(taught)} groups to learn from, {len(held)} held out; best of half {spread(ceiling(held))}")
         for name in given.loss:
             loss, advantage = LOSSES[name]
             teaching = [group for group in taught if advantages(group, advantage) is not None]
             for lr in given.lr:
-                config = LearnerConfig(lr=lr, loss=loss, advantage=advantage)
+                config = LearnerConfig(lr=lr, epochs=given.passes, loss=loss, advantage=advantage)
                 stack = load_stack(given.model)
                 _, learner = attach_learner(stack, [role], lora=LoraSpec(rank=8), config=config, seed=0, init=adapters)
                 before, started = expects(learner, role, held), time.perf_counter()
