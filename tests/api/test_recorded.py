@@ -10,6 +10,8 @@ from fastapi.testclient import TestClient
 from onthejob.api.players import Players
 from onthejob.errors import ConfigError
 
+from .conftest import RULE
+
 
 def test_runs_are_listed_and_shown(client: TestClient):
     (info,) = client.get("/api/runs").json()
@@ -43,15 +45,7 @@ def test_groups_are_listed_with_what_they_can_teach(client: TestClient):
 
 def test_a_group_shows_every_reply_as_it_was_sampled_and_judged(client: TestClient):
     group = client.get("/api/runs/first/group", params={"key": "it0001/0/dev"}).json()
-    assert group["rule"] == {
-        "scale": "std",
-        "eps": 0.02,
-        "shrink": False,
-        "bound": None,
-        "invalid_gap": 0.5,
-        "invalid_ceiling": -1.5,
-        "negative_weight": 1.0,
-    }
+    assert group["rule"] == RULE
     replies = group["replies"]
     assert [reply["ret"] for reply in replies] == [0.5, 1.5, 1.0, 1.0]
     assert [reply["valid"] for reply in replies] == [True, True, False, True]
