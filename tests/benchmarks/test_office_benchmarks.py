@@ -13,7 +13,10 @@ import pytest
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies.expert import expert
+from onthejob.envs.office.policies.stand_in import StandIn
 from onthejob.envs.office.scenarios import SHIPPED
+from onthejob.record import Run
+from onthejob.rollout.origin import FACT
 from onthejob.types import Split, Task
 
 
@@ -176,3 +179,29 @@ def test_what_is_beyond_a_bound_fails_the_benchmark(speed: ModuleType):
     assert speed.verdict([*within, speed.Row("d", 1.51, "ratio", 1.5, True)]) == 1
     assert speed.verdict([*within, speed.Row("d", 1.99, "turns/s", 2.0)]) == 1
     assert "| d | 1.51 | ratio | <= 1.5 | NO |" in speed.table([speed.Row("d", 1.51, "ratio", 1.5, True)])
+
+
+def test_the_expert_in_a_seat_of_the_experts_team_adds_nothing(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    teams = importlib.import_module("stand_in_teams")
+    tasks = [task(), task(5)]
+    experts = dict.fromkeys(SEATS, expert)
+    lazy = {**experts, "sales": StandIn({"invalid": 0.999})}
+    values, without = teams.values(tasks, experts), teams.values(tasks, lazy)
+    assert teams.values(tasks, {**lazy, "sales": expert}) == values
+    assert sum(without) < sum(values)
+    assert teams.estimate([1.0, 3.0]) == (2.0, pytest.approx(1.0))
+
+
+def test_every_iteration_with_recorded_habits_has_a_row(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    teams = importlib.import_module("stand_in_teams")
+    habits = {role: {"expert": 0.9, "invalid": 0.05} for role in SEATS}
+    with Run.create(tmp_path, name="run", config={}) as run:
+        for stand_ins in ({}, habits):
+            with run.iteration((run.last_iteration() or 0) + 1) as record:
+                facts = {FACT: {"task": task().row(), "start": None, "stand_ins": stand_ins}}
+                record.episode("s00", policies={}, metrics={}, timeline=[], facts=facts)
+    (row,) = teams.rows_of(tmp_path / "run", [task(), task(2)], ())
+    assert (row.iteration, row.run, set(row.gains)) == (2, "run", set(SEATS))
+    assert row.team.mean == pytest.approx(sum(teams.values([task(), task(2)], {r: StandIn(h) for r, h in habits.items()})) / 2)
