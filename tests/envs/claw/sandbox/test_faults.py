@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.envs.claw.sandbox.arguments import find_python
 from onthejob.envs.claw.sandbox.cgroups import candidates, limit
 from onthejob.envs.claw.sandbox.faults import FAULTS, Fault, try_one
+from onthejob.envs.claw.sandbox.faults.bench import PYTHONS
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
 ORDINARY = 65534
@@ -65,7 +65,7 @@ def protected() -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
 def test_the_sandbox_holds_for_an_ordinary_user_too(protected: Path):
-    python = find_python()
+    python = next(name for name in PYTHONS if Path(name).is_file())
     new = subprocess.run([str(python), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"], check=False, timeout=60)
     if new.returncode:
         pytest.skip(f"{python} is older than Python 3.11, and an ordinary user may not read this one")

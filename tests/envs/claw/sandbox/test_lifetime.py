@@ -17,10 +17,10 @@ import pytest
 
 import onthejob
 from onthejob.envs.claw.sandbox import Limits, SandboxError
-from onthejob.envs.claw.sandbox.arguments import PYTHONS
+from onthejob.envs.claw.sandbox.arguments import find_perl
 from onthejob.envs.claw.sandbox.box import check_isolation
 from onthejob.envs.claw.sandbox.cgroups import PREFIX, Cgroups, candidates, remove, start_time, sweep
-from onthejob.envs.claw.sandbox.faults.bench import alive, wait_until
+from onthejob.envs.claw.sandbox.faults.bench import PYTHONS, alive, wait_until
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.errors import ConfigError
 
@@ -266,6 +266,21 @@ def test_a_sandbox_that_is_less_isolated_is_refused():
             check_isolation(hello(changes))
     with pytest.raises(SandboxError, match="Seccomp is None"):
         check_isolation(hello({}).replace("Seccomp", "Other"))
+
+
+def test_what_is_run_starts_with_no_signal_blocked_or_ignored(host: BwrapHost):
+    with host.open({}) as sandbox:
+        said = sandbox.run("grep -E 'Sig(Blk|Ign)' /proc/$$/status", timeout_s=SLOW_S).stdout.decode()
+    assert [int(line.split()[1], 16) for line in said.splitlines()] == [0, 0]
+
+
+def test_pid_1_compiles_without_a_warning():
+    perl = find_perl()
+    assert perl is not None
+    words = [str(perl), "-f", "-Mstrict", "-Mwarnings", "-c", str(SOURCE / "onthejob/envs/claw/sandbox/pid1.pl")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SLOW_S)
+    assert done.stderr.strip().endswith("syntax OK")
+    assert done.stderr.count("\n") == 1
 
 
 def test_where_namespaces_are_forbidden_nothing_is_opened(host: BwrapHost):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 INSIDE_UID = 1000
 """The agent's uid and gid as it sees them."""
-PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
-"""Interpreters that sandboxes can see, because they are below /usr."""
+PERLS = ("/usr/bin/perl", "/usr/local/bin/perl")
+"""Interpreters for pid 1, in the order in which they are looked for."""
+CALLS = ("clock_gettime", "exit_group", "memfd_create", "pidfd_open", "prlimit64", "setsid")
+"""System calls that pid 1 makes by number."""
 BASH = Path("/bin/bash")
 
 ACCOUNTS = {
@@ -29,7 +31,7 @@ class Places:
     etc: Path
     """Holds `ACCOUNTS`."""
     pid1: Path
-    """Holds the interpreter `python3` and `pid1.pyc`."""
+    """Holds the interpreter `perl` and `pid1.pl`."""
     work: Path
     tmp: Path
     shm: Path
@@ -62,12 +64,20 @@ def system_folders() -> Iterator[str]:
             yield from ("--ro-bind", str(path), str(path))
 
 
-def pid1_command(control: int, *, keep: int, resources: dict[str, int]) -> list[str]:
-    """The command that becomes pid 1; -I -S: nothing from the environment, the workspace or site-packages is imported."""
-    limits = [f"RLIMIT_{name}={value}" for name, value in resources.items()]
-    return ["/run/pid1/python3", "-I", "-S", "-B", "/run/pid1/pid1.pyc", str(control), str(keep), *limits]
+def pid1_command(control: int, *, keep: int, calls: Mapping[str, int], limits: Mapping[int, int]) -> list[str]:
+    """The command that becomes pid 1; -f: no file of the site is run first.
+
+    Args:
+        control: its end of the socket.
+        keep: bytes that it keeps of a stream.
+        calls: number of each of `CALLS` on this processor.
+        limits: number of a resource -> its limit.
+    """
+    words = ["/run/pid1/perl", "-f", "/run/pid1/pid1.pl", str(control), str(keep)]
+    words += [f"call:{name}={number}" for name, number in calls.items()]
+    return [*words, *(f"limit:{number}={value}" for number, value in limits.items())]
 
 
-def find_python() -> Path | None:
+def find_perl() -> Path | None:
     """The interpreter for pid 1, or None."""
-    return next((Path(name).resolve() for name in PYTHONS if Path(name).is_file()), None)
+    return next((Path(name).resolve() for name in PERLS if Path(name).is_file()), None)

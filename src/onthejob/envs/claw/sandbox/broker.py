@@ -19,6 +19,7 @@ import array
 import contextlib
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -30,16 +31,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, BASH, PYTHONS, Places, command_line, find_python, pid1_command
+from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, BASH, CALLS, PERLS, Places, command_line, find_perl, pid1_command
 from onthejob.envs.claw.sandbox.cgroups import Cgroups, join
-from onthejob.envs.claw.sandbox.kernel import CLONE_NEWNS, CLONE_NEWUSER, Kernel, system_call_filter
+from onthejob.envs.claw.sandbox.kernel import (
+    CLONE_NEWNS,
+    CLONE_NEWUSER,
+    Kernel,
+    system_call_filter,
+    system_call_numbers,
+)
 
 MESSAGE_BYTES = 1 << 16
 BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the private mount namespace it is ours
 UID_FIRST, UIDS_PER_HOST, UID_BLOCKS = 1_900_000_000, 1_000, 1_000
 """Unprivileged users of sandboxes when the host is root; a range that no distribution assigns."""
 REAP_S = 20.0
-COMPILE = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True, optimize=2)"
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -80,18 +86,21 @@ class Broker:
         self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
         if self._bwrap is None:
             raise Refused("bubblewrap is not installed. On Debian and Ubuntu: apt-get install bubblewrap")
-        python = find_python()
-        if python is None or not BASH.exists():
-            raise Refused(f"sandboxes need /bin/bash and one of {', '.join(PYTHONS)}. apt-get install bash python3")
+        perl = find_perl()
+        if perl is None or not BASH.exists():
+            raise Refused(
+                f"sandboxes need /bin/bash and one of {', '.join(PERLS)}. On Debian and Ubuntu: apt-get install bash perl"
+            )
         try:
             self._filter = system_call_filter()
+            self._calls = system_call_numbers(CALLS)
         except OSError as error:
             raise Refused(f"no system-call filter: {error}. On Debian and Ubuntu: apt-get install libseccomp2") from error
         self.cgroups = Cgroups()
         try:
             self._uid_block, self._uid_lock = self._claim_uids()
             self._enter_namespace()
-            self._prepare(python)
+            self._prepare(perl)
         except BaseException:
             self.cgroups.close()
             raise
@@ -199,11 +208,11 @@ class Broker:
                 remedy = "Root needs CAP_SYS_ADMIN here; a container may need --privileged, or run as an ordinary user."
             raise Refused(f"no namespaces: {error}. {remedy}") from error
 
-    def _prepare(self, python: Path) -> None:
+    def _prepare(self, perl: Path) -> None:
         """The folders that all sandboxes share, on a tmpfs in place of /tmp."""
         # Read first: any of these may lie below /tmp.
-        source = Path(__file__).with_name("pid1.py").read_bytes()
-        interpreter = python.read_bytes()
+        source = Path(__file__).with_name("pid1.pl").read_bytes()
+        interpreter = perl.read_bytes()
         self._kernel.mount_tmpfs(BASE, size=len(interpreter) + (64 << 20), files=65_536)
         etc, pid1 = BASE / "etc", BASE / "pid1"
         etc.mkdir()
@@ -212,15 +221,14 @@ class Broker:
             (etc / name).write_text(text)
         (etc / "alternatives").mkdir()
         (etc / "ld.so.cache").touch()
-        (pid1 / "pid1.py").write_bytes(source)
-        (pid1 / "python3").write_bytes(interpreter)
-        # Compiled once, by the interpreter that will run it (ours may be another version).
-        words = [str(python), "-I", "-S", "-B", "-c", COMPILE, str(pid1 / "pid1.py"), str(pid1 / "pid1.pyc")]
+        (pid1 / "pid1.pl").write_bytes(source)
+        (pid1 / "perl").write_bytes(interpreter)
+        words = [str(perl), "-f", "-c", str(pid1 / "pid1.pl")]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env={}, check=False)
         if done.returncode != 0:
-            raise Refused(f"{python} does not work: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
+            raise Refused(f"{perl} does not work: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
         # Execute but not read: the kernel then makes the process undumpable, so nobody inside can trace it or open its files.
-        (pid1 / "python3").chmod(0o111)
+        (pid1 / "perl").chmod(0o111)
 
     def _open(self, limits: dict[str, Any], ahead: int, descriptors: list[int]) -> dict[str, Any]:
         """Hand over a sandbox: one that was started ahead, or else a new one."""
@@ -347,13 +355,13 @@ class Broker:
         words = command_line(self._bwrap, places, filter_fd=filter_fd, info_fd=info)
         limits = made.limits
         resources = {
-            "NPROC": limits["processes"],
-            "AS": limits["address_bytes"],
-            "FSIZE": limits["file_bytes"],
-            "NOFILE": limits["open_files"],
-            "CORE": 0,
+            resource.RLIMIT_NPROC: limits["processes"],
+            resource.RLIMIT_AS: limits["address_bytes"],
+            resource.RLIMIT_FSIZE: limits["file_bytes"],
+            resource.RLIMIT_NOFILE: limits["open_files"],
+            resource.RLIMIT_CORE: 0,
         }
-        words += pid1_command(control, keep=limits["output_bytes"], resources=resources)
+        words += pid1_command(control, keep=limits["output_bytes"], calls=self._calls, limits=resources)
         os.execve(self._bwrap, words, {})
 
     def _reap(self, made: Made) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -141,3 +142,17 @@ def system_call_filter() -> bytes:
             os.close(memory)
     finally:
         library.seccomp_release(context)
+
+
+def system_call_numbers(names: Sequence[str]) -> dict[str, int]:
+    """Name -> number of the system call on this processor.
+
+    Raises:
+        OSError: libseccomp is not installed or does not know one.
+    """
+    library = ctypes.CDLL("libseccomp.so.2")
+    library.seccomp_syscall_resolve_name.argtypes = [ctypes.c_char_p]
+    numbers = {name: library.seccomp_syscall_resolve_name(name.encode()) for name in names}
+    if unknown := [name for name, number in numbers.items() if number < 0]:
+        raise OSError(errno.ENOSYS, f"this libseccomp does not know {', '.join(unknown)}")
+    return numbers

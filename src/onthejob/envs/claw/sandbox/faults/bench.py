@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from onthejob.envs.claw.sandbox.arguments import PYTHONS
 from onthejob.envs.claw.sandbox.box import BwrapSandbox
 from onthejob.envs.claw.sandbox.contract import CommandResult, Limits
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
 SECRET = "TOP-SECRET-7f3a91"
+PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+"""Interpreters for attacks that a shell cannot make; sandboxes can see them, because they are below /usr."""
 PATIENCE_S = 120.0
 """For what must end by itself, also on a loaded machine."""
 SHORT_S = 1.5

@@ -1,0 +1,213 @@
+# The first process inside a sandbox: runs one fresh `bash -c` per request, and leaves nothing alive after it.
+#
+# This file runs alone, as process 1 of a pid namespace, with the system's Perl and none of its modules: that starts in a fifth
+# of the processor time that Python takes (1.2 against 5.6 ms), which counts where a life is short. Nothing inside can signal
+# process 1, and because its interpreter's file may be executed but not read, the kernel lets nobody inside look into its memory
+# or descriptors.
+#
+# Arguments: the socket's descriptor, bytes kept per stream, then call:NAME=NUMBER for the system calls that Perl does not offer,
+# and limit:NUMBER=VALUE for the resource limits.
+#
+# Protocol on a stream socket, all numbers big-endian:
+#     hello:    4-byte length, then the facts that the other side checks (credentials, namespaces)
+#     request:  4-byte length, 8-byte timeout in milliseconds, the command's bytes
+#     reply:    4-byte length, 1 byte timed out, 2 bytes exit code, 8 bytes stdout size, 8 bytes stderr size,
+#               4-byte length of what is kept of stdout, that, what is kept of stderr
+
+use strict;
+
+my $CHUNK = 65_536;
+# Longest command handed over as an argument; the kernel's limit is 128 KiB. Longer ones go through a file in memory.
+my $INLINE_BYTES = 100_000;
+my ($TIMED_OUT, $NOT_RUN, $SIGKILL) = (124, 126, 9);
+my ($F_SETFL, $O_NONBLOCK, $CLOCK_MONOTONIC) = (4, 2048, 1);
+# What is run starts with every signal at its default; Perl ignores one, and whoever started this process may have others.
+my @SIGNALS = qw(
+    HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF
+    WINCH IO PWR SYS
+);
+my %WANTED = map { $_ => 1 } qw(Uid CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp Groups);
+
+my (%call, $control, $control_number, $keep);
+
+main(@ARGV);
+
+sub main {
+    ($control_number, $keep) = (shift() + 0, shift() + 0);
+    my %limit;
+    for my $word (@_) {
+        my ($kind, $name, $value) = $word =~ /^(call|limit):(\w+)=(\d+)$/ or die "what is $word?\n";
+        ($kind eq 'call' ? \%call : \%limit)->{$name} = $value + 0;
+    }
+    open($control, '+<&=', $control_number) or die "no socket: $!\n";
+    open(STDIN, '+<', '/dev/null') and open(STDOUT, '+<', '/dev/null') or die "no /dev/null: $!\n";
+    for my $number (keys %limit) {
+        my $pair = pack('QQ', $limit{$number}, $limit{$number});
+        syscall($call{prlimit64}, 0, $number + 0, $pair, 0) == 0 or die "limit $number: $!\n";
+    }
+    # From here on nothing is said there: what bubblewrap and we complain about when starting ends here.
+    open(STDERR, '+<', '/dev/null') or exit 1;
+    $SIG{$_} = 'DEFAULT' for @SIGNALS;
+    umask 0022;
+    %ENV = (
+        PATH => '/usr/local/bin:/usr/bin:/bin',
+        HOME => '/work',
+        PWD  => '/work',
+        USER => 'agent',
+        LANG => 'C.UTF-8',
+        TERM => 'dumb',
+        TZ   => 'UTC',
+    );
+    answer(facts());
+    while (1) {
+        my $request = receive(unpack('N', receive(4)));
+        answer(run(substr($request, 8), unpack('Q>', $request) / 1000));
+    }
+}
+
+# Seconds that nobody can set back.
+sub now {
+    my $time = "\0" x 16;
+    syscall($call{clock_gettime}, $CLOCK_MONOTONIC, $time) == 0 or die "no clock: $!\n";
+    my ($seconds, $nanoseconds) = unpack('qq', $time);
+    return $seconds + $nanoseconds / 1e9;
+}
+
+# Exactly so many bytes; when the other side is gone, so is the sandbox.
+sub receive {
+    my ($count) = @_;
+    my $data = '';
+    while (length($data) < $count) {
+        sysread($control, $data, $count - length($data), length($data)) or exit 0;
+    }
+    return $data;
+}
+
+# One frame.
+sub answer {
+    my $frame = pack('N/a*', $_[0]);
+    my $sent = 0;
+    while ($sent < length($frame)) {
+        $sent += syswrite($control, $frame, length($frame) - $sent, $sent) || exit 0;
+    }
+}
+
+# Credentials and namespaces of this process, one `name value` per line.
+sub facts {
+    open(my $status, '<', '/proc/self/status') or die "no /proc: $!\n";
+    my @found;
+    while (my $line = <$status>) {
+        $line =~ s/\s+$//;
+        my ($name, $value) = split /:\t/, $line, 2;
+        push @found, "$name $value" if $WANTED{$name};
+    }
+    push @found, map { "ns:$_ " . readlink("/proc/self/ns/$_") } qw(cgroup ipc mnt net pid user uts);
+    return join("\n", @found, "pid $$");
+}
+
+# One output pipe: the beginning and the end are kept, everything is counted.
+sub stream {
+    pipe(my $in, my $out) or die "no pipe: $!\n";
+    return { in => $in, out => $out, size => 0, head => '', tail => '', room => int($keep / 2) };
+}
+
+# Reads once; false at the end, and when there is nothing to read yet.
+sub take {
+    my ($stream) = @_;
+    sysread($stream->{in}, my $chunk, $CHUNK) or return 0;
+    $stream->{size} += length $chunk;
+    my $fits = substr($chunk, 0, $stream->{room}, '');
+    $stream->{head} .= $fits;
+    $stream->{room} -= length $fits;
+    if (length $chunk) {
+        my $most = $keep - int($keep / 2);
+        $stream->{tail} .= $chunk;
+        substr($stream->{tail}, 0, -$most, '') if length($stream->{tail}) > $most;
+    }
+    return 1;
+}
+
+# In the child: become bash. What goes wrong is said where the command would have spoken.
+sub become {
+    my ($command, $out, $err) = @_;
+    syscall($call{setsid});
+    open(STDOUT, '>&', $out->{out});
+    open(STDERR, '>&', $err->{out});
+    my @words = ('bash', '-c', $command);
+    if (length($command) > $INLINE_BYTES) {
+        local $^F = 1_000_000;    # bash inherits it
+        my ($name, $written) = ("command\0", 0);
+        my $number = syscall($call{memfd_create}, $name, 0);
+        if ($number >= 0 and open(my $script, '+<&=', $number)) {
+            while ($written < length($command)) {
+                $written += syswrite($script, $command, length($command) - $written, $written) || last;
+            }
+            sysseek($script, 0, 0);
+            if ($written == length($command)) {
+                exec { '/bin/bash' } 'bash', "/proc/self/fd/$number";
+            }
+        }
+    } else {
+        exec { '/bin/bash' } @words;
+    }
+    syswrite(STDERR, "bash could not be started: $!\n");
+    syscall($call{exit_group}, $NOT_RUN);
+}
+
+# Collects output until the shell ends or the time is up; true when it is up.
+sub watch {
+    my ($ended, $deadline, @streams) = @_;
+    my %open = map { fileno($_->{in}) => $_ } @streams;
+    while (1) {
+        # Checked in every round: a flood of output must not hold the clock.
+        my $left = $deadline - now();
+        return 1 if $left <= 0;
+        my $ready = '';
+        vec($ready, $_, 1) = 1 for keys %open, $ended, $control_number;
+        next if select($ready, undef, undef, $left < 3600 ? $left : 3600) <= 0;
+        return 0 if vec($ready, $ended, 1);
+        # Nothing is sent during a command: the other side is gone.
+        exit 0 if vec($ready, $control_number, 1);
+        for my $number (keys %open) {
+            delete $open{$number} if vec($ready, $number, 1) and not take($open{$number});
+        }
+    }
+}
+
+# Kills and reaps everything else in this pid namespace; returns the shell's exit code.
+sub bury {
+    my ($shell) = @_;
+    my $code = $NOT_RUN;
+    kill $SIGKILL, -1;
+    while ((my $pid = waitpid(-1, 0)) > 0) {
+        $code = $? & 127 ? 128 + ($? & 127) : $? >> 8 if $pid == $shell;
+    }
+    return $code;
+}
+
+# Runs one command; returns the reply.
+sub run {
+    my ($command, $timeout_s) = @_;
+    my ($out, $err) = (stream(), stream());
+    my $deadline = now() + $timeout_s;
+    my ($timed_out, $code, $problem) = (0, $NOT_RUN, '');
+    my $shell = fork;
+    if (not defined $shell) {
+        $problem = "bash could not be started: $!\n";
+    } else {
+        become($command, $out, $err) if $shell == 0;
+        close $_->{out} for $out, $err;
+        my $number = syscall($call{pidfd_open}, $shell, 0);
+        open(my $ended, '<&=', $number) or die "no descriptor of a process: $!\n";
+        $timed_out = watch($number, $deadline, $out, $err);
+        $code = bury($shell);
+        for my $stream ($out, $err) {
+            fcntl($stream->{in}, $F_SETFL, $O_NONBLOCK);
+            1 while take($stream);
+        }
+    }
+    $code = $TIMED_OUT if $timed_out;
+    my ($said, $complained) = map { $_->{head} . $_->{tail} } $out, $err;
+    my $head = pack('CnQ>Q>', $timed_out, $code, $out->{size}, $err->{size} + length $problem);
+    return $head . pack('N/a*', $said) . $complained . $problem;
+}
