@@ -92,6 +92,7 @@ class Office:
     roles: ClassVar[tuple[str, ...]] = SEATS
     shown: ClassVar[tuple[str, ...]] = (
         "company_value",
+        "value_less_luck",
         "team_reward",
         "mrr",
         "deals_won",
@@ -101,7 +102,7 @@ class Office:
         "completion_tokens",
         "wall_s",
     )
-    headline: ClassVar[tuple[str, ...]] = ("company_value", "team_reward")
+    headline: ClassVar[tuple[str, ...]] = ("company_value", "value_less_luck", "team_reward")
     max_new_tokens: ClassVar[int] = 32
     threads: ClassVar[int] = 1
 

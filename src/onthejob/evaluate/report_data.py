@@ -101,7 +101,7 @@ class Report:
     turns: Sequence[AnnotatedTurn] = ()
     featured: str = ""
     """The team whose differences to the others are shown, e.g. `grpo`; empty takes the last team."""
-    headline: Sequence[str] = ("company_value", "team_reward")
+    headline: Sequence[str] = ("company_value", "value_less_luck", "team_reward")
     """Metrics whose paired differences are shown per stratum; those an environment lacks are left out."""
     sheets: Sequence[Sheet] = ()
     """More tables about whole episodes, see `onthejob.evaluate.sheets`."""

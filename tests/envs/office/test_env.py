@@ -588,6 +588,7 @@ def test_doing_nothing_costs_the_same_through_the_door_and_on_the_fast_path(task
     s = simulator.found(1_004, 6)
     assert paid == pytest.approx(run(simulator, s, dict.fromkeys(SEATS, do_nothing), turns=6 * 14))
     assert env.state()["metrics"]["company_value"] == company_value(s) / 100.0
+    assert env.state()["metrics"]["value_less_luck"] == (company_value(s) - s.luck) / 100.0 != company_value(s) / 100.0
     assert env.state()["metrics"]["invalid"] == s.invalid == 0
 
 

@@ -225,6 +225,7 @@ class OfficeEnvironment:
             "ledger": dict(s.ledger),
             "metrics": {
                 "company_value": company_value(s) / 100.0,
+                "value_less_luck": (company_value(s) - s.luck) / 100.0,
                 "team_reward": team_reward(total) if total else 0.0,
                 "cash": s.cash / 100.0,
                 "mrr": s.mrr() / 100.0,
