@@ -144,7 +144,8 @@ def test_scripted_rows_are_compared_on_the_same_tasks(call):
     (test,) = [row for row in shown["mcnemar"] if row["metric"] == "passed"]
     assert (test["first"], test["only_first"], test["only_second"], test["p"]) == ("gold", 5, 0, 2 / 32)
     assert shown["stops"] == {"noop": {"done": 1.0}, "gold": {"done": 1.0}}
-    assert {row["grouping"] for row in shown["groups"]} == {"persona", "difficulty", "families", "families and difficulty"}
+    groupings = {"persona", "difficulty", "families", "families never trained on", "families and difficulty"}
+    assert {row["grouping"] for row in shown["groups"]} == groupings
     whole = {row["kind"]: row["mean"] for row in shown["kinds"] if row["team"] == "gold"}
     assert set(whole.values()) == {1.0}
     page = Path("r.html").read_text(encoding="utf-8")

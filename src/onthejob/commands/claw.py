@@ -15,7 +15,7 @@ from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
 from onthejob.envs.claw.official import official_tasks
 from onthejob.envs.claw.policies import Gold, idle, noop
 from onthejob.envs.claw.schema import load_tasks
-from onthejob.envs.claw.splits import UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
+from onthejob.envs.claw.splits import RECIPES_DEV, RECIPES_TEST, UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
 from onthejob.envs.claw.synthesize import instance_of, synthesize
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
@@ -112,7 +112,13 @@ class Claw:
         return family_of(task)
 
     def groupings(self) -> Mapping[str, Callable[[Task], str]]:
-        return {"persona": persona, "difficulty": difficulty, "families": seen, "families and difficulty": seen_and_difficulty}
+        return {
+            "persona": persona,
+            "difficulty": difficulty,
+            "families": seen,
+            "families never trained on": novelty,
+            "families and difficulty": seen_and_difficulty,
+        }
 
     def curriculum(self, iterations: int) -> Curriculum | None:
         return None
@@ -204,6 +210,13 @@ def difficulty(task: Task) -> str:
 def seen(task: Task) -> str:
     """Whether training may see tasks of its family."""
     return "families never trained on" if task.payload.get("family") in UNSEEN_TEST | UNSEEN_DEV else "families of training"
+
+
+def novelty(task: Task) -> str:
+    """What is new about a family that is never trained on."""
+    if task.payload.get("family") in RECIPES_TEST | RECIPES_DEV:
+        return "recipes: plans and commands"
+    return "errands: combinations" if seen(task) == "families never trained on" else "nothing"
 
 
 def seen_and_difficulty(task: Task) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def proof(task: ClawTask, folder: Path) -> Proof:
     return Proof(noop=play(task, (), folder / "noop"), gold=play(task, task.gold, folder / "gold"))
 
 
-def test_eight_personas_with_eight_recipes_and_three_kinds_of_errands_each() -> None:
+def test_eight_personas_with_eight_recipes_three_kinds_of_errands_and_two_new_ones_each() -> None:
     assert list(CARDS) == [
         "academic-author",
         "backend-developer",
@@ -38,10 +39,13 @@ def test_eight_personas_with_eight_recipes_and_three_kinds_of_errands_each() -> 
         "ml-engineer",
         "technical-writer",
     ]
-    assert len(FAMILIES) == 88
+    assert len(FAMILIES) == 104
+    new = {family.name for family in (*errands.NEW_TEST, *errands.NEW_DEV)}
     for persona in CARDS:
-        levels = Counter(family.difficulty for family in FAMILIES.values() if family.persona == persona)
+        own = [family for family in FAMILIES.values() if family.persona == persona]
+        levels = Counter(family.difficulty for family in own if family.name not in new)
         assert levels == {Difficulty.EASY: 4, Difficulty.MEDIUM: 4, Difficulty.HARD: 3}
+        assert len({family.difficulty for family in own if family.name in new}) == 2
     assert all(family.summary.endswith(".") for family in FAMILIES.values())
 
 
@@ -106,29 +110,50 @@ def test_half_of_the_gold_does_not_pass(name: str, tmp_path: Path) -> None:
     assert not play(task, lines[:-1], tmp_path / "all-but-one").passed
 
 
-ERRANDS = [name for name in FAMILIES if name.startswith(("errand-", "errands-", "round-"))]
+ERRANDS = [family.name for family in errands.FAMILIES]
+NEW = {family.name for family in (*errands.NEW_TEST, *errands.NEW_DEV)}
 
 
-def test_errands_use_every_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tasks that are kept: an operation whose tasks the linter refuses would be missing."""
-    drawn: Counter[str] = Counter()
+@pytest.fixture
+def plan_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], list[int]]:
+    """The operations of an errand, as places in their table, read from its gold commands."""
+    drawn: dict[tuple[str, ...], int] = {}
 
-    def counted(operation: Callable[[Desk], Step]) -> Callable[[Desk], Step]:
+    def noted(place: int, operation: Callable[[Desk], Step]) -> Callable[[Desk], Step]:
         def draw(desk: Desk) -> Step:
             step = operation(desk)
-            commands[step.commands] = operation.__name__
+            drawn[step.commands] = place
             return step
 
         return draw
 
-    commands: dict[tuple[str, ...], str] = {}
-    monkeypatch.setattr(errands, "OPERATIONS", [counted(operation) for operation in OPERATIONS])
+    def plan(name: str, index: int) -> list[int]:
+        drawn.clear()
+        lines = [line for block in instance(FAMILIES[name], index, seed=3).gold for line in block.splitlines()]
+        found = []
+        while lines:
+            commands = next(made for made in drawn if tuple(lines[: len(made)]) == made)
+            found.append(drawn[commands])
+            del lines[: len(commands)]
+        return found
+
+    monkeypatch.setattr(errands, "OPERATIONS", [noted(*pair) for pair in enumerate(OPERATIONS)])
+    return plan
+
+
+def test_errands_use_every_operation(plan_of: Callable[[str, int], list[int]]) -> None:
+    """In tasks that are kept: an operation whose tasks the linter refuses would be missing."""
+    for names in (set(ERRANDS) - NEW, NEW):
+        assert {place for name in names for index in range(6) for place in plan_of(name, index)} == set(range(len(OPERATIONS)))
+
+
+def test_new_errands_consist_of_pairs_that_no_other_has(plan_of: Callable[[str, int], list[int]]) -> None:
+    assert 0.2 < len(errands.NEW_PAIRS) / (len(OPERATIONS) * (len(OPERATIONS) - 1) / 2) < 0.3
     for name in ERRANDS:
-        for index in range(4):
-            commands.clear()
-            lines = {line for block in instance(FAMILIES[name], index, seed=3).gold for line in block.splitlines()}
-            drawn.update({operation for made, operation in commands.items() if set(made) <= lines})
-    assert {operation.__name__ for operation in OPERATIONS} == set(drawn)
+        for index in range(8):
+            plan = plan_of(name, index)
+            news = {(min(pair), max(pair)) in errands.NEW_PAIRS for pair in pairwise(plan)}
+            assert news == {True} if name in NEW else True not in news, (name, index, plan)
 
 
 @pytest.mark.parametrize("name", ERRANDS[::3])

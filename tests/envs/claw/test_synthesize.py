@@ -15,6 +15,8 @@ from onthejob.envs.claw.lint import lint
 from onthejob.envs.claw.schema import ClawTask, Difficulty
 from onthejob.envs.claw.splits import (
     GROWTH_FIRST,
+    RECIPES_DEV,
+    RECIPES_TEST,
     UNSEEN_DEV,
     UNSEEN_TEST,
     as_task,
@@ -92,11 +94,17 @@ def test_the_splits_are_stratified(thousand: list[ClawTask]) -> None:
 
 
 def test_unseen_families_never_reach_training(thousand: list[ClawTask]) -> None:
-    assert len(UNSEEN_TEST) == 8
-    assert len(UNSEEN_DEV) == 4
+    assert (len(RECIPES_TEST), len(UNSEEN_TEST)) == (8, 16)
+    assert (len(RECIPES_DEV), len(UNSEEN_DEV)) == (4, 12)
     assert not UNSEEN_TEST & UNSEEN_DEV
     assert set(FAMILIES) >= UNSEEN_TEST | UNSEEN_DEV
-    assert {FAMILIES[name].persona for name in UNSEEN_TEST} == {family.persona for family in FAMILIES.values()}
+    for names in (RECIPES_TEST, UNSEEN_TEST - RECIPES_TEST):
+        assert len({FAMILIES[name].persona for name in names}) == 8
+        assert Counter(FAMILIES[name].difficulty for name in names) == {
+            Difficulty.EASY: 3,
+            Difficulty.MEDIUM: 3,
+            Difficulty.HARD: 2,
+        }
     for task in thousand:
         if task.family in UNSEEN_TEST:
             assert split_of(task) is Split.TEST

@@ -1,23 +1,26 @@
 """Which tasks are trained on, which select checkpoints, and which are touched once. Decided before any rollout, by the id alone.
 
 Of every family that training may see, each eight instances give five to train, one to dev and two to test; where the block
-begins is shifted from family to family, so that small corpora keep the proportions too. Twelve recipes are never trained on:
-four are for dev, eight (one per persona; three easy, three medium, two hard) for test. They recombine operations that
-other families train. The plans of some easy ones (`csv-column`, `set-parameter`) are also single operations of errands, so
-comparisons report unseen families by difficulty.
+begins is shifted from family to family, so that small corpora keep the proportions too. Two kinds of families are never trained
+on, and comparisons report them apart:
+
+* twelve recipes, four for dev and eight (one per persona; three easy, three medium, two hard) for test. Their plans and some of
+  their commands are new. (Those of `csv-column` and `set-parameter` are also single operations of errands.)
+* sixteen new errands, eight (of the same difficulties) for dev and for test each. Every operation is known, every combination
+  is new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from onthejob.envs.claw.families import FAMILIES
+from onthejob.envs.claw.families import FAMILIES, errands
 from onthejob.envs.claw.schema import ClawTask
 from onthejob.envs.claw.synthesize import content_key, instance, instance_of, synthesize
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 
-UNSEEN_TEST = frozenset(
+RECIPES_TEST = frozenset(
     {
         "uncited-references",
         "slow-endpoints",
@@ -29,8 +32,12 @@ UNSEEN_TEST = frozenset(
         "sort-glossary",
     }
 )
-"""Families of which every instance is a test task. Drawn by lot, after the families of an earlier choice had been looked at."""
-UNSEEN_DEV = frozenset({"count-rows", "incident-bundle", "board-variant", "voice-script"})
+"""Recipes of which every instance is a test task. Drawn by lot, after the families of an earlier choice had been looked at."""
+RECIPES_DEV = frozenset({"count-rows", "incident-bundle", "board-variant", "voice-script"})
+"""Recipes of which every instance is a dev task."""
+UNSEEN_TEST = RECIPES_TEST | {family.name for family in errands.NEW_TEST}
+"""Families of which every instance is a test task."""
+UNSEEN_DEV = RECIPES_DEV | {family.name for family in errands.NEW_DEV}
 """Families of which every instance is a dev task."""
 GROWTH_FIRST = 10_000
 """Instances from here on are training tasks by which a pool grows; no corpus reaches them."""

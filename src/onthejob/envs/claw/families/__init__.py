@@ -1,4 +1,4 @@
-"""The task families, per persona: three easy, three medium and two hard recipes, and errands of each difficulty."""
+"""The task families, per persona: three easy, three medium and two hard recipes, errands of each difficulty, two new errands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MODULES = (
 FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
     {family.name: family for module in _MODULES for family in module.FAMILIES}
 )
-"""Family name -> family: recipes by persona and difficulty, then errands by difficulty and persona.
+"""Family name -> family: recipes by persona and difficulty, then errands by difficulty and persona, new errands last.
 
 How many families a persona has, and in which order, is part of a task's number: with another one, equal seeds give other corpora.
 """

@@ -3,12 +3,15 @@
 The other families are recipes: one plan each, with other names and numbers. These three per persona have no plan. Each instance
 draws its operations from one table, chains them (a file that one makes is often what the next works on) and says them in drawn
 words. What must hold at the end is computed in Python, from the same lines, independently of the gold commands.
+
+A quarter of all pairs of operations, drawn by lot, never follow one another in them, in neither order. The new errands, two
+families per persona that are never trained on, consist of such pairs alone: every operation is known, every combination is new.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from types import MappingProxyType
 
 from onthejob.envs.claw.draw import Draw
@@ -55,34 +58,79 @@ _PLACES: MappingProxyType[str, _Place] = MappingProxyType(
 )
 
 
-_TRIALS = 500
-"""Operations drawn for one task, at most; more than half of them fit the files there are."""
+_LEVELS_TEST: MappingProxyType[str, Difficulty] = MappingProxyType(
+    {
+        "academic-author": Difficulty.EASY,
+        "backend-developer": Difficulty.EASY,
+        "data-science-researcher": Difficulty.MEDIUM,
+        "devops-engineer": Difficulty.HARD,
+        "embedded-firmware-dev": Difficulty.MEDIUM,
+        "indie-game-dev": Difficulty.MEDIUM,
+        "ml-engineer": Difficulty.EASY,
+        "technical-writer": Difficulty.HARD,
+    }
+)
+"""Persona -> how difficult its new errands for test are; by lot."""
+_LEVELS_DEV: MappingProxyType[str, Difficulty] = MappingProxyType(
+    {
+        "academic-author": Difficulty.HARD,
+        "backend-developer": Difficulty.MEDIUM,
+        "data-science-researcher": Difficulty.EASY,
+        "devops-engineer": Difficulty.MEDIUM,
+        "embedded-firmware-dev": Difficulty.EASY,
+        "indie-game-dev": Difficulty.EASY,
+        "ml-engineer": Difficulty.HARD,
+        "technical-writer": Difficulty.MEDIUM,
+    }
+)
+"""The same for dev; by lot, another difficulty than for test."""
+NEW_PAIRS = frozenset(
+    pair
+    for pair in combinations(range(len(OPERATIONS)), 2)
+    if Draw("pairs never trained on", *(OPERATIONS[place].__name__ for place in pair)).below(4) == 0
+)
+"""Places in `OPERATIONS`, the smaller first, of two that follow one another in new errands only."""
+
+_TRIALS, _STARTS = 200, 25
+"""Operations drawn before a plan counts as one that leads nowhere, and plans begun before a family counts as broken."""
 
 
-def _errands(s: Scene, d: Draw, place: _Place, steps: int, seeds: int) -> None:
+def _errands(s: Scene, d: Draw, place: _Place, steps: int, seeds: int, new: bool) -> None:
     k = Desk(s, d, folders=place.folders, stems=place.stems)
     for kind in d.some(tuple(CONTENT), seeds):
         k.seed(kind)
-    done: list[Step] = []
-    left = steps
-    for _ in range(_TRIALS):
-        trial = k.copy()
-        try:
-            step = d.pick(OPERATIONS)(trial)
-        except Unsuitable:
-            continue
-        # One assertion is left for a guard.
-        if len(step.commands) <= left and len(trial.touched) < MAX_ASSERTIONS:
-            k = trial
-            done.append(step)
-            left -= len(step.commands)
-            if left == 0:
-                break
+    for _ in range(_STARTS):
+        if (found := _plan(k, steps, new)) is not None:
+            break
     else:
-        raise ContractError(f"{_TRIALS} operations were drawn and {left} of {steps} commands are still missing.")
+        raise ContractError(f"{_STARTS} plans were begun and none came to {steps} commands.")
+    k, done = found
     _say(s, k, [step.clause for step in done])
     _do(s, d, done)
     _expect(s, k)
+
+
+def _plan(start: Desk, steps: int, new: bool) -> tuple[Desk, list[Step]] | None:
+    """Operations of together `steps` commands, and the desk after them; None when nothing fits any more."""
+    k, done, left, last = start, [], steps, -1
+    for _ in range(_TRIALS):
+        choice = k.d.below(len(OPERATIONS))
+        if done and ((min(last, choice), max(last, choice)) in NEW_PAIRS) is not new:
+            continue
+        trial = k.copy()
+        try:
+            step = OPERATIONS[choice](trial)
+        except Unsuitable:
+            continue
+        # A new errand is a pair at least; and one assertion is left for a guard.
+        most = left - 1 if new and not done else left
+        if len(step.commands) <= most and len(trial.touched) < MAX_ASSERTIONS:
+            k, last = trial, choice
+            done.append(step)
+            left -= len(step.commands)
+            if left == 0:
+                return k, done
+    return None
 
 
 def _say(s: Scene, k: Desk, clauses: list[str]) -> None:
@@ -116,19 +164,25 @@ def _expect(s: Scene, k: Desk) -> None:
     s.unchanged(*kept[: min(2, MAX_ASSERTIONS - len(s.assertions))])
 
 
-def _family(persona: str, place: _Place, difficulty: Difficulty) -> Family:
+def _family(persona: str, difficulty: Difficulty, new: bool = False) -> Family:
     name, low, high, seeds = {
-        Difficulty.EASY: ("errand", 1, 3, 2),
+        Difficulty.EASY: ("errand", 2 if new else 1, 3, 2),
         Difficulty.MEDIUM: ("errands", 4, 6, 3),
         Difficulty.HARD: ("round", 8, 9, 4),
     }[difficulty]
 
     def build(s: Scene, d: Draw) -> None:
-        _errands(s, d, place, d.number(low, high), seeds)
+        _errands(s, d, _PLACES[persona], d.number(low, high), seeds, new)
 
-    build.__doc__ = f"Operations drawn at random, {low} to {high} commands."
-    return Family(name=f"{name}-{persona}", persona=persona, difficulty=difficulty, build=build)
+    how = "in combinations never trained on" if new else "at random"
+    build.__doc__ = f"Operations drawn {how}, {low} to {high} commands."
+    return Family(name=f"{'new-' * new}{name}-{persona}", persona=persona, difficulty=difficulty, build=build)
 
 
+NEW_TEST, NEW_DEV = (
+    tuple(_family(persona, difficulty, new=True) for persona, difficulty in levels.items())
+    for levels in (_LEVELS_TEST, _LEVELS_DEV)
+)
+"""New errands: those for test, those for dev."""
 # By difficulty first, so that the splits of small corpora have all of them (see `splits`).
-FAMILIES = tuple(_family(persona, place, difficulty) for difficulty in Difficulty for persona, place in _PLACES.items())
+FAMILIES = (*(_family(persona, difficulty) for difficulty in Difficulty for persona in _PLACES), *NEW_TEST, *NEW_DEV)
