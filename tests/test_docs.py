@@ -29,6 +29,14 @@ def code_lines(text: str) -> list[str]:
     return [line.split(" #")[0].strip() for block in blocks for line in block.splitlines() if line.split("#")[0].strip()]
 
 
+def check_command(line: str, place: str) -> None:
+    """Fails unless the line names a real command with real options."""
+    words = shlex.split(line)
+    path = next((" ".join(words[1 : 1 + n]) for n in (2, 1) if " ".join(words[1 : 1 + n]) in COMMANDS), None)
+    assert path is not None, f"{place}: no such command: {line}"
+    parse(options(path), words[1 + len(path.split()) :], prog=f"onthejob {path}")
+
+
 def options(path: str) -> type:
     entry = COMMANDS[path]
     return getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
@@ -44,13 +52,17 @@ def test_the_readme_lists_every_command_and_no_other():
 def test_commands_in_the_documents_parse(document: Path):
     """Every `onthejob ...` line of a shell block names a real command with real options."""
     for line in code_lines(document.read_text(encoding="utf-8")):
-        words = shlex.split(line)
-        if not words or not words[0].endswith("onthejob"):
-            continue
-        path = next((" ".join(words[1 : 1 + n]) for n in (2, 1) if " ".join(words[1 : 1 + n]) in COMMANDS), None)
-        assert path is not None, f"{document.name}: no such command: {line}"
-        rest = words[1 + len(path.split()) :]
-        parse(options(path), rest, prog=f"onthejob {path}")
+        if shlex.split(line)[:1] and shlex.split(line)[0].endswith("onthejob"):
+            check_command(line, document.name)
+
+
+def test_commands_of_the_recipe_parse(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    script = (ROOT / "recipes/office.sh").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^onthejob (.*)$", script, flags=re.MULTILINE)
+    assert [line.split()[0] for line in lines] == ["collect", "sft", "sft", "sft", "train", "train", "compare"]
+    for line in lines:
+        check_command(f"onthejob {line.replace('$recipe', 'recipes/office.toml')}", "recipes/office.sh")
 
 
 def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]):
