@@ -336,7 +336,8 @@ class Broker:
     def _become(self, made: Made, control: int, info: int, errors: int, filter_fd: int) -> None:
         """In the child: enter the groups, drop to the slot's user, and become bubblewrap."""
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        # Perl puts SIGFPE back to what it found, whatever process 1 sets: so it must find the default.
+        # What we ignore ourselves, and what whoever started us ignored. Process 1 could not mend all of it: Perl puts
+        # SIGFPE back to what it found.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         join(made.cgroups)
