@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onthejob.learn.forward import _ProductAttention
+from onthejob.learn.forward import _DeviceBlock, _ProductAttention
 
-KEY_HEADS, FOLDED, SIZE = 3, 3, 64
+HEADS, KEY_HEADS, SIZE = 9, 3, 64
 SHAPES = ((128, 128), (128, 512), (128, 2048), (512, 512))
 """Queries and keys of a block."""
-Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor, _DeviceBlock], Tensor]
 
 
 class Row(NamedTuple):
@@ -45,29 +45,32 @@ class Row(NamedTuple):
     torch_error: float
 
 
-def products(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    return _ProductAttention.apply(query, key, value, bias, SIZE**-0.5)
+def products(query: Tensor, key: Tensor, value: Tensor, block: _DeviceBlock) -> Tensor:
+    return _ProductAttention.apply(query, key, value, [block], SIZE**-0.5)
 
 
-def pytorch(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=bias[None])[0]
+def pytorch(query: Tensor, key: Tensor, value: Tensor, block: _DeviceBlock) -> Tensor:
+    folded, bias = query.reshape(1, KEY_HEADS, -1, SIZE), block.repeated(HEADS // KEY_HEADS)
+    output = F.scaled_dot_product_attention(folded, block.seen(key), block.seen(value), attn_mask=bias)
+    return output.reshape(1, HEADS, -1, SIZE).transpose(1, 2)
 
 
-def tensors(queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def tensors(queries: int, keys: int) -> tuple[Tensor, ...]:
     """Query, key, value, the bias of a causal block at the end of `keys`, and the gradient of the output, all in float64."""
     generator = torch.Generator().manual_seed(0)
-    shapes = ((KEY_HEADS, FOLDED * queries, SIZE), (KEY_HEADS, keys, SIZE), (KEY_HEADS, keys, SIZE))
+    shapes = ((1, HEADS, queries, SIZE), (1, KEY_HEADS, keys, SIZE), (1, KEY_HEADS, keys, SIZE))
     query, key, value = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
-    bias = torch.zeros(queries, keys, dtype=torch.float64).masked_fill(hidden, -1e30).repeat(FOLDED, 1)[None]
-    return query, key, value, bias, torch.randn(shapes[0], generator=generator, dtype=torch.float64)
+    bias = torch.zeros(1, 1, queries, keys, dtype=torch.float64).masked_fill(hidden, -1e30)
+    return query, key, value, bias, torch.randn((1, queries, HEADS, SIZE), generator=generator, dtype=torch.float64)
 
 
 def run(attend: Attend, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Output and the three gradients."""
     query, key, value = (leaf.detach().requires_grad_() for leaf in given[:3])
     bias, grad = given[3:]
-    output = attend(query, key, value, bias)
+    block = _DeviceBlock(start=0, stop=query.shape[2], keys=torch.arange(key.shape[2]), bias=bias)
+    output = attend(query, key, value, block)
     return output.detach(), *torch.autograd.grad(output, (query, key, value), grad)
 
 

@@ -16,7 +16,7 @@ from transformers import (
 from onthejob.errors import ModelError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, Row, pack
-from onthejob.learn.forward import Layout, _ProductAttention, choose_layout, score
+from onthejob.learn.forward import Layout, _DeviceBlock, _ProductAttention, choose_layout, score
 
 from .conftest import VOCAB, gradients, random_groups, tiny_base, tiny_peft
 
@@ -99,16 +99,24 @@ def test_bf16_base_stays_close_to_fp32():
 def test_attention_by_products_has_the_gradients_of_attention():
     """Where bfloat16 attention is computed by our own products: equal to PyTorch's, gradients checked in float64."""
     generator = torch.Generator().manual_seed(0)
-    shapes = ((3, 10, 4), (3, 7, 4), (3, 7, 4))
+    shapes = ((1, 4, 6, 4), (1, 2, 6, 4), (1, 2, 6, 4))
     query, key, value = (torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes)
-    bias = torch.zeros(1, 10, 7, dtype=torch.float64).masked_fill(torch.rand(1, 10, 7, generator=generator) < 0.3, -1e30)
-    bias[..., 0] = 0.0
+    # Nodes 0 to 3 are a sequence; 4 and 5 a second branch that leaves it after node 1, so that its keys are gathered.
+    visible = torch.ones(6, 6, dtype=torch.bool).tril()
+    visible[4:, 2:4] = False
+    blocks = []
+    for start, stop, keys in ((0, 4, None), (4, 6, torch.tensor([0, 1, 4, 5]))):
+        seen = visible[start:stop, :stop] if keys is None else visible[start:stop, keys]
+        bias = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -1e30)[None, None]
+        blocks.append(_DeviceBlock(start=start, stop=stop, keys=keys, bias=bias))
 
     def ours(*tensors: torch.Tensor) -> torch.Tensor:
-        return _ProductAttention.apply(*tensors, bias, 0.3)
+        return _ProductAttention.apply(*tensors, blocks, 0.3)
 
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=0.3)
-    torch.testing.assert_close(ours(query, key, value), expected)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=visible[None, None], scale=0.3, enable_gqa=True
+    )
+    torch.testing.assert_close(ours(query, key, value), expected.transpose(1, 2))
     assert torch.autograd.gradcheck(ours, (query, key, value))
 
 

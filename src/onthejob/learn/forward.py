@@ -25,6 +25,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from onthejob.errors import ModelError
 from onthejob.learn.batch import Path, Row, pack
+from onthejob.learn.lora_linear import folded
 from onthejob.learn.tree import attention_blocks
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE, head_rows
     with scoring(model, layout=layout), half:
         hidden = _tree_hidden(base, row, device) if layout is Layout.TREE else _padded_hidden(base, row, device)
         pair_head, pair_token = _tensor(row.pair_head, device), _tensor(row.pair_token, device)
-        temperatures = _tensor(row.temperatures, device)
+        temperatures = None if (row.temperatures == 1).all() else _tensor(row.temperatures, device)
         head = base.get_output_embeddings()
         logprobs, entropy = _head(head, hidden, temperatures, pair_head, pair_token, size=head_rows)
     term_pair = _tensor(row.term_pair, device)
@@ -91,6 +92,7 @@ def scoring(model: nn.Module, *, layout: Layout = Layout.TREE) -> Iterator[None]
     with ExitStack() as stack:
         if _is_mixed(model, base):
             stack.enter_context(disable_input_dtype_casting(model))
+        stack.enter_context(folded(model))
         if layout is Layout.TREE:
             AttentionInterface.register(ATTENTION, _attend_tree)  # Idempotent.
             config._attn_implementation = ATTENTION
@@ -170,6 +172,17 @@ class _DeviceBlock:
             self._repeated[times] = self.bias.repeat(1, 1, times, 1)
         return self._repeated[times]
 
+    def seen(self, key: Tensor) -> Tensor:
+        """Of all nodes' keys (or values) those of this block's queries, (1, K, T, D) to (1, K, S, D)."""
+        return key[:, :, : self.stop] if self.keys is None else key.index_select(2, self.keys)
+
+    def add(self, total: Tensor, part: Tensor) -> None:
+        """Add `part`, shaped as `seen` returns it, to where that was taken from."""
+        if self.keys is None:
+            total[:, :, : self.stop] += part
+        else:
+            total.index_add_(2, self.keys, part)
+
 
 def _tree_hidden(base: PreTrainedModel, row: Row, device: torch.device) -> Tensor:
     blocks = []
@@ -230,49 +243,63 @@ def _attend_tree(
             f"{type(module).__name__} has a sliding window of {sliding_window} tokens and a context has {tree_depth}; "
             "use the padded layout."
         )
-    heads, key_heads, size = query.shape[1], key.shape[1], query.shape[3]
+    heads, size = query.shape[1], query.shape[3]
+    scale = scaling or size**-0.5
+    if query.dtype is torch.bfloat16 and query.device.type == "cpu":
+        return _ProductAttention.apply(query, key, value, tree_blocks, scale), None
     outputs = []
-    for block, queries in zip(tree_blocks, query.split([b.stop - b.start for b in tree_blocks], dim=2), strict=True):
-        if block.keys is None:
-            keys, values = key[:, :, : block.stop], value[:, :, : block.stop]
-        else:
-            keys, values = key.index_select(2, block.keys), value.index_select(2, block.keys)
-        # Queries that share a key head become more queries of that head, so keys are never repeated.
-        folded = queries.reshape(1, key_heads, -1, size)
-        bias = block.repeated(heads // key_heads)
-        if query.dtype is torch.bfloat16 and query.device.type == "cpu":
-            output = _ProductAttention.apply(folded[0], keys[0], values[0], bias[0], scaling or size**-0.5)
-        else:
-            output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=bias, scale=scaling)
+    for block in tree_blocks:
+        folded, bias = _fold(query, key, block)
+        keys, values = block.seen(key), block.seen(value)
+        output = F.scaled_dot_product_attention(folded[None], keys, values, attn_mask=bias[None], scale=scale)
         outputs.append(output.reshape(1, heads, -1, size).transpose(1, 2))
     return torch.cat(outputs, dim=1), None
 
 
 class _ProductAttention(torch.autograd.Function):
-    """Attention as plain matrix products, computed again in the backward pass.
+    """Attention by blocks of the tree as plain matrix products, computed again in the backward pass.
 
-    PyTorch's own for CPUs takes 1.3 to 2.5 times as long in bfloat16, as it does not use the processor's bfloat16 products as
-    well (`benchmarks/attention.py`); in float32 it is the faster one. Scores are rounded to bfloat16 and the softmax is taken in
-    float32, as when sampling.
+    PyTorch's own for CPUs takes up to 2.5 times as long in bfloat16 on short blocks, or without AMX, as it does not use the
+    processor's bfloat16 products as well (`benchmarks/attention.py`); in float32 it is the faster one. Scores are rounded to
+    bfloat16 and the softmax is taken in float32, as when sampling. All blocks in one operation: autograd would write a gradient
+    of the full length for each of them.
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-        # (H, M, D), (H, S, D), (H, S, D) and (1, M, S) -> (H, M, D)
-        ctx.save_for_backward(query, key, value, bias)
-        ctx.scale = scale
-        return _weights(query, key, bias, scale) @ value
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, blocks: list[_DeviceBlock], scale: float) -> Tensor:
+        # (1, H, T, D), (1, K, T, D), (1, K, T, D) -> (1, T, H, D)
+        ctx.save_for_backward(query, key, value)
+        ctx.blocks, ctx.scale = blocks, scale
+        output = query.new_empty(1, query.shape[2], query.shape[1], query.shape[3])
+        for block in blocks:
+            folded, bias = _fold(query, key, block)
+            attended = _weights(folded, block.seen(key)[0], bias, scale) @ block.seen(value)[0]
+            output[0, block.start : block.stop] = attended.view(query.shape[1], -1, query.shape[3]).transpose(0, 1)
+        return output
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        query, key, value, bias = ctx.saved_tensors
-        grad: Tensor = grads[0]
-        weights = _weights(query, key, bias, ctx.scale)
-        of_weights = grad @ value.transpose(1, 2)
-        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)  # pyright: ignore[reportPrivateUsage]
-        of_query = (of_scores @ key).mul_(ctx.scale)
-        of_key = (of_scores.transpose(1, 2) @ query).mul_(ctx.scale)
-        return of_query, of_key, weights.transpose(1, 2) @ grad, None, None
+        query, key, value = ctx.saved_tensors
+        grad: Tensor = grads[0].transpose(1, 2)  # (1, H, T, D)
+        of_query, of_key, of_value = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        for block in ctx.blocks:
+            folded, bias = _fold(query, key, block)
+            folded_grad, _ = _fold(grad, key, block)
+            keys = block.seen(key)[0]
+            weights = _weights(folded, keys, bias, ctx.scale)
+            of_weights = folded_grad @ block.seen(value)[0].transpose(1, 2)
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)  # pyright: ignore[reportPrivateUsage]
+            here = (of_scores @ keys).mul_(ctx.scale)
+            of_query[0, :, block.start : block.stop] = here.view(query.shape[1], -1, query.shape[3])
+            block.add(of_key, (of_scores.transpose(1, 2) @ folded).mul_(ctx.scale)[None])
+            block.add(of_value, (weights.transpose(1, 2) @ folded_grad)[None])
+        return of_query, of_key, of_value, None, None
+
+
+def _fold(query: Tensor, key: Tensor, block: _DeviceBlock) -> tuple[Tensor, Tensor]:
+    """Queries (K, M, D) and bias (1, M, S) of a block; queries that share a key head become more queries of it."""
+    folded = query[0, :, block.start : block.stop].reshape(key.shape[1], -1, query.shape[3])
+    return folded, block.repeated(query.shape[1] // key.shape[1])[0]
 
 
 def _weights(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> Tensor:
@@ -280,9 +307,9 @@ def _weights(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> Tensor:
 
 
 def _head(
-    head: nn.Module, hidden: Tensor, temperatures: Tensor, pair_head: Tensor, pair_token: Tensor, *, size: int
+    head: nn.Module, hidden: Tensor, temperatures: Tensor | None, pair_head: Tensor, pair_token: Tensor, *, size: int
 ) -> tuple[Tensor, Tensor]:
-    def chunk(rows: Tensor, temperature: Tensor, pairs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def chunk(rows: Tensor, temperature: Tensor | None, pairs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return _PairLogprobs.apply(head(rows), temperature, pairs, tokens)
 
     if len(hidden) <= size:
@@ -291,35 +318,45 @@ def _head(
     for start in range(0, len(hidden), size):
         stop = min(start + size, len(hidden))
         here = (pair_head >= start) & (pair_head < stop)  # Pairs are sorted by head, so parts concatenate in order.
-        arguments = (hidden[start:stop], temperatures[start:stop], pair_head[here] - start, pair_token[here])
+        temperature = None if temperatures is None else temperatures[start:stop]
+        arguments = (hidden[start:stop], temperature, pair_head[here] - start, pair_token[here])
         parts.append(checkpoint(chunk, *arguments, use_reentrant=False))
     logprobs, entropies = zip(*parts, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
 
 
 class _PairLogprobs(torch.autograd.Function):
-    """log softmax(logits / temperature)[head, token] for chosen pairs; keeps only the logits for the backward pass."""
+    """log softmax(logits / temperature)[head, token] for chosen pairs; keeps only the logits for the backward pass.
+
+    Passes over (rows, vocabulary) are what the head costs beside its product, so temperature 1 (None) is not divided by.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, temperature: Tensor, pair_head: Tensor, pair_token: Tensor) -> tuple[Tensor, Tensor]:
-        scaled = logits.float() / temperature[:, None]  # (R, V)
-        normaliser = torch.logsumexp(scaled, dim=1)
-        logprobs = scaled[pair_head, pair_token] - normaliser[pair_head]
-        ctx.save_for_backward(logits, temperature, normaliser, pair_head, pair_token)
-        probability = (scaled - normaliser[:, None]).exp_()
-        entropy = normaliser - (probability.mul_(scaled)).sum(dim=1)
+    def forward(
+        ctx: Any, logits: Tensor, temperature: Tensor | None, pair_head: Tensor, pair_token: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        every = _scaled(logits, temperature).log_softmax(1, dtype=torch.float32)  # (R, V)
+        logprobs = every[pair_head, pair_token]
+        entropy = -every.exp().mul_(every).sum(dim=1)
+        ctx.save_for_backward(logits, temperature, pair_head, pair_token)
         ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None]:
         grad: Tensor = grads[0]  # the entropy is not differentiable
-        logits, temperature, normaliser, pair_head, pair_token = ctx.saved_tensors
-        gradient = (logits.float() / temperature[:, None]).sub_(normaliser[:, None]).exp_()
-        total = torch.zeros_like(normaliser).index_add_(0, pair_head, grad)
+        logits, temperature, pair_head, pair_token = ctx.saved_tensors
+        gradient = _scaled(logits, temperature).softmax(1, dtype=torch.float32)
+        total = gradient.new_zeros(len(gradient)).index_add_(0, pair_head, grad)
         gradient.mul_(-total[:, None])
         gradient.index_put_((pair_head, pair_token), grad, accumulate=True)
-        return gradient.div_(temperature[:, None]).to(logits.dtype), None, None, None
+        if temperature is not None:
+            gradient.div_(temperature[:, None])
+        return gradient.to(logits.dtype), None, None, None
+
+
+def _scaled(logits: Tensor, temperature: Tensor | None) -> Tensor:
+    return logits if temperature is None else logits.float() / temperature[:, None]
 
 
 def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
