@@ -9,10 +9,11 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.lora.layer import Linear
-from tests.learn.conftest import tiny_base, tiny_peft
 
 from onthejob.learn import lora, lora_linear
 from onthejob.learn.lora_linear import folded
+
+from .conftest import tiny_base, tiny_peft
 
 IDS = torch.arange(5, 25).view(2, 10)
 
