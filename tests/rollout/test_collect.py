@@ -36,6 +36,7 @@ def collected(
     trained=("maker", "seller"),
     reply=random_legal_reply,
     library=None,
+    partner_library=None,
     seed=5,
     scorer=BranchScorer,
     workers=0,
@@ -51,7 +52,7 @@ def collected(
         )  # fmt: skip
         return collector.collect(
             toy_tasks(config.episodes), policies, Sampling(), library=library or SnapshotLibrary(), seed=seed, prefix="it0001",
-            stand_ins=stand_ins,
+            partner_library=partner_library, stand_ins=stand_ins,
         )  # fmt: skip
 
 
@@ -121,6 +122,25 @@ def test_segments_start_from_the_library_and_feed_it():
     days = {group.facts["day"] for group in collection.groups if group.facts["origin"] == "library"}
     assert len(days) >= 3
     assert len(collection.visited) == sum(len(episode.transcript) for episode in collection.episodes)
+
+
+def test_segments_among_partners_start_where_the_partners_got_and_leave_the_library_alone():
+    ours, theirs = SnapshotLibrary(), SnapshotLibrary(per_day=None)
+    ours.add(visit(ToyWorkplace, toy_tasks(3), PARTNERS, seed=0, share=1.0, max_turns=99))
+    theirs.add(visit(ToyWorkplace, toy_tasks(9)[6:], PARTNERS, seed=0, share=1.0, max_turns=99))
+    config = CollectConfig(episodes=16, segment_turns=2, fresh_share=0.0, partner_share=0.5, keep_share=1.0)
+    collection = collected(config, library=ours, partner_library=theirs)
+    reached = {
+        among: {group.trajectories[0].task_id for group in collection.groups if group.facts["partners"] is among}
+        for among in (True, False)
+    }
+    assert reached[True]
+    assert reached[True] <= {task.id for task in toy_tasks(9)[6:]}
+    assert reached[False]
+    assert reached[False] <= {task.id for task in toy_tasks(3)}
+    assert 0 < collection.starts["partners"] < 16
+    assert collection.visited
+    assert {entry.task.id for entry in collection.visited} <= {task.id for task in toy_tasks(3)}
 
 
 def test_invalid_replies_are_scored_as_what_they_do():

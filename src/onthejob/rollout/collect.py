@@ -47,9 +47,10 @@ class CollectConfig:
     fresh_share: float = 0.25
     """Share of segments that start at the beginning of a task, in [0, 1]; the others start from the snapshot library."""
     partner_share: float = 0.25
-    """Share of segments in which one trained actor plays among the environment's scripted partners, in [0, 1]."""
+    """Share of segments in which one trained actor plays among the environment's scripted partners, in [0, 1]. They start in
+    states that the partners reached. A segment among partners holds few groups, as most of its turns are theirs."""
     keep_share: float = 0.1
-    """Share of visited states that enter the snapshot library, in [0, 1]."""
+    """Share of the states visited without partners that enter the snapshot library, in [0, 1]."""
 
     def __post_init__(self) -> None:
         if self.episodes < 1 or self.segment_turns < 1:
@@ -163,6 +164,7 @@ class Collector:
         sampling: Sampling,
         *,
         library: SnapshotLibrary,
+        partner_library: SnapshotLibrary | None = None,
         seed: int,
         prefix: str,
         stand_ins: Rates | None = None,
@@ -175,6 +177,7 @@ class Collector:
             policies: actor -> current policy; actors without one are played by their partner.
             sampling: of trained actors and of the others alike.
             library: states to start from; it is read, not changed.
+            partner_library: the same for segments among partners; None takes them from `library` too.
             seed: root of everything random in this iteration.
             prefix: begins every group's key, e.g. `it0003`.
             stand_ins: who plays the trained actors' parts in branches; None leaves them to the partners.
@@ -184,7 +187,7 @@ class Collector:
         for index in range(self._config.episodes):
             # Segments that ask the same actor in the same round share a batch, so all follow the first one.
             actor = segments[0].live.pending().actor if segments else None
-            segments.append(self._start(index, tasks[index], policies, library, seed, actor))
+            segments.append(self._start(index, tasks[index], policies, (library, partner_library or library), seed, actor))
         rounds: list[_Round] = []
         habits: list[tuple[str, Habits]] = []
         visited: dict[tuple[int, int], Entry] = {}
@@ -200,7 +203,7 @@ class Collector:
             rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}))
             for ask, completions in answers:
                 segment = segments[ask.segment]
-                if keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
+                if not segment.partners and keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
                     entry = entry_of(self._envs[ask.segment], segment.live.task)
                     if entry is not None:
                         visited[ask.segment, turn] = entry
@@ -229,16 +232,23 @@ class Collector:
         )
 
     def _start(
-        self, index: int, task: Task, policies: Mapping[str, Policy], library: SnapshotLibrary, seed: int, actor: str | None
+        self,
+        index: int,
+        task: Task,
+        policies: Mapping[str, Policy],
+        libraries: tuple[SnapshotLibrary, SnapshotLibrary],
+        seed: int,
+        actor: str | None,
     ) -> _Segment:
         env, own = self._envs[index], keyed_seed(seed, "segment", index)
+        among_partners = keyed_uniform(own, "partners") < self._config.partner_share
+        library = libraries[among_partners]
         fresh = len(library) == 0 or keyed_uniform(own, "fresh") < self._config.fresh_share
         if fresh:
             live = start(env, task, encoder=self._encoder)
         else:
             entry = library.sample(own, "start", actor=actor)
             live = LiveEpisode(env, entry.task, env.restore(entry.snapshot), encoder=self._encoder, start=entry.snapshot)
-        among_partners = keyed_uniform(own, "partners") < self._config.partner_share
         learners = {keyed_choice(self._trained, own, "learner")} if among_partners else set(self._trained)
         current = {**self._partners, **policies}
         seats = {actor: current[actor] if actor in learners or not among_partners else self._partners.get(actor, current[actor])

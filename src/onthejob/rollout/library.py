@@ -33,10 +33,10 @@ class Entry:
 
 
 class SnapshotLibrary:
-    """Bounded bins of entries by day; the newest entries replace the oldest ones of their bin."""
+    """Bins of entries by day; where `per_day` bounds them, the newest entries replace the oldest ones of their bin."""
 
-    def __init__(self, *, per_day: int = 16) -> None:
-        if per_day < 1:
+    def __init__(self, *, per_day: int | None = 16) -> None:
+        if per_day is not None and per_day < 1:
             raise ConfigError(f"per_day must be >= 1, got {per_day}. Set --library-per-day 16.")
         self.per_day = per_day
         self._bins: dict[int, list[Entry]] = {}
@@ -57,7 +57,7 @@ class SnapshotLibrary:
         """Add states; a full day forgets its oldest."""
         for entry in entries:
             kept = [*self._bins.get(entry.day, []), entry]
-            self._bins[entry.day] = kept[-self.per_day :]
+            self._bins[entry.day] = kept if self.per_day is None else kept[-self.per_day :]
 
     def sample(self, seed: int, *keys: int | str, actor: str | None = None) -> Entry:
         """A keyed entry: first a day, then an entry of it, each with equal probability.

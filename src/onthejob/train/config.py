@@ -34,7 +34,8 @@ class TrainConfig:
     library_per_day: int = 16
     """Snapshots kept per day of an episode (grouping `branch`)."""
     library_tasks: int = 8
-    """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library."""
+    """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library. Segments among
+    partners go on starting from these states, the others from where current play got."""
     library_share: float = 0.2
     """Share of the states of those tasks that is kept, in (0, 1]."""
     library_refresh: int = 0

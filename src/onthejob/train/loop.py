@@ -251,6 +251,7 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
             policies,
             config.sampling,
             library=state.library,
+            partner_library=state.partner_library,
             seed=seed,
             prefix=prefix,
             stand_ins=state.stand_ins.rates(),

@@ -1,7 +1,7 @@
 """A checkpoint of the loop, written and read back.
 
 The adapters lie beside it in the run; a checkpoint holds everything else that changes: each role's optimizer, the task pool,
-the snapshot library, the value scales and the best iteration so far.
+the snapshot libraries, the value scales and the best iteration so far.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOP, _LIBRARY = "loop.json", "library.bin"
+_LOOP, _LIBRARY, _PARTNER_LIBRARY = "loop.json", "library.bin", "partner-library.bin"
 
 
 def checkpoint_files(parts: Parts, state: State) -> dict[str, Any]:
@@ -37,7 +37,8 @@ def checkpoint_files(parts: Parts, state: State) -> dict[str, Any]:
         "best": state.best,
     }
     learners = {_learner_file(role): parts.learner.export_state(role) for role in parts.roles}
-    return {_LOOP: json.dumps(loop, sort_keys=True).encode(), _LIBRARY: state.library.to_bytes(), **learners}
+    libraries = {_LIBRARY: state.library.to_bytes(), _PARTNER_LIBRARY: state.partner_library.to_bytes()}
+    return {_LOOP: json.dumps(loop, sort_keys=True).encode(), **libraries, **learners}
 
 
 def resumed(parts: Parts) -> State:
@@ -74,10 +75,10 @@ def resumed(parts: Parts) -> State:
         parts.sampler.publish(recorded[-1])
     best = None if loop["best"] is None else (int(loop["best"][0]), float(loop["best"][1]))
     scales = {role: Scales(**values) for role, values in loop["scales"].items()}
-    library = SnapshotLibrary.from_bytes(_bytes(files, _LIBRARY))
     return State(
         adapters=adapters,
-        library=library,
+        library=SnapshotLibrary.from_bytes(_bytes(files, _LIBRARY)),
+        partner_library=SnapshotLibrary.from_bytes(_bytes(files, _PARTNER_LIBRARY)),
         scales=scales,
         references=references,
         stand_ins=StandIns.from_state(loop.get("stand_ins", {})),

@@ -17,6 +17,7 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
     config = parts.config
     adapters = {role: publish(parts, role, 0, parent=None) for role in parts.roles}
     library = SnapshotLibrary(per_day=config.library_per_day)
+    partner_library = SnapshotLibrary(per_day=None)
     scales = {role: Scales() for role in parts.roles}
     if scorer is not None and config.library_tasks > 0:
         visited = visit(
@@ -30,6 +31,7 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
             sampling=config.sampling,
         )
         library.add(visited)
+        partner_library.add(visited)
         if config.scale_states > 0:
             ours = [entry for entry in visited if entry.actor in parts.roles]
             states = keyed_sample(ours, min(config.scale_states, len(ours)), config.seed, "scale states")
@@ -43,7 +45,7 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
                 legal=parts.legal,
             )
     references = {role: Snapshot.take(parts.learner.model, role) for role in parts.roles}
-    state = State(adapters=adapters, library=library, scales=scales, references=references)
+    state = State(adapters=adapters, library=library, partner_library=partner_library, scales=scales, references=references)
     evaluation = evaluated(parts, state, 0) if config.eval_every else {}
     parts.run.write_checkpoint(0, checkpoint_files(parts, state))
     with parts.run.iteration(0) as record:

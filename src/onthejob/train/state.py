@@ -54,6 +54,9 @@ class State:
 
     adapters: dict[str, Adapter]
     library: SnapshotLibrary
+    """States that current play reaches."""
+    partner_library: SnapshotLibrary
+    """States that the partners reached before training; they stay."""
     scales: dict[str, Scales]
     references: dict[str, Snapshot]
     """Role -> the weights it had in iteration 0; the KL term, when it has a weight, pulls towards them."""
