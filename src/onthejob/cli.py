@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -81,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    # It warns of missing kernels for 4 bits on CPUs as soon as PEFT imports it, whatever the command is about.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print_commands("")
