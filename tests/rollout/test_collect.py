@@ -276,6 +276,16 @@ def test_stand_ins_play_on_for_the_actors_that_learn():
     assert collected(config).habits == ()
 
 
+def test_among_partners_they_play_on_and_no_habits_are_counted():
+    config = CollectConfig(episodes=3, segment_turns=4, partner_share=1.0)
+    tables = {"maker": {"SCRAP": 0.5}, "seller": {"SCRAP": 0.25}}
+    imitating = collected(config, make=Imitated, branch=replace(BRANCH, continuation="stand_ins"), stand_ins=tables)
+    alone = collected(config, make=Imitated)
+    assert imitating.groups
+    assert [group.facts["by_world"] for group in imitating.groups] == [group.facts["by_world"] for group in alone.groups]
+    assert imitating.habits == ()
+
+
 def test_partners_and_stand_ins_play_on_in_every_other_world():
     config = CollectConfig(episodes=2, segment_turns=4, partner_share=0.0)
     tables = {"maker": {"SCRAP": 0.5}, "seller": {"SCRAP": 0.25}}

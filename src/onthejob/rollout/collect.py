@@ -48,7 +48,8 @@ class CollectConfig:
     """Share of segments that start at the beginning of a task, in [0, 1]; the others start from the snapshot library."""
     partner_share: float = 0.25
     """Share of segments in which one trained actor plays among the environment's scripted partners, in [0, 1]. They start in
-    states that the partners reached. A segment among partners holds few groups, as most of its turns are theirs."""
+    states that the partners reached, and the partners play on in their branches. Such a segment holds few groups, as most of
+    its turns are theirs."""
     keep_share: float = 0.1
     """Share of the states visited without partners that enter the snapshot library, in [0, 1]."""
 
@@ -199,7 +200,11 @@ class Collector:
             answers = self._answer(asks, segments, sampling)
             dropped += sum(ask.wants_group for ask in asks) - sum(ask.wants_group for ask, _ in answers)
             if self._branch.imitates:
-                habits += [self._habits(ask, segments[ask.segment], replies) for ask, replies in answers if ask.wants_group]
+                habits += [
+                    self._habits(ask, segments[ask.segment], replies)
+                    for ask, replies in answers
+                    if ask.wants_group and not segments[ask.segment].partners
+                ]
             rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}))
             for ask, completions in answers:
                 segment = segments[ask.segment]
@@ -324,13 +329,15 @@ class Collector:
     def _request(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion], stand_ins: Rates) -> ScoreRequest:
         env = self._envs[ask.segment]
         replies = tuple(completion.text for completion in completions)
+        # Habits are those of the team's own play, so they say little about what the learner does among partners.
+        imitated = frozenset[str]() if segment.partners else segment.learners
         return ScoreRequest(
             snapshot=env.snapshot(),
             actor=segment.live.pending().actor,
             replies=replies,
             keys=tuple(env.canonical(reply) for reply in replies),
             worlds=group_worlds(segment.seed, "group", segment.live.turn, count=self._branch.worlds),
-            stand_ins={actor: rates for actor, rates in stand_ins.items() if actor in segment.learners},
+            stand_ins={actor: rates for actor, rates in stand_ins.items() if actor in imitated},
         )
 
     def _group(
