@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -30,6 +31,8 @@ class GenericEngine:
         self.modules: dict[str, nn.Module] = dict(model.named_modules())
         embedding = model.get_input_embeddings().weight
         self.dtype, self.device = embedding.dtype, embedding.device
+        # transformers 5.24 renamed the argument in its own models; older ones, and those with code of their own, keep the former name.
+        self._cache_argument = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
         layers = DynamicCache(config=model.config).layers
         unusual = next((type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None)
         if unusual is not None:
@@ -46,11 +49,12 @@ class GenericEngine:
         """A batch of `len(lengths)` prompts without a trunk; as its caches grow, `rows` and `new_tokens` are not used."""
         return GenericBatch(self, lengths, lora=lora or {})
 
-    def forward(self, ids: Tensor, cache: DynamicCache, lora: Mapping[str, LoraPair], **inputs: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, cache: DynamicCache, lora: Mapping[str, LoraPair], **inputs: Any) -> Tensor:
         """Logits of the last position (rows, vocab); the adapter is added to the projections' outputs during this call only."""
         hooks = [self.modules[name].register_forward_hook(partial(_add_delta, pair)) for name, pair in lora.items()]
         try:
-            return self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs).logits[:, -1]
+            inputs[self._cache_argument] = cache
+            return self.model(input_ids=ids, use_cache=True, logits_to_keep=1, **inputs).logits[:, -1]
         finally:
             for hook in hooks:
                 hook.remove()
