@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -39,6 +40,36 @@ def test_sampling_is_keyed_and_uses_every_task_before_repeating():
     assert pool.sample(12, iteration=3) != pool.sample(12, iteration=4)
     ids = [task.id for task in pool.sample(10, iteration=0)]
     assert sorted(ids[:5]) == sorted(ids[5:]) == sorted(task.id for task in toy_tasks(5))
+
+
+def test_families_whose_groups_differ_are_drawn_more_often_and_no_family_is_dropped():
+    tasks = [*toy_tasks(20), *toy_tasks(20, days=9, first_seed=500)]
+    pool = TaskPool(tasks, seed=0, prefer_spread=True)
+    even = TaskPool(tasks, seed=0)
+    assert pool.sample(8, iteration=0) == even.sample(8, iteration=0)
+    # By hand: 0.5, then 0.5 + 0.7 (0.5 - 0.5) = 0.5 in one family, 0 in the other; average 0.25, floor 0.05.
+    mixed, alike = group("toy-train-500", (0.0, 1.0)), group("toy-train-100000", (1.0, 1.0))
+    pool.observe([(mixed, True), (alike, False), (mixed, True)])
+    assert pool.statistics()["days9"].spread == pytest.approx(0.5)
+    assert pool.statistics()["days5"].spread == 0.0
+    drawn = [task for iteration in range(400) for task in pool.sample(1, iteration=iteration)]
+    share = sum(task.payload["days"] == 9 for task in drawn) / len(drawn)
+    # Weights 0.05 + 0.8 x 0.5 = 0.45 and 0.05: nine in ten, with a standard error of 0.015.
+    assert share == pytest.approx(0.9, abs=0.05)
+    assert len({task.id for task in pool.sample(40, iteration=1)}) == 40
+    pool.observe([(alike, False), (group("toy-train-500", (1.0, 1.0)), False)])
+    assert pool.statistics()["days9"].spread == pytest.approx(0.35)
+    again = TaskPool(tasks, seed=0, prefer_spread=True)
+    again.load_state(json.loads(json.dumps(pool.state())))
+    assert again.sample(9, iteration=7) == pool.sample(9, iteration=7) != even.sample(9, iteration=7)
+
+
+def test_what_failed_on_our_side_has_no_part_in_the_spread():
+    pool = TaskPool(toy_tasks(1), seed=0)
+    rows = group("toy-train-100000", (0.0, 1.0, 1.0)).trajectories
+    failed = dataclasses.replace(rows[0], stop=StopReason.ERROR)
+    pool.observe([(Group(key="g", actor="a", trajectories=(failed, *rows[1:])), False)])
+    assert pool.statistics()["days5"].spread == 0.0
 
 
 def test_convergence_needs_patience_and_is_reset_by_life():

@@ -277,6 +277,7 @@ class Train:
             family=place.family,
             grow=place.grow(),
             curriculum=place.curriculum(self.train.iterations),
+            prefer_spread=self.train.prefer_spread,
         )
 
     def _loop(

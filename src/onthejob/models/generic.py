@@ -31,7 +31,7 @@ class GenericEngine:
         self.modules: dict[str, nn.Module] = dict(model.named_modules())
         embedding = model.get_input_embeddings().weight
         self.dtype, self.device = embedding.dtype, embedding.device
-        # transformers 5.24 renamed the argument in its own models; older ones, and those with code of their own, keep the former name.
+        # transformers 5.24 renamed the argument in its own models; older ones, and models with code of their own, did not.
         self._cache_argument = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
         layers = DynamicCache(config=model.config).layers
         unusual = next((type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None)

@@ -7,6 +7,7 @@ result. Python's `hash` is not used because it differs between processes.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -29,12 +30,23 @@ def keyed_choice(options: Sequence[T], root: int, *keys: int | str) -> T:
     return options[keyed_seed(root, *keys) % len(options)]
 
 
-def keyed_sample(options: Sequence[T], count: int, root: int, *keys: int | str) -> list[T]:
-    """`count` options in keyed order; all are used once before any is used again."""
+def keyed_sample(
+    options: Sequence[T], count: int, root: int, *keys: int | str, weights: Sequence[float] | None = None
+) -> list[T]:
+    """`count` options in keyed order; all are used once before any is used again.
+
+    With `weights` (one > 0 for each option) the next one is always drawn in proportion to the weights of those that are left.
+    """
     if not options:
         return []
+
+    def place(lap: int, index: int) -> tuple[float, int]:
+        if weights is None:
+            return keyed_seed(root, *keys, lap, index), index
+        # Of clocks that tick at rates in proportion to the weights, the first to tick (Efraimidis and Spirakis 2006).
+        return -math.log1p(-keyed_uniform(root, *keys, lap, index)) / weights[index], index
+
     chosen: list[T] = []
     for lap in range(-(-count // len(options))):
-        order = sorted(range(len(options)), key=lambda index: (keyed_seed(root, *keys, lap, index), index))
-        chosen += [options[index] for index in order]
+        chosen += [options[index] for _, index in sorted(place(lap, index) for index in range(len(options)))]
     return chosen[:count]

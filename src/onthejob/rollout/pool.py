@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import pstdev
 from typing import Any, Protocol
 
 from onthejob.errors import ConfigError
 from onthejob.rollout.keys import keyed_sample
-from onthejob.types import Group, Split, Task
+from onthejob.types import Group, Split, StopReason, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class FamilyStatistics:
     alive: int
     """Groups whose rewards differed, so that they taught something."""
     mean_return: float
+    spread: float = 0.0
+    """Standard deviation of the returns within a group, mean over its groups, later ones counting more."""
 
     @property
     def alive_share(self) -> float:
@@ -38,6 +41,12 @@ class Curriculum(Protocol):
         ...
 
 
+_RECENT = 0.3
+"""Weight of a family's newest group in its spread."""
+_FLOOR = 0.2
+"""Of the average spread, what every family weighs at least: what is mastered may be forgotten, what is hopeless may not stay so."""
+
+
 def family_of(task: Task) -> str:
     """`family` or `scenario` of the task's payload, or the environment's name."""
     return str(task.payload.get("family", task.payload.get("scenario", task.env)))
@@ -55,6 +64,7 @@ class TaskPool:
         family: Callable[[Task], str] = family_of,
         grow: Grow | None = None,
         curriculum: Curriculum | None = None,
+        prefer_spread: bool = False,
     ) -> None:
         """Take the tasks.
 
@@ -65,9 +75,14 @@ class TaskPool:
             family: task -> the name under which its statistics are kept.
             grow: makes more training tasks when these have nothing more to teach; without it the pool converges then.
             curriculum: changes each sampled task by iteration and by what its family has shown so far.
+            prefer_spread: draw tasks in proportion to the spread of returns in their family's groups, instead of evenly: where
+                all episodes of a group end alike, nothing is learned. A family that was not met yet counts as the average, and
+                none counts less than a fifth of that.
 
         Raises:
             ConfigError: no tasks, a held-out task, a repeated id, or `patience` < 1.
+
+        Source: sampling for learnability (Rutherford et al. 2024, arXiv 2408.15099), there with p(1 - p) of binary rewards.
         """
         if not tasks:
             raise ConfigError("the task pool is empty. Give at least one training task.")
@@ -80,11 +95,13 @@ class TaskPool:
         self._family: dict[str, str] = {}
         self._grow = grow
         self._curriculum = curriculum
+        self._prefer_spread = prefer_spread
         self._rounds = 0
         self._add(tasks)
         self._groups: dict[str, int] = {}
         self._alive: dict[str, int] = {}
         self._returns: dict[str, float] = {}
+        self._spreads: dict[str, float] = {}
         self._dead_iterations = 0
 
     def sample(self, count: int, *, iteration: int) -> list[Task]:
@@ -93,7 +110,7 @@ class TaskPool:
         Raises:
             ConfigError: the curriculum made a held-out task of a training task.
         """
-        drawn = keyed_sample(self.tasks, count, self._seed, "pool", iteration)
+        drawn = keyed_sample(self.tasks, count, self._seed, "pool", iteration, weights=self._weights())
         if self._curriculum is None:
             return drawn
         statistics = self.statistics()
@@ -101,6 +118,15 @@ class TaskPool:
         _refuse_held_out(changed)
         self._family |= {new.id: self._family[old.id] for old, new in zip(drawn, changed, strict=True)}
         return changed
+
+    def _weights(self) -> list[float] | None:
+        """Of each task, or None when all are equally likely."""
+        total = sum(self._spreads.values())
+        if not self._prefer_spread or total == 0.0:
+            return None
+        average = total / len(self._spreads)
+        spreads = [self._spreads.get(self._family[task.id], average) for task in self.tasks]
+        return [_FLOOR * average + (1.0 - _FLOOR) * spread for spread in spreads]
 
     def observe(self, groups: Sequence[tuple[Group, bool]]) -> None:
         """Record one iteration's (group, is alive)."""
@@ -110,6 +136,8 @@ class TaskPool:
             self._groups[family] = self._groups.get(family, 0) + 1
             self._alive[family] = self._alive.get(family, 0) + int(alive)
             self._returns[family] = self._returns.get(family, 0.0) + mean
+            spread = _spread(group)
+            self._spreads[family] = spread + (1.0 - _RECENT) * (self._spreads.get(family, spread) - spread)
         self._dead_iterations = 0 if any(alive for _, alive in groups) else self._dead_iterations + 1
         if self.converged:
             self._grow_once()
@@ -127,7 +155,12 @@ class TaskPool:
     def statistics(self) -> dict[str, FamilyStatistics]:
         """Per family, in order of name."""
         return {
-            family: FamilyStatistics(groups=count, alive=self._alive[family], mean_return=self._returns[family] / count)
+            family: FamilyStatistics(
+                groups=count,
+                alive=self._alive[family],
+                mean_return=self._returns[family] / count,
+                spread=self._spreads.get(family, 0.0),
+            )
             for family, count in sorted(self._groups.items())
         }
 
@@ -137,6 +170,7 @@ class TaskPool:
             "groups": dict(self._groups),
             "alive": dict(self._alive),
             "returns": dict(self._returns),
+            "spreads": dict(self._spreads),
             "dead_iterations": self._dead_iterations,
             "rounds": self._rounds,
         }
@@ -153,6 +187,8 @@ class TaskPool:
         self._groups = {str(key): int(value) for key, value in state["groups"].items()}
         self._alive = {str(key): int(value) for key, value in state["alive"].items()}
         self._returns = {str(key): float(value) for key, value in state["returns"].items()}
+        # Checkpoints of before there were spreads have none; their runs draw evenly.
+        self._spreads = {str(key): float(value) for key, value in state.get("spreads", {}).items()}
         self._dead_iterations = int(state["dead_iterations"])
 
     def _grow_once(self) -> bool:
@@ -172,6 +208,12 @@ class TaskPool:
             raise ConfigError(f"task ids must be unique, got {len(ids)} tasks with repeated ids.")
         self.tasks = (*self.tasks, *tasks)
         self._family |= {task.id: self._family_of(task) for task in tasks}
+
+
+def _spread(group: Group) -> float:
+    """Standard deviation of the returns; what failed on our side has none."""
+    returns = [trajectory.ret for trajectory in group.trajectories if trajectory.stop is not StopReason.ERROR]
+    return pstdev(returns) if returns else 0.0
 
 
 def _refuse_held_out(tasks: Sequence[Task]) -> None:

@@ -29,6 +29,9 @@ class TrainConfig:
     """Temperature must be > 0: greedy replies are all alike and teach nothing."""
     max_turns: int = 1_000
     """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library)."""
+    prefer_spread: bool = False
+    """Draw training tasks in proportion to how much the returns of a group differ in their family, instead of evenly: less is
+    spent on what is mastered or hopeless (see `rollout.pool`)."""
     workers: int = 0
     """Processes for branch scoring; 0 scores in the main process. Grouping `episodes`: threads that step the environments."""
     library_per_day: int = 16

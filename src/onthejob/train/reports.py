@@ -99,4 +99,5 @@ def pool_metrics(statistics: FamilyStatistics) -> dict[str, float]:
         "family_groups": float(statistics.groups),
         "family_alive_share": statistics.alive_share,
         "family_return": statistics.mean_return,
+        "family_spread": statistics.spread,
     }
