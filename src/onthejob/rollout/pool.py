@@ -44,7 +44,7 @@ class Curriculum(Protocol):
 _RECENT = 0.3
 """Weight of a family's newest group in its spread."""
 _FLOOR = 0.2
-"""Of the average spread, what every family weighs at least: what is mastered may be forgotten, what is hopeless may not stay so."""
+"""Of the average spread, what every family weighs at least: the mastered may be forgotten, the hopeless may not stay so."""
 
 
 def family_of(task: Task) -> str:
