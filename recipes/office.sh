@@ -21,5 +21,5 @@ onthejob train --config "$recipe" --init adapters/start --name grpo-start
 onthejob train --config "$recipe" --init grpo-start --name grpo --iterations 4 --learner.decay 4 --sampling.temperature 1.2 \
     --learner.advantage.invalid-gap 3 --learner.advantage.invalid-ceiling -3
 
-onthejob compare start=adapters/start longer=adapters/longer grpo heuristic expert random --seeds 8 --temperature 1 \
+onthejob compare start=adapters/start longer=adapters/longer grpo heuristic expert random --split test --seeds 8 --temperature 1 \
     --report report.html
