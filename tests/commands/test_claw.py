@@ -14,7 +14,7 @@ import pytest
 from onthejob.cli import main
 from onthejob.commands.claw import Claw
 from onthejob.commands.play_claw import play_claw, said
-from onthejob.commands.seats import ModelOptions
+from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import PLACE, Train
 from onthejob.envs.claw.env import ACTOR, ClawEnvironment
@@ -75,7 +75,7 @@ def by_hand(capsys: pytest.CaptureFixture[str], lines: list[str], task: str) -> 
     capsys.readouterr()
     code = play_claw(
         Terminal(Output()), Claw(count=64), "human", wanted=task, sampling=Sampling(), seed=0, model=ModelOptions(),
-        transcript=None, ask=ask,
+        hosted=HostedOptions(), transcript=None, ask=ask,
     )  # fmt: skip
     assert code == 0
     return capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
 import struct
 import threading
@@ -467,6 +468,26 @@ def test_our_messages_request_is_the_sdks(provider: Provider, monkeypatch):
         assert provider.requests[0][part] == provider.requests[1][part]
     versions = [{k.lower(): v for k, v in request["headers"].items()} for request in provider.requests]
     assert [(v["anthropic-version"], v["authorization"]) for v in versions] == [("2026-10-21", f"Bearer {SECRET}")] * 2
+
+
+def test_bedrock_names_the_variable_of_its_region(monkeypatch, tmp_path):
+    pytest.importorskip("botocore", reason="the bedrock extra is not installed")
+    from onthejob.models.bedrock import BedrockClient
+
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    transport = Transport(LIMITS)
+    try:
+        with pytest.raises(ConfigError) as caught:
+            BedrockClient(transport, model="m", name="bedrock:m")
+        named = re.search(r"Set (\w+)", str(caught.value))
+        assert named is not None
+        monkeypatch.setenv(named[1], "eu-west-1")
+        assert BedrockClient(transport, model="m", name="bedrock:m").client.meta.region_name == "eu-west-1"
+    finally:
+        transport.close()
 
 
 def test_converse_agrees_with_botocores_own_model(monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,13 +13,22 @@ from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_teams, steps, turns
 from onthejob.commands.office import Office
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
+from onthejob.commands.seats import (
+    ACCOUNT_COLUMNS,
+    HostedOptions,
+    HostedSeats,
+    ModelOptions,
+    account_rows,
+    office_schema,
+    retries_for,
+    teams,
+)
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
 
-OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "reader", "hosted"), "claw": ("claw",)}
+OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "reader"), "claw": ("claw",)}
 """Options that only one workplace has."""
 
 
@@ -31,8 +40,8 @@ class Compare:
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
-    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, or `NAME=` one of these. Office: also a hosted
-    model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`)."""
+    """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
+    `bedrock:MODEL`), or `NAME=` one of these."""
     env: Literal["office", "claw"] = "office"
     """Which workplace."""
     scenarios: tuple[str, ...] = ("all",)
@@ -79,7 +88,7 @@ class Compare:
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
-    """Office: hosted models, when one plays."""
+    """Hosted models, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def place(self) -> Workplace:
@@ -111,8 +120,7 @@ class Compare:
         place = self.place()
         self._check(place)
         tasks, partners = self._tasks(place), place.partners(Split(self.split))
-        # Hosted models answer the office's requests; a shell's conversation is not theirs yet.
-        hosted = HostedSeats(self.hosted) if self.env == "office" else None
+        hosted = HostedSeats(self.hosted, schema=office_schema if self.env == "office" else None)
         made, stack = teams(
             self.teams, self.model, terminal.progress, seats=place.roles, shipped=place.players(tasks), hosted=hosted
         )
@@ -123,7 +131,7 @@ class Compare:
         groupings = place.groupings()
         tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
         with (
-            closing(hosted) if hosted else nullcontext(),
+            closing(hosted),
             place.opened() as make_env,
             EvaluationCache(self.cache, env=place.fingerprint) as cache,
         ):
@@ -142,7 +150,7 @@ class Compare:
                 on_progress=lambda team, done, total: steps(terminal, team)(done, total),
                 on_turn=turns(terminal),
             )
-            accounts = hosted.accounts if hosted else {}
+            accounts = hosted.accounts
         if self.beside is not None:
             comparison = joined(comparison, self.beside)
         learned = [team.name for team in rows if team.learned]

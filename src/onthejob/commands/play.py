@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HUMAN = "human"
 """The policy that reads from the terminal."""
-OWN = {"office": ("team", "seat", "role", "replay", "scenario", "days", "retries", "orders", "hosted"), "claw": ("task", "claw")}
+OWN = {"office": ("team", "seat", "role", "replay", "scenario", "days", "retries", "orders"), "claw": ("task", "claw")}
 """Options that only one workplace has."""
 
 
@@ -49,7 +49,8 @@ class Play:
     """Office: the seat that --policy takes."""
     policy: str | None = None
     """Office: who takes the seat of --role; `human` is you, with undo and a replay file; otherwise as for --seat.
-    Claw: who works; `human` is you, `gold` (the default), `noop`, `idle`, `base`, a run (`RUN:best`) or a folder of adapters."""
+    Claw: who works; `human` is you, `gold` (the default), `noop`, `idle`, `base`, a run (`RUN:best`), a folder of adapters, or a
+    hosted model as for --team."""
     replay: Path = Path("replay.json")
     """Office: where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
     scenario: str = "baseline"
@@ -99,6 +100,7 @@ class Play:
                 sampling=sampling,
                 seed=self.seed,
                 model=self.model,
+                hosted=self.hosted,
                 transcript=self.transcript,
             )
         return self._play_office(terminal, sampling)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.play import HUMAN, write_transcript
-from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, teams
 from onthejob.commands.terminal import Terminal, table
 from onthejob.envs.claw.env import ACTOR
 from onthejob.envs.claw.prompt import DONE, block
@@ -20,6 +21,7 @@ from onthejob.models.scripted import ScriptedPolicy
 from onthejob.types import Observation, Policy, Sampling, Split, Step, Task
 
 if TYPE_CHECKING:
+    from onthejob.models.hosted import Account
     from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.types import Completion
 
@@ -35,6 +37,7 @@ def play_claw(
     sampling: Sampling,
     seed: int,
     model: ModelOptions,
+    hosted: HostedOptions,
     transcript: Path | None,
     ask: Callable[[str], str] = input,
 ) -> int:
@@ -43,11 +46,12 @@ def play_claw(
     Args:
         terminal: where everything is shown.
         place: which tasks, under which rules.
-        who: `human`, a scripted player, `base`, a run or a folder of adapters.
+        who: `human`, a scripted player, `base`, a run, a folder of adapters or a hosted model.
         wanted: id or family of the task; empty for the first training task.
         sampling: of a model's replies.
         seed: root of their seeds.
         model: the base model.
+        hosted: bounds of a hosted model.
         transcript: also write every turn as one JSON line into this file.
         ask: prints its argument and returns a line; EOFError ends the task.
 
@@ -63,8 +67,8 @@ def play_claw(
     if who == HUMAN and terminal.json:
         raise ConfigError("a person plays in the terminal. Drop --json.")
     task = find_task(place, wanted)
-    policy, encoder = _policy(place, task, who, model, terminal, ask)
-    with place.opened() as make_env:
+    with closing(HostedSeats(hosted, schema=None)) as seats, place.opened() as make_env:
+        policy, encoder = _policy(place, task, who, model, seats, terminal, ask)
         env = make_env()
         try:
             (episode,) = play(
@@ -80,9 +84,10 @@ def play_claw(
             state = dict(env.state())
         finally:
             env.close()
+        accounts = seats.accounts
     if transcript is not None:
         write_transcript(transcript, episode)
-    return report(terminal, episode, state)
+    return report(terminal, episode, state, accounts)
 
 
 def find_task(place: Claw, wanted: str) -> Task:
@@ -102,8 +107,8 @@ def find_task(place: Claw, wanted: str) -> Task:
     raise ConfigError(f"there is no task or family {wanted!r} here. `onthejob tasks list` shows the families.")
 
 
-def report(terminal: Terminal, episode: Episode, state: dict[str, Any]) -> int:
-    """Print how it ended, the assertions and the figures; 1 when our side failed."""
+def report(terminal: Terminal, episode: Episode, state: dict[str, Any], accounts: Mapping[str, Account]) -> int:
+    """Print how it ended, the assertions, the figures and what a hosted model took; 1 when our side failed."""
     verdicts = state.get("verdicts", [])
     rows = [(v["kind"], v["path"], bool(v["passed"]), v["reason"]) for v in verdicts]
     parts = next((turn.parts.get(ACTOR, {}) for turn in reversed(episode.transcript) if turn.parts), {})
@@ -116,10 +121,12 @@ def report(terminal: Terminal, episode: Episode, state: dict[str, Any]) -> int:
         "reward": dict(parts),
         "metrics": episode.metrics,
         "backend": state.get("backend", ""),
+        "hosted": accounts,
     }
     ended = f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else "")
     passed = "passed" if episode.metrics.get("passed") else "not passed"
     tables = [table(("assertion", "path", "holds", "why not"), rows)] if rows else []
+    tables += [table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models")] if accounts else []
     paid = ", ".join(f"{name} {value:+.3f}" for name, value in parts.items())
     terminal.result(data, "", ended, *tables, f"{passed}; reward {sum(parts.values()):+.3f} ({paid})" if parts else passed)
     return 1 if episode.error else 0
@@ -154,14 +161,20 @@ def said(text: str, stops: StopTable) -> str:
 
 
 def _policy(
-    place: Claw, task: Task, who: str, model: ModelOptions, terminal: Terminal, ask: Callable[[str], str]
+    place: Claw,
+    task: Task,
+    who: str,
+    model: ModelOptions,
+    hosted: HostedSeats,
+    terminal: Terminal,
+    ask: Callable[[str], str],
 ) -> tuple[Policy, Any]:
     if who == HUMAN:
         return ScriptedPolicy(Typing(terminal, ask, place.rules.protocol.stops), version=HUMAN), None
     shipped = place.players([task])
     if who == "gold" and "gold" not in shipped:
         raise ConfigError(f"task {task.id} has no gold commands. Choose another --policy.")
-    (team,), stack = teams([who], model, terminal.progress, seats=place.roles, shipped=shipped)
+    (team,), stack = teams([who], model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted)
     return team.policies[ACTOR], stack.chat if stack else None
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from onthejob.commands.runs import RUNS
 from onthejob.errors import ConfigError
 from onthejob.evaluate.teams import Team, scripted_team
-from onthejob.types import Adapter, Policy
+from onthejob.types import Adapter, Context, Policy
 
 if TYPE_CHECKING:
     from onthejob.models.base import Dtype
     from onthejob.models.catalogue import Entry
-    from onthejob.models.hosted import Account, Accounts, HostedPolicy
-    from onthejob.models.providers import ChatClient
+    from onthejob.models.hosted import Account, Accounts, HostedPolicy, SchemaOf
+    from onthejob.models.providers import ChatClient, Schema
     from onthejob.models.transport import Transport
     from onthejob.stack import Stack
 
@@ -61,18 +61,37 @@ class HostedOptions:
     parallel: int = 8
     """Requests under way at the same time."""
     free_text: bool = False
-    """Do not hold replies to the role's JSON schema."""
+    """Office: do not hold replies to the role's JSON schema. In the claw they are free text in any case."""
     max_usd: float | None = None
     """Nothing more is sent when this much is spent; models without a price in the catalogue count as free."""
     max_tokens: int | None = None
     """Nothing more is sent when so many tokens were used."""
 
 
+def office_schema(context: Context) -> Schema | None:
+    """What a reply in the office must look like."""
+    from onthejob.envs.office.schema import reply_schema
+
+    return reply_schema(context.observation)
+
+
 class HostedSeats:
     """Hosted models at the table: one transport and one account for all of them, made when the first is seated."""
 
-    def __init__(self, options: HostedOptions) -> None:
+    def __init__(self, options: HostedOptions, *, schema: SchemaOf | None = office_schema) -> None:
+        """Nothing is connected before a model is seated.
+
+        Args:
+            options: bounds of all of them.
+            schema: what replies must look like; None where they are free text, as a shell agent's are.
+
+        Raises:
+            ConfigError: `options` lifts a schema that there is none of.
+        """
+        if schema is None and options.free_text:
+            raise ConfigError("--hosted.free-text has no effect here: replies are free text in any case. Leave it out.")
         self._options = options
+        self._schema = None if options.free_text else schema
         self._shared: tuple[Transport, Accounts] | None = None
 
     def policy(self, spec: str) -> HostedPolicy:
@@ -81,17 +100,15 @@ class HostedSeats:
         Raises:
             ConfigError: a wrong name or option, or no key.
         """
-        from onthejob.envs.office.schema import reply_schema
         from onthejob.models.hosted import HostedPolicy, Price
 
         client, entry, transport, accounts = self.client(spec)
-        held = entry.schema_ and not self._options.free_text
         return HostedPolicy(
             client,
             transport,
             accounts=accounts,
             price=Price(prompt=entry.input_usd, completion=entry.output_usd),
-            schema=(lambda context: reply_schema(context.observation)) if held else None,
+            schema=self._schema if entry.schema_ else None,
             temperature=entry.temperature,
             min_tokens=entry.max_tokens,
         )
@@ -111,7 +128,7 @@ class HostedSeats:
     def team(self, name: str, spec: str, seats: Sequence[str]) -> Team:
         """The model in every one of `seats`. What it replied is cached under its name: delete the cache to ask again."""
         policy = self.policy(spec)
-        kind = "text" if self._options.free_text else "schema"
+        kind = "text" if self._schema is None else "schema"
         return Team(
             name=name,
             policies=dict.fromkeys(seats, policy),

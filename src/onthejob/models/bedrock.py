@@ -68,7 +68,7 @@ class BedrockClient:
         session = botocore.session.get_session()
         region = region or session.get_config_variable("region")
         if region is None:
-            raise ConfigError("bedrock needs a region. Set AWS_REGION, or `region` in the catalogue.")
+            raise ConfigError("bedrock needs a region. Set AWS_DEFAULT_REGION, or `region` in the catalogue.")
         try:
             if session.get_credentials() is None:
                 raise ConfigError("bedrock needs AWS credentials, found none. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")

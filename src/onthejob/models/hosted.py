@@ -181,7 +181,7 @@ class HostedPolicy:
         answer = await self._client.ask(question)
         self._accounts.answered(role, answer.usage, self._price)
         if answer.outcome is Outcome.LENGTH and number < self._transport.limits.attempts:
-            # A grammar that was cut is not JSON: once more with room. This is the turn's second and last request.
+            # JSON or a bash block that was cut is of no use: once more with room. This is the turn's second and last request.
             self._accounts.request(role)
             longer = await self._client.ask(replace(question, max_tokens=2 * question.max_tokens))
             self._accounts.answered(role, longer.usage, self._price)
