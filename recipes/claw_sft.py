@@ -7,6 +7,7 @@
 The demonstrations are gold commands of training tasks, played in sandboxes. In the seed's way a tenth are near misses, and
 they are like trajectories of a model that works on until its turns are used up; imitating them teaches to work and never to stop,
 which GRPO with a cost per turn then has to teach: `onthejob train --env claw --init adapters/claw-seed`.
+It goes on in the adapter's rank and alpha.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=300, help="demonstrations, at most 400")
     parser.add_argument("--epochs", type=int, default=4, help="after two, half as many held-out tasks are solved")
     parser.add_argument("--judge", type=int, default=32, help="dev tasks on which stopping is measured")
-    parser.add_argument("--tiny", action="store_true", help="a random tiny Llama instead of SmolLM2-135M")
+    parser.add_argument("--model", default="smollm2-135m", help="as for `onthejob model fetch`")
+    parser.add_argument("--tiny", action="store_true", help="a random tiny Llama instead of --model")
     given = parser.parse_args(argv)
     console = Console(highlight=False)
     with open_host() as host:
@@ -54,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         shown = demonstrations(claw_tasks(Split.TRAIN), make_env, config, workers=4)
         stopping = sum(item.stops for item in shown)
         console.print(f"{len(shown)} demonstrations, {stopping} stop, {sum(item.passed for item in shown)} pass")
-        stack = tiny_stack(shown) if given.tiny else load_stack("smollm2-135m")
+        stack = tiny_stack(shown) if given.tiny else load_stack(given.model)
         lora = LoraSpec(rank=4, alpha=32) if given.tiny else LoraSpec(rank=16, alpha=32)
         stack, learner = attach_learner(stack, [ACTOR], lora=lora, config=LearnerConfig(), seed=0)
         schedule = SftConfig(lr=1e-3, epochs=given.epochs, batch_tokens=1024, warmup=8)

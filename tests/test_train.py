@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
+from onthejob.rollout.library import SnapshotLibrary
+from onthejob.rollout.origin import read_origin
 from onthejob.rollout.pool import TaskPool
 from onthejob.stack import find_adapters
 from onthejob.testing import (
@@ -217,6 +220,31 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(make_rig: MakeRig):
     again = make_rig("part")
     again.train(resume=True)
     assert again.run.digest() == whole.run.digest()
+
+
+def test_a_run_from_before_the_partners_had_a_library_of_their_own_continues(make_rig: MakeRig):
+    """Its segments among partners go on starting from the only library that it has."""
+    config = replace(SMALL, collect=replace(SMALL.collect, partner_share=1.0, fresh_share=0.0))
+    old = make_rig("old")
+    old.train(replace(config, iterations=2))
+    files = old.run.read_checkpoint(2)
+    assert "partner-library.bin" in files
+    old.run.close()
+    folder = old.run.path / "checkpoints" / "000002"
+    (folder / "partner-library.bin").unlink()
+    # The manifest must not name it either: a file that is named and missing is a damaged checkpoint.
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["partner-library.bin"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    again = make_rig("old")
+    again.train(config, resume=True)
+    assert again.run.iterations() == [0, 1, 2, 3]
+    library = files["library.bin"]
+    assert isinstance(library, bytes)
+    held = {entry.snapshot for entry in SnapshotLibrary.from_bytes(library).entries()}
+    origins = [read_origin(episode.facts, "an episode") for episode in again.run.read_episodes(3)]
+    assert origins
+    assert all(origin is not None and origin.start in held for origin in origins)
 
 
 def test_training_one_role_leaves_the_base_and_the_others(make_rig: MakeRig):

@@ -158,6 +158,53 @@ def attach_learner(
     return Stack(model=model, chat=stack.chat, digest=stack.digest), learner
 
 
+def shape_of(adapters: Mapping[str, Adapter], asked: LoraSpec, *, where: str) -> LoraSpec:
+    """The LoRA shape of saved adapters: training goes on in it, also of roles that have none.
+
+    Only configurations are read, so that nothing needs to be loaded to learn that an option does not fit.
+
+    Args:
+        adapters: role -> adapter; none gives `asked`.
+        asked: as the options say; what is at its default follows the adapters.
+        where: what the adapters are called in an error.
+
+    Raises:
+        ConfigError: the adapters differ among each other, or from an option that was set.
+        ModelError: one states no shape.
+    """
+    from onthejob.learn.lora import LoraSpec, read_spec
+
+    found = {role: read_spec(adapter.path) for role, adapter in sorted(adapters.items())}
+    if not found:
+        return asked
+    first, spec = next(iter(found.items()))
+    for role, other in found.items():
+        if other != spec:
+            raise ConfigError(
+                f"the adapters of {where} differ in shape: {first} has {_words(spec)}, {role} has {_words(other)}; roles that "
+                "are trained together have one shape. Name roles of one shape with --roles."
+            )
+    usual = LoraSpec()
+    for name in ("rank", "alpha", "targets"):
+        want, default, have = getattr(asked, name), getattr(usual, name), getattr(spec, name)
+        if name == "targets":
+            want, default, have = (tuple(sorted(value)) for value in (want, default, have))
+        if want not in (default, have):
+            raise ConfigError(
+                f"--lora.{name} {_plain(want)} does not fit the adapters of {where}, which have {_plain(have)}. "
+                f"Leave --lora.{name} out: adapters go on in their own shape."
+            )
+    return asked if _words(asked) == _words(spec) else spec  # Equal but for the order of targets: stays as it was written.
+
+
+def _words(spec: LoraSpec) -> str:
+    return f"rank {spec.rank}, alpha {spec.alpha:g}, targets {_plain(tuple(sorted(spec.targets)))}"
+
+
+def _plain(value: float | tuple[str, ...]) -> str:
+    return " ".join(value) if isinstance(value, tuple) else f"{value:g}"
+
+
 def find_adapters(source: Path, *, at: str = "") -> dict[str, Adapter]:
     """Role -> its newest adapter in `source`: a run, a folder of adapters, or one adapter.
 

@@ -14,16 +14,18 @@ from onthejob.cli import main
 from onthejob.commands.collect import demonstrations
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.tasks import office_tasks
+from onthejob.learn.lora import read_spec
 from onthejob.record import Run
 from onthejob.testing import teach, tiny_model
 from onthejob.types import Message, Split
 
-SMALL = (
+UNSHAPED = (
     "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--scenarios", "baseline", "--days", "3",
-    "--collect.episodes", "4", "--collect.segment-turns", "7", "--collect.partner-share", "0", "--lora.rank", "2",
+    "--collect.episodes", "4", "--collect.segment-turns", "7", "--collect.partner-share", "0",
     "--branch.group-size", "6", "--branch.turns", "14", "--branch.worlds", "1",
     "--sampling.max-new-tokens", "40", "--sampling.temperature", "0.7",
 )  # fmt: skip
+SMALL = (*UNSHAPED, "--lora.rank", "2")
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +139,37 @@ def test_train_resume_replay_and_play(call, tiny_path: Path):
     assert {row["policy"] for row in rows if row["actor"] == "sales"} == {"expert"}
     newest = f"hr@{resumed['adapters']['hr']['version']:04d}"
     assert {row["policy"] for row in rows if row["actor"] == "hr"} == {newest}
+
+
+def test_training_goes_on_in_the_shape_of_the_first_adapters(call, tiny_path: Path):
+    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
+    of = ("--limit", "4", *model(tiny_path))
+    call("sft", "--roles", "hr", "--lora.rank", "2", "--lora.alpha", "8", "--out", "first", *of)
+    # Sales has no first adapter: it gets the same shape.
+    longer = call("sft", "--roles", "hr", "sales", "--init", "first", "--out", "longer", *of)
+    assert [spec_of(row["path"]) for row in longer] == [(2, 8), (2, 8)]
+    assert "--lora.alpha 4 does not fit" in call("sft", "--init", "first", "--lora.alpha", "4", *of, code=2)
+
+    small = ("--roles", "hr", "sales", "--iterations", "1", *UNSHAPED)
+    call("train", "--init", "first", "--name", "goes-on", *small, *model(tiny_path))
+    with Run.open(Path("runs/goes-on"), readonly=True) as run:
+        assert (run.config["lora"]["rank"], run.config["lora"]["alpha"]) == (2, 8), "a resume attaches what is recorded"
+        assert {spec_of(adapter.path) for adapter in run.adapters()} == {(2, 8)}
+    call("train", "--resume", "runs/goes-on", "--extend", "2")
+    call("train", "--from-groups", "runs/goes-on:2", "--roles", "hr", *model(tiny_path))
+
+    # Refused before a model is loaded: there is none of this name.
+    nowhere = (*small, "--model.name", "no/model")
+    refused = call("train", "--init", "first", "--lora.rank", "4", *nowhere, code=2)
+    assert "--lora.rank 4 does not fit the adapters of first, which have 2. Leave --lora.rank out" in refused
+    assert "--lora.rank 4 does not fit" in call("train", "--smoke", "--init", "first", "--lora.rank", "4", *nowhere, code=2)
+    call("sft", "--roles", "sales", "--lora.rank", "4", "--lora.alpha", "8", "--out", "first", *of)
+    assert "differ in shape: hr has rank 2" in call("train", "--init", "first", *nowhere, code=2)
+
+
+def spec_of(path: Path | str) -> tuple[int, float]:
+    spec = read_spec(Path(path))
+    return spec.rank, spec.alpha
 
 
 def test_lr_zero_and_dry_run_change_no_weight(call, tiny_path: Path):

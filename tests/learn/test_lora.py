@@ -277,6 +277,30 @@ def test_wrong_base_shape_or_record_are_refused(tmp_path):
         lora.load_adapter(model, "sales", newer)
 
 
+def test_another_alpha_is_refused_and_nothing_is_written(tmp_path):
+    """The tensors fit, so without the check the adapter would act with another strength than it was trained with."""
+    adapter = save(tiny_peft(), tmp_path, dtype="float32")
+    other = lora.attach(tiny_base(), ["sales"], LoraSpec(rank=4, alpha=16), seed=0)
+    before = digests(other)
+    with pytest.raises(ModelError, match=r"alpha 8, role 'sales' was attached with 16; .*--lora.alpha 8"):
+        lora.load_adapter(other, "sales", adapter)
+    assert digests(other) == before
+
+
+def test_the_shape_of_a_saved_adapter_is_read_back(tmp_path):
+    spec = LoraSpec(rank=3, alpha=7.5, targets=("q_proj", "v_proj"))
+    adapter = save(lora.attach(tiny_base(), ["sales"], spec, seed=0), tmp_path)
+    assert lora.read_spec(adapter.path) == spec
+    for damage in (
+        '{"r": 3}',
+        '{"r": 3, "lora_alpha": 1, "target_modules": "all"}',
+        '{"r": 0, "lora_alpha": 1, "target_modules": ["q"]}',
+    ):
+        (adapter.path / lora.CONFIG).write_text(damage)
+        with pytest.raises(ModelError, match="states no shape"):
+            lora.read_spec(adapter.path)
+
+
 def test_base_does_not_drift_over_publish_cycles(tmp_path):
     model = tiny_peft(dtype=torch.bfloat16)
     before = {name: digest for name, digest in digests(model).items() if ".lora_" not in name}

@@ -98,6 +98,16 @@ def test_the_workers_updates_are_the_learners(service: TrainingService):
     assert all(torch.equal(exported[0][name], exported[1][name]) for name in exported[0])
 
 
+def test_a_worker_with_another_alpha_is_refused(service: TrainingService):
+    """States hold no alpha, so it would compute the updates of another policy."""
+    from onthejob.learn import lora
+    from onthejob.testing.tiny import tiny_model
+
+    model = lora.attach(tiny_model().model, ["sales", "dev"], lora.LoraSpec(rank=4, alpha=32), seed=0)
+    with serving(service) as url, pytest.raises(ConfigError, match="has alpha 8 for sales, here it is 32"):
+        remote(url, Learner(model, ["sales", "dev"], config=LearnerConfig()))
+
+
 def request_for(learner: Learner, service: TrainingService) -> TrainRequest:
     from safetensors.torch import save
 

@@ -13,6 +13,7 @@ from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.types import Adapter, Context, Policy
 
 if TYPE_CHECKING:
+    from onthejob.learn.lora import LoraSpec
     from onthejob.models.base import Dtype
     from onthejob.models.catalogue import Entry
     from onthejob.models.hosted import Account, Accounts, HostedPolicy, SchemaOf
@@ -217,6 +218,17 @@ def named_adapters(source: str) -> dict[str, Adapter]:
 
     folder, at = place_and_iteration(source)
     return find_adapters(folder, at=at)
+
+
+def lora_of(source: str, roles: Sequence[str], asked: LoraSpec) -> LoraSpec:
+    """The LoRA shape in which `roles` go on from the adapters of `source`; see `stack.shape_of`.
+
+    Raises:
+        ConfigError: as `named_adapters`, or the shapes do not fit.
+    """
+    from onthejob.stack import shape_of
+
+    return shape_of({role: adapter for role, adapter in named_adapters(source).items() if role in roles}, asked, where=source)
 
 
 def place_and_iteration(source: str) -> tuple[Path, str]:

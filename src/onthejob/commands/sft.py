@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import tyro
 
 from onthejob.commands.cores import usable_cores
-from onthejob.commands.seats import ModelOptions, load_model, named_adapters
+from onthejob.commands.seats import ModelOptions, load_model, lora_of, named_adapters
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
@@ -54,13 +54,13 @@ class Sft:
     """Roles trained side by side, each in a process with its share of the cores and a base model of its own. On a CPU two
     processes with one thread each do more than one with two."""
     init: str = ""
-    """Start from these adapters (a run or a folder) instead of from the bare model."""
+    """Start from these adapters (a run or a folder) instead of from the bare model, in their --lora shape."""
     max_tokens: int = 2048
     """Tokens of one packed row; bounds memory."""
     sft: Annotated[SftConfig, tyro.conf.arg(name="")] = field(default_factory=SftConfig)
     """Duration and rate."""
     lora: LoraSpec = field(default_factory=LoraSpec)
-    """Shape of the adapters."""
+    """Shape of the adapters; with --init theirs, in which options left at their defaults follow."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -81,10 +81,12 @@ class Sft:
         roles = list(demonstration_files(self.data, self.roles))
         if not 1 <= self.processes <= len(roles):
             raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
+        # Of all roles, also when each process will know some of them only.
+        command = replace(self, lora=lora_of(self.init, roles, self.lora)) if self.init else self
         if self.processes == 1:
-            return self._imitate(roles, terminal.progress)
+            return command._imitate(roles, terminal.progress)
         # Measured once, and not in every process beside the others.
-        return replace(self, model=self.model.settled())._share(roles, terminal)
+        return replace(command, model=self.model.settled())._share(roles, terminal)
 
     def _imitate(self, roles: Sequence[str], progress: Callable[[str], None]) -> list[Row]:
         """Train `roles` in this process."""

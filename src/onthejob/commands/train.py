@@ -16,7 +16,7 @@ from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, adapters_folder, load_model, named_adapters
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, adapters_folder, load_model, lora_of, named_adapters
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
 from onthejob.commands.workplaces import WORKPLACES
@@ -83,8 +83,8 @@ class Train:
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     init: str = ""
-    """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model. What they are at the
-    start is also the reference of the KL term."""
+    """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model, in their --lora
+    shape. What they are at the start is also the reference of the KL term."""
     eval_tasks: int = 32
     """With --eval-every: held-out tasks (split dev) on which checkpoints are judged."""
     eval_temperature: float = 0.0
@@ -96,7 +96,7 @@ class Train:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """The update."""
     lora: LoraSpec = field(default_factory=LoraSpec)
-    """Shape of the adapters."""
+    """Shape of the adapters; with --init theirs, in which options left at their defaults follow."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
     sampler: Literal["in-process", "vllm", "worker"] = "in-process"
@@ -228,6 +228,8 @@ class Train:
 
         options = self._recorded(self.resume) if self.resume is not None else self
         init = named_adapters(options.init) if options.init and self.resume is None else None
+        if init is not None:
+            options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
         options = dataclasses.replace(options._corrected(terminal), model=options.model.settled())
@@ -364,11 +366,13 @@ class Train:
             branch=dataclasses.replace(self.train.branch, group_size=SMOKE_SIZE),
         )
         init = named_adapters(self.init) if self.init else None
+        lora = lora_of(self.init, self.roles, self.lora) if self.init else self.lora
+        options = dataclasses.replace(self, train=loop, lora=lora)
         pool = self._pool()
         with self.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
-            stack, learner = self._assemble(terminal, init)
+            stack, learner = options._assemble(terminal, init)
             with Run.create(folder, config={}, name="smoke") as run:
-                dataclasses.replace(self, train=loop)._loop(terminal, make_env, pool, stack, learner, run)
+                options._loop(terminal, make_env, pool, stack, learner, run)
                 groups = list(run.read_groups(1))
         found, mix = spreads(groups), stop_mix(groups)
         alive = sum(group.std > 0.0 for group in found)
@@ -428,6 +432,7 @@ class Train:
 
     def _replay(self, terminal: Terminal) -> int:
         from onthejob.record import Run
+        from onthejob.stack import shape_of
         from onthejob.train import replay_update
 
         path, _, number = self.from_groups.rpartition(":")
@@ -441,7 +446,16 @@ class Train:
                 f"--init or --reference has no adapter of {', '.join(missing)}. Name the roles it has with --roles."
             )
         with Run.open(adapters_folder(path), readonly=True) as run:
-            _, learner = self._assemble(terminal, None)
+            recorded = {role: found[0] for role in self.roles if (found := run.adapters(role))}
+            # What is given must fit the run, whose checkpoints and version 0 are loaded too.
+            loaded = {
+                f"{role} of {source}": adapter
+                for source, found in ((path, recorded), (self.init, init), (self.reference, reference))
+                for role, adapter in found.items()
+                if role in self.roles
+            }
+            lora = shape_of(loaded, self.lora, where=path)
+            _, learner = dataclasses.replace(self, lora=lora)._assemble(terminal, None)
             updates = {
                 role: replay_update(run, int(number), role, learner=learner, init=init.get(role), reference=reference.get(role))
                 for role in self.roles

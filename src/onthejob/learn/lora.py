@@ -133,6 +133,17 @@ def activate(model: PeftModel, role: str) -> None:
     model.set_adapter(role)
 
 
+def alpha_of(model: PeftModel, role: str) -> float:
+    """The alpha with which `role` is attached.
+
+    Raises:
+        ContractError: Unknown role.
+    """
+    if role not in model.peft_config:
+        raise ContractError(f"no adapter for role {role!r}; attached are {sorted(model.peft_config)}.")
+    return float(model.peft_config[role].to_dict()["lora_alpha"])
+
+
 def parameters(model: PeftModel, role: str) -> dict[str, nn.Parameter]:
     """The live LoRA parameters of `role`, sorted by the name they have on disk.
 
@@ -286,6 +297,22 @@ def read_adapter(path: Path) -> Adapter:
     return _read(path)[0]
 
 
+def read_spec(path: Path) -> LoraSpec:
+    """The shape of a saved adapter; its weights are not read.
+
+    Raises:
+        ModelError: Its configuration is missing, unreadable, or of a kind of LoRA that `attach` does not make.
+    """
+    try:
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        targets = config["target_modules"]
+        if not isinstance(targets, list):
+            raise TypeError(f"target_modules must be a list of names, got {targets!r}")
+        return LoraSpec(rank=config["r"], alpha=config["lora_alpha"], targets=tuple(sorted(targets)))
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        raise ModelError(f"{path / CONFIG} states no shape of an adapter: {error}. Save it again with save_adapter.") from error
+
+
 def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_digest: str | None = None) -> Adapter:
     """Validate an adapter directory and copy its weights into `role`.
 
@@ -296,7 +323,7 @@ def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_d
         base_digest: When given, must equal the one the adapter was trained on.
 
     Raises:
-        ModelError: As `read_adapter`, or the adapter belongs to another base or shape.
+        ModelError: As `read_adapter`, or the adapter belongs to another base, shape or alpha. Nothing is written then.
     """
     path = adapter.path if isinstance(adapter, Adapter) else adapter
     found, tensors, meta = _read(path)
@@ -306,6 +333,12 @@ def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_d
         raise ModelError(
             f"adapter {found.name} was trained on base {meta['base_digest'][:12]}, this base is {base_digest[:12]}. "
             "Load the base it was trained on."
+        )
+    # The tensors fit whatever alpha is, and would then be another policy than the one that was saved.
+    if (alpha := read_spec(path).alpha) != (wanted := alpha_of(model, role)):
+        raise ModelError(
+            f"adapter {found.name} has alpha {alpha:g}, role {role!r} was attached with {wanted:g}; they must be equal. "
+            f"Attach with --lora.alpha {alpha:g}, or leave it out where --init names the adapter."
         )
     load_state(model, role, tensors)
     return found

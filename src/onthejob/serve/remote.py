@@ -21,7 +21,7 @@ from torch import Tensor
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
 from onthejob.learn.learner import Learner, UpdateMetrics
-from onthejob.learn.lora import Snapshot
+from onthejob.learn.lora import Snapshot, alpha_of
 from onthejob.types import Group
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class RemoteLearner(Learner):
             wait_s: seconds between them.
 
         Raises:
-            ConfigError: the URL cannot be used, or the worker has another base.
+            ConfigError: the URL cannot be used, or the worker has another base, other roles, or another alpha.
             ServeError: the worker does not answer.
         """
         # Not Learner.__init__: the model, its roles and its layout are those of `local`.
@@ -78,6 +78,14 @@ class RemoteLearner(Learner):
         missing = sorted(set(self.roles) - set(health.get("roles", ())))
         if missing:
             raise ConfigError(f"the worker at {url} has no adapter for {', '.join(missing)}. Start it with --roles.")
+        # Tensors of another rank are refused when they arrive; alpha is in none of them.
+        for role in self.roles:
+            here, there = alpha_of(self.model, role), health.get("alpha", {}).get(role)
+            if there is not None and there != here:
+                raise ConfigError(
+                    f"the worker at {url} has alpha {there:g} for {role}, here it is {here:g}. "
+                    f"Start it with --lora.alpha {here:g}."
+                )
 
     def close(self) -> None:
         """Close the connection."""

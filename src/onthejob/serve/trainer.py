@@ -1,6 +1,6 @@
 """The training worker: groups and a learner's state in, the next state out, over HTTP.
 
-    GET  /health            {"status": "ok", "base": ..., "rank": ..., "busy": ...}    (no token needed; says only that it lives)
+    GET  /health            {"status": "ok", "base": ..., "roles": ..., "alpha": ..., "busy": ...}    (no token needed)
     PUT  /states/DIGEST     a learner's state of one role (safetensors), named by its sha256
     GET  /states/DIGEST     one that was put or made here
     POST /train             TrainRequest -> lines of JSON: claimed, running ..., and last done, failed or busy
@@ -354,7 +354,16 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
 
     @app.get("/health")
     def health() -> dict[str, Any]:
-        return {"status": "ok", "base": service.base_digest, "roles": sorted(service.model.peft_config), "busy": service.busy}
+        from onthejob.learn.lora import alpha_of
+
+        roles = sorted(service.model.peft_config)
+        return {
+            "status": "ok",
+            "base": service.base_digest,
+            "roles": roles,
+            "alpha": {role: alpha_of(service.model, role) for role in roles},
+            "busy": service.busy,
+        }
 
     @app.put("/states/{digest}")
     async def put_state(digest: str, request: Request) -> dict[str, str]:

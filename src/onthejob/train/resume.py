@@ -78,7 +78,12 @@ def resumed(parts: Parts) -> State:
     return State(
         adapters=adapters,
         library=SnapshotLibrary.from_bytes(_bytes(files, _LIBRARY)),
-        partner_library=SnapshotLibrary.from_bytes(_bytes(files, _PARTNER_LIBRARY)),
+        # Without any in it, segments among partners start from `library`, as they did in runs that had no other.
+        partner_library=(
+            SnapshotLibrary.from_bytes(_bytes(files, _PARTNER_LIBRARY))
+            if _PARTNER_LIBRARY in files
+            else SnapshotLibrary(per_day=None)
+        ),
         scales=scales,
         references=references,
         stand_ins=StandIns.from_state(loop.get("stand_ins", {})),
