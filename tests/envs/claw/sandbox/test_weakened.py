@@ -52,6 +52,8 @@ WEAKNESSES = {
     "PERL5DB": passing_on("""{"PERL5OPT": "-d", "PERL5DB": "sub DB::DB {} BEGIN { do '/work/.perldb' }"}""", "/work/.perldb"),
     "BASH_ENV": Weakness(65, "pid1.pl", "TERM => 'dumb',", "TERM => 'dumb', BASH_ENV => '/work/.bash_env',", "/work/.bash_env"),
     "PATH": Weakness(65, "pid1.pl", "PATH => '/usr/local", "PATH => '/work:/usr/local", "/work/env"),
+    "reaping": Weakness(71, "pid1.pl", "waitpid(-1, $WNOHANG)", "waitpid($shell, $WNOHANG)", "of 288 orphans"),
+    "reaping at the end": Weakness(71, "pid1.pl", "1 while waitpid(-1, 0) > 0;", "", "processes"),
 }
 
 

@@ -60,6 +60,7 @@ FAULTS = (
     Fault(number=64, title="FIFO, socket, links in the workspace", attack=commands.special_files),
     Fault(number=65, title="files that interpreters look for", attack=planting.shadow_modules),
     Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),
+    Fault(number=71, title="hundreds of orphans", attack=resources.orphans),
 )
 
 
