@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +17,7 @@ from onthejob.envs.claw.official import as_task, copied, graded, official_tasks,
 from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import SandboxHost, open_host
+from onthejob.envs.claw.sandbox.faults.planting import planted
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 
@@ -114,6 +117,18 @@ def test_a_task_whose_checks_are_all_met_is_passed(host: SandboxHost, tmp_path: 
 def test_what_the_agent_leaves_does_not_become_the_grader(host: SandboxHost, tmp_path: Path, command: str):
     task = as_task(make(tmp_path), Split.TRAIN)
     assert end(host, task, command).state()["metrics"]["assertion_rate"] == 0.0
+
+
+def test_files_that_interpreters_look_for_do_not_become_the_grader(host: SandboxHost, tmp_path: Path):
+    folder = make(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for name, content in planted(listener.getsockname()[1]).items():
+            path = folder / "input_files" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        state = end(host, as_task(folder, Split.TRAIN), "mkdir output; echo 7 > output/total.txt; cp -r . output").state()
+        assert not select.select([listener], [], [], 0)[0]
+    assert {v["path"]: v["passed"] for v in state["verdicts"]} == {"exists": True, "right": True, "polite": False}
 
 
 @pytest.mark.parametrize(

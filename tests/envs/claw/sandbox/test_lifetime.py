@@ -181,6 +181,38 @@ def victim() -> tuple[subprocess.Popen[str], dict]:
     return harness, made
 
 
+# As process 1 of a container often is: everything orphaned below becomes a child of the harness, which waits for none.
+NOT_REAPING = """
+import ctypes, os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.kernel import PR_SET_CHILD_SUBREAPER
+if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+    raise SystemExit("no subreaper")
+def children():
+    return sum(len((task / "children").read_text().split()) for task in Path("/proc/self/task").iterdir())
+with BwrapHost(ahead=2) as host:
+    for number in range(int(sys.argv[2])):
+        with host.open({}) as sandbox:
+            sandbox.run("(true & true &); setsid sleep 3600 & true")
+            if number % 3 == 0:
+                os.kill(sandbox.pid, 9)
+                assert sandbox.run("true").restarted
+            if number % 2:
+                sandbox.collect()
+    print(children())
+print(children())
+"""
+
+
+def test_no_zombie_is_left_where_process_1_does_not_reap(counts: Callable[[int, int], int]):
+    """Fault 71, outside: the broker alone, and nothing after it."""
+    words = [sys.executable, "-s", "-c", NOT_REAPING, str(SOURCE), str(counts(20, 500))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=10 * SLOW_S, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["1", "0"]), done.stderr
+
+
 def test_a_killed_harness_leaves_nothing():
     before = traces()
     harness, made = victim()

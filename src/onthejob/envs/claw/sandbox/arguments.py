@@ -11,7 +11,7 @@ INSIDE_UID = 1000
 """The agent's uid and gid as it sees them."""
 PERLS = ("/usr/bin/perl", "/usr/local/bin/perl")
 """Interpreters for pid 1, in the order in which they are looked for."""
-CALLS = ("clock_gettime", "exit_group", "memfd_create", "pidfd_open", "prlimit64", "rt_sigaction", "setsid")
+CALLS = ("clock_gettime", "exit_group", "memfd_create", "prlimit64", "rt_sigaction", "rt_sigprocmask", "setsid", "signalfd4")
 """System calls that pid 1 makes by number."""
 BASH = Path("/bin/bash")
 

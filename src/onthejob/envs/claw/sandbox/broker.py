@@ -79,6 +79,8 @@ class Broker:
         """Numbers of started sandboxes that nobody has asked for yet, all with the same limits."""
         self._next = 0
         self._kernel = Kernel()
+        # What bubblewrap's end orphans would go to this machine's process 1, and that of a container may reap nothing.
+        self._kernel.adopt_orphans()
         # Opened before anything else, and compared afterwards: the pid may be another process's by now.
         self._parent = os.pidfd_open(parent)
         if os.getppid() != parent:
@@ -158,6 +160,9 @@ class Broker:
         for number in list(self._made):
             self._close(number)
         self.cgroups.close()
+        deadline = time.monotonic() + REAP_S
+        while self._reap_ended() and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Do what was asked; descriptors to send along are appended."""
@@ -247,9 +252,8 @@ class Broker:
         while self._spare:
             number = self._spare.pop(0)
             made = self._made[number]
-            if os.waitpid(made.monitor, os.WNOHANG)[0]:
-                made.monitor = 0
-            elif made.limits == limits:
+            self._reap_ended()
+            if made.monitor and made.limits == limits:
                 return number
             self._close(number)
         return None
@@ -375,17 +379,29 @@ class Broker:
             os.kill(made.monitor, signal.SIGKILL)
         deadline = time.monotonic() + REAP_S
         while time.monotonic() < deadline:
-            if os.waitpid(made.monitor, os.WNOHANG)[0]:
-                made.monitor = 0
+            self._reap_ended()
+            if made.monitor == 0:
                 return True
             time.sleep(0.001)
         return False
 
+    def _reap_ended(self) -> bool:
+        """Reap every child that has ended, and note whose bubblewrap was among them; True while there are others."""
+        try:
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                for made in self._made.values():
+                    if made.monitor == pid:
+                        made.monitor = 0
+        except ChildProcessError:
+            return False
+        return True
+
     def _close(self, number: int) -> list[str]:
         """Kill, unmount and remove one sandbox; returns what would not go."""
-        made = self._made.pop(number)
+        made = self._made[number]
         close_all(made.descriptors)
         left = [] if self._reap(made) else [f"process {made.monitor}"]
+        del self._made[number]
         left += [str(path) for path in self.cgroups.remove(made.cgroups)]
         for target in made.mounts:
             try:

@@ -11,6 +11,7 @@ from pathlib import Path
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 2, 4, 16384, 1 << 18
 MNT_DETACH = 2
+PR_SET_CHILD_SUBREAPER = 36
 
 ALLOW, EQ, GE, MASKED_EQ = 0x7FFF0000, 4, 5, 7
 OPTIMIZE, BINARY_TREE = 8, 2
@@ -50,7 +51,7 @@ class Comparison(ctypes.Structure):
 
 
 class Kernel:
-    """mount, umount and unshare of libc."""
+    """mount, umount, unshare and prctl of libc."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +63,10 @@ class Kernel:
             OSError: The kernel refuses.
         """
         self._check(self._libc.unshare(flags), f"unshare({flags:#x})")
+
+    def adopt_orphans(self) -> None:
+        """From now on processes whose parent ends, anywhere below this one, become its children."""
+        self._check(self._libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
     def mount_tmpfs(self, target: Path, *, size: int, files: int) -> None:
         """Mount an empty tmpfs of `size` bytes and `files` inodes."""

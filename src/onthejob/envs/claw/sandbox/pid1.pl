@@ -20,12 +20,13 @@ my $CHUNK = 65_536;
 # Longest command handed over as an argument; the kernel's limit is 128 KiB. Longer ones go through a file in memory.
 my $INLINE_BYTES = 100_000;
 my ($TIMED_OUT, $NOT_RUN, $SIGKILL) = (124, 126, 9);
-my ($F_SETFL, $O_NONBLOCK, $CLOCK_MONOTONIC) = (4, 2048, 1);
+my ($F_SETFL, $O_NONBLOCK, $O_CLOEXEC, $CLOCK_MONOTONIC, $WNOHANG) = (4, 2048, 524_288, 1, 1);
+my ($SIGCHLD, $SIG_BLOCK, $SIG_SETMASK) = (17, 0, 2);
 # A kernel's `struct sigaction` of zeros: the default, on every 64-bit machine; and the number of signals.
 my ($DEFAULT, $SIGNAL_SET_BYTES, $SIGNALS) = ("\0" x 32, 8, 64);
 my %WANTED = map { $_ => 1 } qw(Uid CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp Groups);
 
-my (%call, $control, $control_number, $keep);
+my (%call, $control, $control_number, $keep, $ends);
 
 main(@ARGV);
 
@@ -42,6 +43,11 @@ sub main {
         my $pair = pack('QQ', $limit{$number}, $limit{$number});
         syscall($call{prlimit64}, 0, $number + 0, $pair, 0) == 0 or die "limit $number: $!\n";
     }
+    # Ends of processes are told through a descriptor: a handler could run between looking and waiting, and be missed.
+    my $set = pack('Q', 1 << ($SIGCHLD - 1));
+    syscall($call{rt_sigprocmask}, $SIG_BLOCK, $set, 0, $SIGNAL_SET_BYTES) == 0 or die "signal mask: $!\n";
+    my $number = syscall($call{signalfd4}, -1, $set, $SIGNAL_SET_BYTES, $O_NONBLOCK | $O_CLOEXEC);
+    $number >= 0 and open($ends, '<&=', $number) or die "no descriptor of signals: $!\n";
     # From here on nothing is said there: what bubblewrap and we complain about when starting ends here.
     open(STDERR, '+<', '/dev/null') or exit 1;
     # What is run starts with every signal at its default. Perl ignores one, and whoever started this process may have ignored
@@ -129,7 +135,9 @@ sub take {
 # In the child: become bash. What goes wrong is said where the command would have spoken.
 sub become {
     my ($command, $out, $err) = @_;
+    my $none = pack('Q', 0);
     syscall($call{setsid});
+    syscall($call{rt_sigprocmask}, $SIG_SETMASK, $none, 0, $SIGNAL_SET_BYTES);
     open(STDOUT, '>&', $out->{out});
     open(STDERR, '>&', $err->{out});
     my @words = ('bash', '-c', $command);
@@ -153,18 +161,28 @@ sub become {
     syscall($call{exit_group}, $NOT_RUN);
 }
 
-# Collects output until the shell ends or the time is up; true when it is up.
+# Collects output until the shell ends or the time is up; returns the shell's exit code, or nothing when the time is up.
+# Whatever else ends meanwhile was left to this process by its parent: it is reaped at once, because until then it counts as one
+# of the processes that the sandbox may have.
 sub watch {
-    my ($ended, $deadline, @streams) = @_;
+    my ($shell, $deadline, @streams) = @_;
     my %open = map { fileno($_->{in}) => $_ } @streams;
+    my $ended = fileno($ends);
     while (1) {
         # Checked in every round: a flood of output must not hold the clock.
         my $left = $deadline - now();
-        return 1 if $left <= 0;
+        return if $left <= 0;
         my $ready = '';
         vec($ready, $_, 1) = 1 for keys %open, $ended, $control_number;
         next if select($ready, undef, undef, $left < 3600 ? $left : 3600) <= 0;
-        return 0 if vec($ready, $ended, 1);
+        if (vec($ready, $ended, 1)) {
+            # First read, then looked: what ends after the last look is told again.
+            sysread($ends, my $told, $CHUNK);
+            # Nor may a flood of ends hold the clock.
+            while (now() < $deadline and (my $pid = waitpid(-1, $WNOHANG)) > 0) {
+                return $? & 127 ? 128 + ($? & 127) : $? >> 8 if $pid == $shell;
+            }
+        }
         # Nothing is sent during a command: the other side is gone.
         exit 0 if vec($ready, $control_number, 1);
         for my $number (keys %open) {
@@ -173,15 +191,10 @@ sub watch {
     }
 }
 
-# Kills and reaps everything else in this pid namespace; returns the shell's exit code.
+# Kills and reaps everything else in this pid namespace.
 sub bury {
-    my ($shell) = @_;
-    my $code = $NOT_RUN;
     kill $SIGKILL, -1;
-    while ((my $pid = waitpid(-1, 0)) > 0) {
-        $code = $? & 127 ? 128 + ($? & 127) : $? >> 8 if $pid == $shell;
-    }
-    return $code;
+    1 while waitpid(-1, 0) > 0;
 }
 
 # Runs one command; returns the reply.
@@ -189,24 +202,22 @@ sub run {
     my ($command, $timeout_s) = @_;
     my ($out, $err) = (stream(), stream());
     my $deadline = now() + $timeout_s;
-    my ($timed_out, $code, $problem) = (0, $NOT_RUN, '');
+    my ($code, $problem) = ($NOT_RUN, '');
     my $shell = fork;
     if (not defined $shell) {
         $problem = "bash could not be started: $!\n";
     } else {
         become($command, $out, $err) if $shell == 0;
         close $_->{out} for $out, $err;
-        my $number = syscall($call{pidfd_open}, $shell, 0);
-        open(my $ended, '<&=', $number) or die "no descriptor of a process: $!\n";
-        $timed_out = watch($number, $deadline, $out, $err);
-        $code = bury($shell);
+        $code = watch($shell, $deadline, $out, $err);
+        bury();
         for my $stream ($out, $err) {
             fcntl($stream->{in}, $F_SETFL, $O_NONBLOCK);
             1 while take($stream);
         }
     }
-    $code = $TIMED_OUT if $timed_out;
+    my $timed_out = defined $code ? 0 : 1;
     my ($said, $complained) = map { $_->{head} . $_->{tail} } $out, $err;
-    my $head = pack('CnQ>Q>', $timed_out, $code, $out->{size}, $err->{size} + length $problem);
+    my $head = pack('CnQ>Q>', $timed_out, $code // $TIMED_OUT, $out->{size}, $err->{size} + length $problem);
     return $head . pack('N/a*', $said) . $complained . $problem;
 }

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onthejob.envs.claw.sandbox.faults import commands, escapes, resources
+from onthejob.envs.claw.sandbox.faults import commands, escapes, planting, resources
 from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
@@ -58,8 +58,9 @@ FAULTS = (
     Fault(number=40, title="command of a megabyte", attack=commands.long_command),
     Fault(number=59, title="sandbox killed during a command", attack=commands.killed_sandbox),
     Fault(number=64, title="FIFO, socket, links in the workspace", attack=commands.special_files),
-    Fault(number=65, title="files that shadow modules", attack=escapes.shadow_modules),
+    Fault(number=65, title="files that interpreters look for", attack=planting.shadow_modules),
     Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),
+    Fault(number=71, title="hundreds of orphans", attack=resources.orphans),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import tempfile
@@ -75,6 +76,10 @@ class Bench:
     def canary(self) -> int:
         """Pid of a process outside."""
         return self._canary.pid
+
+    def was_reached(self) -> bool:
+        """True when someone connected to `port`."""
+        return bool(select.select([self._listener], [], [], 0)[0])
 
     def open(self, files: Mapping[str, bytes] | None = None, **limits: int) -> BwrapSandbox:
         """A sandbox, closed after the attack."""

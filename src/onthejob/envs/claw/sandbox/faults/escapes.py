@@ -216,13 +216,3 @@ def spy_on_neighbour(bench: Bench) -> None:
     spaces = "readlink /proc/self/ns/pid /proc/self/ns/ipc /proc/self/ns/net /proc/self/ns/user"
     one, two = (bench.run(sandbox, spaces).stdout.split() for sandbox in (first, second))
     check(not set(one) & set(two), "two sandboxes share a namespace")
-
-
-def shadow_modules(bench: Bench) -> None:
-    """65: files named like modules are not imported by process 1, also when it starts again."""
-    names = ("json", "os", "select", "resource", "sitecustomize", "usercustomize", "encodings", "_signal")
-    planted = b"open('shadowed', 'w').write('x')\nraise SystemExit\n"
-    sandbox = bench.open({f"{name}.py": planted for name in names})
-    os.kill(sandbox.pid, 9)
-    bench.run(sandbox, "true")
-    check(bench.run(sandbox, "ls shadowed").exit_code != 0, "a planted module was imported by process 1")
