@@ -12,8 +12,19 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_teams, steps, turns
 from onthejob.commands.office import Office
+from onthejob.commands.reports import complete, run_behind
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
+from onthejob.commands.seats import (
+    ACCOUNT_COLUMNS,
+    HostedOptions,
+    HostedSeats,
+    ModelOptions,
+    account_rows,
+    local_sources,
+    names_and_sources,
+    retries_for,
+    teams,
+)
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
@@ -75,7 +86,12 @@ class Compare:
     name: str = ""
     """Keep the result as `comparisons/NAME.json` beside the runs, where `onthejob view` shows it."""
     report: Path | None = None
-    """Also write a self-contained HTML report here."""
+    """Also write a self-contained HTML report here; of a run also its curves, its settings and five annotated turns."""
+    before: str = ""
+    """With --report: the team whose actions are shown before those of --featured; by default the one from which the run was
+    started, when it is among the teams, else the first other model."""
+    quality: Path | None = None
+    """With --report: also show decision quality; the file holds what `eval --json` printed."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
@@ -102,6 +118,7 @@ class Compare:
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.compare import compare
         from onthejob.evaluate.matched import document, joined, keep, kinds, matched_dict
+        from onthejob.evaluate.quality_file import read_quality
         from onthejob.evaluate.report import write_report
         from onthejob.evaluate.report_data import Report
         from onthejob.evaluate.sheets import matched_sheets
@@ -111,11 +128,14 @@ class Compare:
         place = self.place()
         self._check(place)
         tasks, partners = self._tasks(place), place.partners(Split(self.split))
+        shipped, named = place.players(tasks), names_and_sources(self.teams)
+        learned = [name for name, source in named if source not in shipped]
+        learned += [f"{name}:{role}" for name in learned for role in self.alone]
+        featured = self.featured or (learned or [name for name, _ in named])[-1]
+        quality = read_quality(self.quality) if self.quality is not None else None
         # Hosted models answer the office's requests; a shell's conversation is not theirs yet.
         hosted = HostedSeats(self.hosted) if self.env == "office" else None
-        made, stack = teams(
-            self.teams, self.model, terminal.progress, seats=place.roles, shipped=place.players(tasks), hosted=hosted
-        )
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted)
         around = Team(
             name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
         )
@@ -145,8 +165,6 @@ class Compare:
             accounts = hosted.accounts if hosted else {}
         if self.beside is not None:
             comparison = joined(comparison, self.beside)
-        learned = [team.name for team in rows if team.learned]
-        featured = self.featured or (learned or [comparison.teams[-1]])[-1]
         if featured not in comparison.teams:
             raise ConfigError(f"--featured must be one of {', '.join(comparison.teams)}, got {featured!r}.")
         shown = tuple(metric for metric in place.shown if metric in comparison.metrics)
@@ -167,19 +185,18 @@ class Compare:
         if self.name:
             terminal.progress(f"wrote {keep(RUNS, self.name, jsonable(data))}")
         if self.report is not None:
-            lead = f"{len(tasks)} {self.split} tasks of the {place.name} per team, temperature {self.temperature:g}."
-            write_report(
-                self.report,
-                Report(
-                    title="onthejob compare",
-                    lead=lead,
-                    comparison=comparison,
-                    headline=place.headline,
-                    featured=featured,
-                    sheets=sheets,
-                ),
+            report = Report(
+                title="onthejob compare",
+                lead=f"{len(tasks)} {self.split} tasks of the {place.name} per team, temperature {self.temperature:g}.",
+                quality=quality,
+                comparison=comparison,
+                headline=place.headline,
+                featured=featured,
+                sheets=sheets,
             )
-            terminal.progress(f"wrote {self.report}")
+            folder = run_behind(featured, named, local_sources(named, shipped))
+            report = complete(report, run_folder=folder, named=named, made=made, stack=stack, before=self.before)
+            terminal.progress(f"wrote {write_report(self.report, report)}")
         terminal.result(data, *tables)
         return 1 if comparison.failed else 0
 
@@ -191,6 +208,8 @@ class Compare:
             from onthejob.record.store import check_name
 
             check_name(self.name, "comparison")
+        if self.report is None and (self.before or self.quality is not None):
+            raise ConfigError("--before and --quality have no effect without --report. Add it, or leave them out.")
         if self.limit < 0 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
             raise ConfigError(f"limit must be >= 0 and max_new_tokens >= 1, got {self.limit} and {self.max_new_tokens}.")
         refuse_foreign(self, self.env, OWN)
