@@ -170,6 +170,43 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert "nobody" in call("compare", "nobody", code=2)
 
 
+def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
+    small = ("--seeds", "1", "--scenarios", "baseline", "--days", "1")
+    earlier = call("compare", "heuristic", *small, "--cache", "earlier.sqlite")
+    Path("earlier.json").write_text(json.dumps(earlier), encoding="utf-8")
+    Path("file").write_text("", encoding="utf-8")
+    Path("folder").mkdir()
+    beside = ("--beside", "earlier.json")
+    for words, said in (
+        (("--featured", "nobody"), "--featured must be one of expert, base, got 'nobody'"),
+        ((*beside, "--featured", "nobody"), "--featured must be one of heuristic, expert, base, got 'nobody'"),
+        ((*beside, "--seeds", "2"), "different tasks"),
+        ((*beside, "--seed", "3"), "seed 0 there, 3 here"),
+        ((*beside, "--max-new-tokens", "9"), "max_new_tokens 32 there, 9 here"),
+        ((*beside, "--profile", "full"), "env"),
+        (("--beside", "file"), "holds no comparison"),
+        (("--report", "folder"), "it is a folder"),
+        (("--report", "file/below/r.html"), "--report cannot be written"),
+        (("--before", "base"), "no effect without --report"),
+        (("--quality", "earlier.json"), "no effect without --report"),
+        (("--quality", "earlier.json", "--report", "r.html"), "holds no decision quality"),
+        (("--before", "nobody", "--report", "r.html"), "--before must be one of"),
+        (("--before", "base", "--report", "r.html"), "--before must be one of the other teams"),
+        ((*beside, "--featured", "heuristic", "--before", "base", "--report", "r.html"), "--before has no effect"),
+    ):
+        # The model is not there: loading one would be refused with another message.
+        words = (*small, *words) if "--seeds" not in words else (*small[2:], *words)
+        refused = call("compare", "expert", "base", *words, "--model.name", "no-such-model", code=1 if "holds no" in said else 2)
+        assert said in " ".join(refused.replace("\u2502", " ").split()), words
+        assert not Path("runs/evaluation.sqlite").exists(), "nothing was played"
+    assert "heuristic is in earlier.json too" in call("compare", "heuristic", *small, *beside, code=2)
+    both = call("compare", "expert", *small, *beside, "--featured", "heuristic", "--report", "r.html")
+    assert {row["team"] for row in both["means"]} == {"heuristic", "expert"}
+    for words in (("--states", "file/states.bin"), ("--states", "s.bin", "--cache", "file/cache.sqlite")):
+        assert "file" in call("eval", "heuristic", "--days", "1", *words, code=2 if "s.bin" not in words else 1)
+        assert not Path("s.bin").exists(), "no states were collected"
+
+
 def test_the_report_of_a_run_is_complete(call, tiny_path: Path):
     """Curves, settings, turns and the shift from where it started, of the featured team's run; decision quality from a file."""
     call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_teams, steps, turns
 from onthejob.commands.office import Office
-from onthejob.commands.reports import complete, run_behind
+from onthejob.commands.reports import check_names, check_writable, complete, run_behind
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import (
     ACCOUNT_COLUMNS,
@@ -29,6 +30,9 @@ from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
+
+if TYPE_CHECKING:
+    from onthejob.evaluate.matched import Earlier
 
 OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "reader", "hosted"), "claw": ("claw",)}
 """Options that only one workplace has."""
@@ -117,7 +121,7 @@ class Compare:
         """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.compare import compare
-        from onthejob.evaluate.matched import document, joined, keep, kinds, matched_dict
+        from onthejob.evaluate.matched import document, joined, keep, kept_path, kinds, matched_dict
         from onthejob.evaluate.quality_file import read_quality
         from onthejob.evaluate.report import write_report
         from onthejob.evaluate.report_data import Report
@@ -130,9 +134,17 @@ class Compare:
         tasks, partners = self._tasks(place), place.partners(Split(self.split))
         shipped, named = place.players(tasks), names_and_sources(self.teams)
         learned = [name for name, source in named if source not in shipped]
-        learned += [f"{name}:{role}" for name in learned for role in self.alone]
-        featured = self.featured or (learned or [name for name, _ in named])[-1]
+        learned_alone = [f"{name}:{role}" for name in learned for role in self.alone]
+        featured = self.featured or (learned_alone or learned or [name for name, _ in named])[-1]
+        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        sampling = Sampling(temperature=self.temperature, max_new_tokens=tokens)
+        # Everything that can be refused is refused before a model is loaded and hours are played.
         quality = read_quality(self.quality) if self.quality is not None else None
+        earlier = self._earlier(place, tasks, sampling, featured, names=[name for name, _ in named] + learned_alone)
+        if self.report is not None:
+            check_writable(self.report, "--report")
+        if self.name:
+            check_writable(kept_path(RUNS, self.name), "--name")
         # Hosted models answer the office's requests; a shell's conversation is not theirs yet.
         hosted = HostedSeats(self.hosted) if self.env == "office" else None
         made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted)
@@ -141,7 +153,6 @@ class Compare:
         )
         rows = [*made, *(one_seat(team, around, role) for team in made if team.learned for role in self.alone)]
         groupings = place.groupings()
-        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
         with (
             closing(hosted) if hosted else nullcontext(),
             place.opened() as make_env,
@@ -152,7 +163,7 @@ class Compare:
                 tasks,
                 env_factory=make_env,
                 cache=cache,
-                sampling=Sampling(temperature=self.temperature, max_new_tokens=tokens),
+                sampling=sampling,
                 seed=self.seed,
                 max_turns=place.max_turns,
                 encoder=stack.chat if stack else None,
@@ -163,10 +174,8 @@ class Compare:
                 on_turn=turns(terminal),
             )
             accounts = hosted.accounts if hosted else {}
-        if self.beside is not None:
-            comparison = joined(comparison, self.beside)
-        if featured not in comparison.teams:
-            raise ConfigError(f"--featured must be one of {', '.join(comparison.teams)}, got {featured!r}.")
+        if earlier is not None:
+            comparison = joined(comparison, earlier)
         shown = tuple(metric for metric in place.shown if metric in comparison.metrics)
         # Groups and kinds say something where tasks are passed or failed; scenarios are strata of every table already.
         detailed = bool(kinds(comparison))
@@ -214,6 +223,20 @@ class Compare:
             raise ConfigError(f"limit must be >= 0 and max_new_tokens >= 1, got {self.limit} and {self.max_new_tokens}.")
         refuse_foreign(self, self.env, OWN)
         place.check()
+
+    def _earlier(
+        self, place: Workplace, tasks: Sequence[Task], sampling: Sampling, featured: str, *, names: Sequence[str]
+    ) -> Earlier | None:
+        """The comparison of --beside, if any, which the teams `names` can stand beside; all names that options give are known."""
+        from onthejob.evaluate.compare import settings_for
+        from onthejob.evaluate.matched import read_comparison
+
+        earlier = read_comparison(self.beside) if self.beside is not None else None
+        if earlier is not None:
+            settings = settings_for(sampling, seed=self.seed, max_turns=place.max_turns, env=place.fingerprint)
+            earlier.refuse_unmatched(tasks, settings, names)
+        check_names(featured, self.before, names, earlier.teams if earlier is not None else ())
+        return earlier
 
     def _tasks(self, place: Workplace) -> list[Task]:
         from onthejob.rollout.keys import keyed_sample

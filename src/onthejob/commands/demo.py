@@ -17,7 +17,7 @@ from onthejob.commands.collect import Collect
 from onthejob.commands.cores import usable_cores
 from onthejob.commands.evaluation import steps
 from onthejob.commands.office import check_days, make_office, scenario_of
-from onthejob.commands.reports import check_report
+from onthejob.commands.reports import check_writable
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, load_model
 from onthejob.commands.sft import Sft
@@ -106,7 +106,7 @@ class Demo:
             raise ConfigError(f"seeds must be >= 1 and workers >= 0, got {self.seeds} and {self.workers}.")
         # Ten minutes of training must not end in a wrong option or an unwritable folder.
         config = self._loop()
-        check_report(self.report)
+        check_writable(self.report, "--report")
         self.runs.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
 

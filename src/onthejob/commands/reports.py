@@ -19,21 +19,25 @@ if TYPE_CHECKING:
 RECORD = "run.sqlite"
 
 
-def check_report(path: Path) -> None:
-    """Refuse a place to which no report can be written, before hours are spent on what it would show.
+def check_writable(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before hours are spent on what it would hold.
+
+    Args:
+        path: of the file, which is left as it is; its folder is made.
+        option: that names it, for the message.
 
     Raises:
         ConfigError: it is a folder, or its folder cannot be made or written to.
     """
     if path.is_dir():
-        raise ConfigError(f"the report cannot be written to {path}: it is a folder. Set --report report.html.")
+        raise ConfigError(f"{option} cannot be written to {path}: it is a folder. Give the name of a file.")
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.touch()
         part.unlink()
     except OSError as error:
-        raise ConfigError(f"the report cannot be written to {path}: {error}. Set --report to another place.") from error
+        raise ConfigError(f"{option} cannot be written to {path}: {error}. Name another place.") from error
 
 
 def run_behind(featured: str, named: Sequence[tuple[str, str]], local: Sequence[str]) -> Path | None:
@@ -104,3 +108,23 @@ def complete(
     others.sort(key=lambda team: (team.name != start, not team.learned))
     before = before or next((team.name for team in others), "")
     return with_shifts(report, before=before, after=report.featured) if before else report
+
+
+def check_names(featured: str, before: str, rows: Sequence[str], earlier: Sequence[str]) -> None:
+    """Refuse names of teams that will not be in the comparison, before anything is played.
+
+    Args:
+        featured: the team whose differences are shown.
+        before: `--before`; empty chooses one.
+        rows: names of the teams that play.
+        earlier: names of the teams that `--beside` adds.
+
+    Raises:
+        ConfigError: says which.
+    """
+    if featured not in (*earlier, *rows):
+        raise ConfigError(f"--featured must be one of {', '.join((*earlier, *rows))}, got {featured!r}.")
+    if before and (before not in rows or before == featured):
+        raise ConfigError(f"--before must be one of the other teams that play, {', '.join(rows)}, got {before!r}.")
+    if before and featured in earlier:
+        raise ConfigError(f"--before has no effect with --featured {featured}: an earlier comparison's file has no actions.")
