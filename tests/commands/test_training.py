@@ -14,6 +14,7 @@ from onthejob.cli import main
 from onthejob.commands.collect import demonstrations
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.tasks import office_tasks
+from onthejob.evaluate.recorded import annotated_turns
 from onthejob.learn.lora import read_spec
 from onthejob.record import Run
 from onthejob.testing import teach, tiny_model
@@ -202,6 +203,79 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert "nobody" in call("compare", "nobody", code=2)
 
 
+def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
+    small = ("--seeds", "1", "--scenarios", "baseline", "--days", "1")
+    earlier = call("compare", "heuristic", *small, "--cache", "earlier.sqlite")
+    Path("earlier.json").write_text(json.dumps(earlier), encoding="utf-8")
+    Path("file").write_text("", encoding="utf-8")
+    Path("folder").mkdir()
+    beside = ("--beside", "earlier.json")
+    for words, said in (
+        (("--featured", "nobody"), "--featured must be one of expert, base, got 'nobody'"),
+        ((*beside, "--featured", "nobody"), "--featured must be one of heuristic, expert, base, got 'nobody'"),
+        ((*beside, "--seeds", "2"), "different tasks"),
+        ((*beside, "--seed", "3"), "seed 0 there, 3 here"),
+        ((*beside, "--max-new-tokens", "9"), "max_new_tokens 32 there, 9 here"),
+        ((*beside, "--profile", "full"), "env"),
+        (("--beside", "file"), "holds no comparison"),
+        (("--report", "folder"), "it is a folder"),
+        (("--report", "file/below/r.html"), "--report cannot be written"),
+        (("--before", "base"), "no effect without --report"),
+        (("--quality", "earlier.json"), "no effect without --report"),
+        (("--quality", "earlier.json", "--report", "r.html"), "holds no decision quality"),
+        (("--before", "nobody", "--report", "r.html"), "--before must be one of"),
+        (("--before", "base", "--report", "r.html"), "--before must be one of the other teams"),
+        ((*beside, "--featured", "heuristic", "--before", "base", "--report", "r.html"), "--before has no effect"),
+    ):
+        # The model is not there: loading one would be refused with another message.
+        words = (*small, *words) if "--seeds" not in words else (*small[2:], *words)
+        refused = call("compare", "expert", "base", *words, "--model.name", "no-such-model", code=1 if "holds no" in said else 2)
+        assert said in " ".join(refused.replace("\u2502", " ").split()), words
+        assert not Path("runs/evaluation.sqlite").exists(), "nothing was played"
+    assert "heuristic is in earlier.json too" in call("compare", "heuristic", *small, *beside, code=2)
+    both = call("compare", "expert", *small, *beside, "--featured", "heuristic", "--report", "r.html")
+    assert {row["team"] for row in both["means"]} == {"heuristic", "expert"}
+    for words in (("--states", "file/states.bin"), ("--states", "s.bin", "--cache", "file/cache.sqlite")):
+        assert "file" in call("eval", "heuristic", "--days", "1", *words, code=2 if "s.bin" not in words else 1)
+        assert not Path("s.bin").exists(), "no states were collected"
+
+
+def test_the_report_of_a_run_is_complete(call, tiny_path: Path):
+    """Curves, settings, turns and the shift from where it started, of the featured team's run; decision quality from a file."""
+    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
+    call("sft", "--roles", "hr", "--epochs", "1", "--lora.rank", "2", "--out", "warm", *model(tiny_path))
+    call("train", "--roles", "hr", "--iterations", "2", "--name", "a", "--init", "warm", *SMALL, *model(tiny_path))
+    judging = ("--roles", "hr", "--per-role", "2", "--episodes", "1", "--days", "1", "--worlds", "2", "--turns", "4")
+    judged = call("eval", "start=warm", "a", *judging, "--candidates", "4", "--max-new-tokens", "40", *model(tiny_path))
+    Path("quality.json").write_text(json.dumps(judged), encoding="utf-8")
+
+    small = ("--seeds", "1", "--scenarios", "baseline", "--days", "1", "--max-new-tokens", "40", *model(tiny_path))
+    call("compare", "heuristic", "base", "start=a:0", "a", *small, "--report", "r.html", "--quality", "quality.json")
+    page = Path("r.html").read_text(encoding="utf-8")
+    for missing in ("not measured", "No training metrics", "No action distributions", "No scored", "No configuration"):
+        assert missing not in page
+    assert "of the run a." in page
+    assert "Actions of hr, start and a" in page, "not base, which is also a model"
+    assert "Return per role over training" in page
+    with Run.open(Path("runs/a"), readonly=True) as run:
+        keys = [turn.key for turn in annotated_turns(run, decode=lambda ids: "")]
+        assert run.config["init"] == "warm"
+    assert keys
+    assert all(f"Replies to {key}" in page for key in keys)
+    assert f"(set <code>{judged['states_digest']}</code>)" in page
+
+    call("compare", "base", "warm", "a", "heuristic", *small, "--report", "r.html", "--alone", "hr")
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "Actions of hr, warm and a:hr" in page
+    assert "of the run a." in page, "the featured team has one role of it"
+    call("compare", "base", "warm", "a", *small, "--report", "r.html", "--before", "base")
+    assert "Actions of hr, base and a" in Path("r.html").read_text(encoding="utf-8")
+    call("compare", "heuristic", "expert", *small, "--report", "r.html")
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "Actions of sales, heuristic and expert" in page
+    assert "No training metrics" in page, "nobody is a run"
+
+
 def test_demo_trains_and_reports(call, tiny_path: Path):
     small = ("--decisions", "4", "--iterations", "2", "--worlds", "2", "--scale-states", "4", "--states", "2", "--days", "1")
     small += ("--lora.rank", "2")
@@ -209,7 +283,10 @@ def test_demo_trains_and_reports(call, tiny_path: Path):
     assert {cell["team"] for cell in shown["quality"]["cells"]} == {"base", "sft", "grpo"}
     compared = {row["team"] for row in shown["comparison"]["means"]}
     assert compared == {"heuristic", "expert", "random", "base", "sft", "grpo"}
-    assert "<html" in Path(shown["report"]).read_text(encoding="utf-8")
+    page = Path(shown["report"]).read_text(encoding="utf-8")
+    assert "Actions of hr, sft and grpo" in page
+    assert "No training metrics" not in page
+    assert "No scored" not in page
     with Run.open(Path(shown["run"]), readonly=True) as run:
         assert run.adapters("hr")[-1].version > 0, "GRPO made an update"
         # What the viewer explains the groups by, where it looks for it.

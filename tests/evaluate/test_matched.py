@@ -22,6 +22,7 @@ from onthejob.evaluate.matched import (
     matched_dict,
     mcnemar,
     outcomes,
+    read_comparison,
     stop_shares,
 )
 from onthejob.evaluate.report import render
@@ -125,11 +126,11 @@ def test_json_sheets_and_report_hold_the_same(tmp_path: Path):
 def test_an_earlier_comparison_joins_only_when_it_matches(tmp_path: Path):
     path = tmp_path / "earlier.json"
     path.write_text(json.dumps(document(comparison(poor=POOR))), encoding="utf-8")
-    both = joined(comparison(good=GOOD), path)
+    both = joined(comparison(good=GOOD), read_comparison(path))
     assert both.teams == ("poor", "good")
     assert both.difference("good", "poor", "passed").mean == pytest.approx(5 / 8)
     with pytest.raises(ConfigError, match="NAME=poor"):
-        joined(comparison(poor=GOOD), path)
+        joined(comparison(poor=GOOD), read_comparison(path))
 
     def refused(match: str, **changes: object) -> None:
         held = json.loads(json.dumps(document(comparison(poor=POOR))))
@@ -137,7 +138,7 @@ def test_an_earlier_comparison_joins_only_when_it_matches(tmp_path: Path):
         held["tasks"] = changes.get("tasks", held["tasks"])
         path.write_text(json.dumps(held), encoding="utf-8")
         with pytest.raises(ConfigError, match=match):
-            joined(comparison(good=GOOD), path)
+            joined(comparison(good=GOOD), read_comparison(path))
 
     tasks = document(comparison(poor=POOR))["tasks"]
     refused("temperature 1.0 there, 0.0 here", temperature=1.0)
@@ -146,4 +147,4 @@ def test_an_earlier_comparison_joins_only_when_it_matches(tmp_path: Path):
     refused("another content, e.g. t3", tasks={**tasks, "t3": "t3:0000"})
     path.write_text("[]", encoding="utf-8")
     with pytest.raises(RecordError, match="holds no comparison"):
-        joined(comparison(good=GOOD), path)
+        joined(comparison(good=GOOD), read_comparison(path))

@@ -1,5 +1,6 @@
 """The report: complete, self-contained, escaped, and made from a real record."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -12,16 +13,18 @@ import pytest
 from rich.console import Console
 
 from onthejob.errors import ConfigError, RecordError
-from onthejob.evaluate.behaviours import shifts
+from onthejob.evaluate.behaviours import INVALID, UNNAMED, shifts
 from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.charts import Line, Whisker, describe, interval_chart, line_chart, number, smoothed, ticks
 from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.compare import compare
 from onthejob.evaluate.quality import decision_quality
+from onthejob.evaluate.quality_file import read_quality
 from onthejob.evaluate.recorded import annotate, annotated_turns, recorded_scales, training_curves
 from onthejob.evaluate.report import render, write_report
 from onthejob.evaluate.report_data import PANELS, AnnotatedReply, AnnotatedTurn, Report, verdicts
-from onthejob.evaluate.scores import QualityConfig
+from onthejob.evaluate.report_parts import with_shifts
+from onthejob.evaluate.scores import QualityConfig, QualityResult
 from onthejob.evaluate.statistics import Estimate
 from onthejob.evaluate.tables import (
     behaviour_table,
@@ -199,6 +202,31 @@ def test_an_empty_report_says_what_is_missing() -> None:
     text = Page(render(Report(title="Nothing"))).text
     for sentence in ("Decision quality was not measured.", "not compared", "No training metrics", "No scored decisions"):
         assert sentence in text
+
+
+def test_decision_quality_from_a_file_is_shown_like_the_result(report: Report, tmp_path: Path) -> None:
+    assert isinstance(report.quality, QualityResult)
+    path = tmp_path / "quality.json"
+    path.write_text(json.dumps(report.quality.as_dict()), encoding="utf-8")
+    assert render(replace(report, quality=read_quality(path))) == render(report)
+    held = json.loads(path.read_text(encoding="utf-8"))
+    for broken in ("[]", "{", json.dumps({**held, "cells": []}), json.dumps({k: v for k, v in held.items() if k != "method"})):
+        path.write_text(broken, encoding="utf-8")
+        with pytest.raises(RecordError, match="holds no decision quality"):
+            read_quality(path)
+
+
+def test_shifts_are_of_named_actions_of_teams_that_are_there(report: Report) -> None:
+    bare = replace(report, shifts=(), shift_names=("before", "after"))
+    made = with_shifts(bare, before="heuristic", after="grpo")
+    assert made.shift_names == ("heuristic", "grpo")
+    assert report.comparison is not None
+    assert {shift.actor: shift.before for shift in made.shifts} == report.comparison.actions("heuristic")
+    rows = {key: replace(row, actions={"maker": {UNNAMED: 9, INVALID: 1}}) for key, row in report.comparison.results.items()}
+    nameless = replace(bare, comparison=replace(report.comparison, results=rows))
+    assert not with_shifts(nameless, before="heuristic", after="grpo").shifts
+    with pytest.raises(ConfigError, match=r"sft, heuristic, grpo.*'base'"):
+        with_shifts(bare, before="base", after="grpo")
 
 
 def test_verdicts_count_only_intervals_that_exclude_zero(report: Report) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_teams, steps, turns
 from onthejob.commands.office import Office
+from onthejob.commands.reports import check_names, check_writable, complete, run_behind
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import (
     ACCOUNT_COLUMNS,
@@ -19,6 +21,8 @@ from onthejob.commands.seats import (
     HostedSeats,
     ModelOptions,
     account_rows,
+    local_sources,
+    names_and_sources,
     office_schema,
     retries_for,
     teams,
@@ -27,6 +31,9 @@ from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, refuse_foreign
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
+
+if TYPE_CHECKING:
+    from onthejob.evaluate.matched import Earlier
 
 OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "reader"), "claw": ("claw",)}
 """Options that only one workplace has."""
@@ -84,7 +91,12 @@ class Compare:
     name: str = ""
     """Keep the result as `comparisons/NAME.json` beside the runs, where `onthejob view` shows it."""
     report: Path | None = None
-    """Also write a self-contained HTML report here."""
+    """Also write a self-contained HTML report here; of a run also its curves, its settings and five annotated turns."""
+    before: str = ""
+    """With --report: the team whose actions are shown before those of --featured; by default the one from which the run was
+    started, when it is among the teams, else the first other model."""
+    quality: Path | None = None
+    """With --report: also show decision quality; the file holds what `eval --json` printed."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one plays."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
@@ -110,7 +122,8 @@ class Compare:
         """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.compare import compare
-        from onthejob.evaluate.matched import document, joined, keep, kinds, matched_dict
+        from onthejob.evaluate.matched import document, joined, keep, kept_path, kinds, matched_dict
+        from onthejob.evaluate.quality_file import read_quality
         from onthejob.evaluate.report import write_report
         from onthejob.evaluate.report_data import Report
         from onthejob.evaluate.sheets import matched_sheets
@@ -120,16 +133,26 @@ class Compare:
         place = self.place()
         self._check(place)
         tasks, partners = self._tasks(place), place.partners(Split(self.split))
+        shipped, named = place.players(tasks), names_and_sources(self.teams)
+        learned = [name for name, source in named if source not in shipped]
+        learned_alone = [f"{name}:{role}" for name in learned for role in self.alone]
+        featured = self.featured or (learned_alone or learned or [name for name, _ in named])[-1]
+        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        sampling = Sampling(temperature=self.temperature, max_new_tokens=tokens)
+        # Everything that can be refused is refused before a model is loaded and hours are played.
+        quality = read_quality(self.quality) if self.quality is not None else None
+        earlier = self._earlier(place, tasks, sampling, featured, names=[name for name, _ in named] + learned_alone)
+        if self.report is not None:
+            check_writable(self.report, "--report")
+        if self.name:
+            check_writable(kept_path(RUNS, self.name), "--name")
         hosted = HostedSeats(self.hosted, schema=office_schema if self.env == "office" else None)
-        made, stack = teams(
-            self.teams, self.model, terminal.progress, seats=place.roles, shipped=place.players(tasks), hosted=hosted
-        )
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted)
         around = Team(
             name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
         )
         rows = [*made, *(one_seat(team, around, role) for team in made if team.learned for role in self.alone)]
         groupings = place.groupings()
-        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
         with (
             closing(hosted),
             place.opened() as make_env,
@@ -140,7 +163,7 @@ class Compare:
                 tasks,
                 env_factory=make_env,
                 cache=cache,
-                sampling=Sampling(temperature=self.temperature, max_new_tokens=tokens),
+                sampling=sampling,
                 seed=self.seed,
                 max_turns=place.max_turns,
                 encoder=stack.chat if stack else None,
@@ -151,12 +174,8 @@ class Compare:
                 on_turn=turns(terminal),
             )
             accounts = hosted.accounts
-        if self.beside is not None:
-            comparison = joined(comparison, self.beside)
-        learned = [team.name for team in rows if team.learned]
-        featured = self.featured or (learned or [comparison.teams[-1]])[-1]
-        if featured not in comparison.teams:
-            raise ConfigError(f"--featured must be one of {', '.join(comparison.teams)}, got {featured!r}.")
+        if earlier is not None:
+            comparison = joined(comparison, earlier)
         shown = tuple(metric for metric in place.shown if metric in comparison.metrics)
         # Groups and kinds say something where tasks are passed or failed; scenarios are strata of every table already.
         detailed = bool(kinds(comparison))
@@ -175,19 +194,18 @@ class Compare:
         if self.name:
             terminal.progress(f"wrote {keep(RUNS, self.name, jsonable(data))}")
         if self.report is not None:
-            lead = f"{len(tasks)} {self.split} tasks of the {place.name} per team, temperature {self.temperature:g}."
-            write_report(
-                self.report,
-                Report(
-                    title="onthejob compare",
-                    lead=lead,
-                    comparison=comparison,
-                    headline=place.headline,
-                    featured=featured,
-                    sheets=sheets,
-                ),
+            report = Report(
+                title="onthejob compare",
+                lead=f"{len(tasks)} {self.split} tasks of the {place.name} per team, temperature {self.temperature:g}.",
+                quality=quality,
+                comparison=comparison,
+                headline=place.headline,
+                featured=featured,
+                sheets=sheets,
             )
-            terminal.progress(f"wrote {self.report}")
+            folder = run_behind(featured, named, local_sources(named, shipped))
+            report = complete(report, run_folder=folder, named=named, made=made, stack=stack, before=self.before)
+            terminal.progress(f"wrote {write_report(self.report, report)}")
         terminal.result(data, *tables)
         return 1 if comparison.failed else 0
 
@@ -199,10 +217,26 @@ class Compare:
             from onthejob.record.store import check_name
 
             check_name(self.name, "comparison")
+        if self.report is None and (self.before or self.quality is not None):
+            raise ConfigError("--before and --quality have no effect without --report. Add it, or leave them out.")
         if self.limit < 0 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
             raise ConfigError(f"limit must be >= 0 and max_new_tokens >= 1, got {self.limit} and {self.max_new_tokens}.")
         refuse_foreign(self, self.env, OWN)
         place.check()
+
+    def _earlier(
+        self, place: Workplace, tasks: Sequence[Task], sampling: Sampling, featured: str, *, names: Sequence[str]
+    ) -> Earlier | None:
+        """The comparison of --beside, if any, which the teams `names` can stand beside; all names that options give are known."""
+        from onthejob.evaluate.compare import settings_for
+        from onthejob.evaluate.matched import read_comparison
+
+        earlier = read_comparison(self.beside) if self.beside is not None else None
+        if earlier is not None:
+            settings = settings_for(sampling, seed=self.seed, max_turns=place.max_turns, env=place.fingerprint)
+            earlier.refuse_unmatched(tasks, settings, names)
+        check_names(featured, self.before, names, earlier.teams if earlier is not None else ())
+        return earlier
 
     def _tasks(self, place: Workplace) -> list[Task]:
         from onthejob.rollout.keys import keyed_sample

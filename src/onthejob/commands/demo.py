@@ -17,6 +17,7 @@ from onthejob.commands.collect import Collect
 from onthejob.commands.cores import usable_cores
 from onthejob.commands.evaluation import steps
 from onthejob.commands.office import check_days, make_office, scenario_of
+from onthejob.commands.reports import check_writable
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, load_model
 from onthejob.commands.sft import Sft
@@ -103,12 +104,10 @@ class Demo:
         check_days(self.days)
         if self.seeds < 1 or self.workers < 0:
             raise ConfigError(f"seeds must be >= 1 and workers >= 0, got {self.seeds} and {self.workers}.")
-        if self.report.is_dir():
-            raise ConfigError(f"the report cannot be written to {self.report}: it is a folder. Set --report report.html.")
         # Ten minutes of training must not end in a wrong option or an unwritable folder.
         config = self._loop()
-        for folder in (self.runs, self.report.parent):
-            folder.mkdir(parents=True, exist_ok=True)
+        check_writable(self.report, "--report")
+        self.runs.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
 
         def step(number: int, what: str) -> None:
@@ -264,27 +263,20 @@ class Demo:
         return quality, comparison
 
     def _report(self, stack: Stack, run: Run, quality: QualityResult, comparison: Comparison) -> None:
-        from onthejob.evaluate.behaviours import shifts
-        from onthejob.evaluate.recorded import annotated_turns, training_curves
         from onthejob.evaluate.report import write_report
         from onthejob.evaluate.report_data import Report
+        from onthejob.evaluate.report_parts import with_run, with_shifts
 
-        write_report(
-            self.report,
-            Report(
-                title="onthejob demo",
-                lead=f"{', '.join(self.roles)} trained by SFT and {self.iterations} GRPO updates; heuristics in the other seats.",
-                config=run.config,
-                curves=training_curves(run),
-                quality=quality,
-                comparison=comparison,
-                shifts=shifts(comparison.actions("sft"), comparison.actions("grpo"), seed=self.seed),
-                shift_names=("sft", "grpo"),
-                turns=annotated_turns(run, decode=stack.chat.decode),
-                featured="grpo",
-                notes=("A demonstration at small counts: judge a difference by its interval, not by its mean.",),
-            ),
+        report = Report(
+            title="onthejob demo",
+            lead=f"{', '.join(self.roles)} trained by SFT and {self.iterations} GRPO updates; heuristics in the other seats.",
+            quality=quality,
+            comparison=comparison,
+            featured="grpo",
+            notes=("A demonstration at small counts: judge a difference by its interval, not by its mean.",),
         )
+        report = with_run(with_shifts(report, before="sft", after="grpo"), run, decode=stack.chat.decode)
+        write_report(self.report, report)
 
     def _finish(self, terminal: Terminal, run: Path, quality: QualityResult, comparison: Comparison, seconds: float) -> int:
         from onthejob.evaluate.matched import document, keep

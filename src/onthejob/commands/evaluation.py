@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from onthejob.commands.reports import check_writable
 from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.errors import ConfigError
@@ -97,31 +98,32 @@ class Eval:
             seed=self.seed,
             workers=self.workers,
         )
+        if not self.states.exists():
+            check_writable(self.states, "--states")
         seats = HostedSeats(self.hosted)
         shipped = Office().players(())
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=seats)
         encoder = stack.chat if stack else None
         env_factory = make_office()
-        if not self.states.exists():
-            tasks = office_tasks(Split(self.split), seeds=self.episodes, scenarios=scenarios_named(["all"]), days=self.days)
-            heuristic = scripted_team("heuristic", scripted("heuristic"), SEATS)
-            learned = [team for team in made if team.name != "heuristic"]
-            collected = collect_states(
-                tasks,
-                [heuristic, *learned[:1]],
-                actors=SEATS,
-                per_role=self.per_role,
-                env_factory=env_factory,
-                sampling=Sampling(max_new_tokens=self.max_new_tokens),
-                seed=self.seed,
-                max_turns=14 * self.days,
-                encoder=encoder,
-                on_progress=steps(terminal, "episodes for states"),
-            )
-            self.states.parent.mkdir(parents=True, exist_ok=True)
-            save_states(self.states, collected)
-        states = [state for state in load_states(self.states) if state.actor in roles]
         with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
+            if not self.states.exists():
+                tasks = office_tasks(Split(self.split), seeds=self.episodes, scenarios=scenarios_named(["all"]), days=self.days)
+                heuristic = scripted_team("heuristic", scripted("heuristic"), SEATS)
+                learned = [team for team in made if team.name != "heuristic"]
+                collected = collect_states(
+                    tasks,
+                    [heuristic, *learned[:1]],
+                    actors=SEATS,
+                    per_role=self.per_role,
+                    env_factory=env_factory,
+                    sampling=Sampling(max_new_tokens=self.max_new_tokens),
+                    seed=self.seed,
+                    max_turns=14 * self.days,
+                    encoder=encoder,
+                    on_progress=steps(terminal, "episodes for states"),
+                )
+                save_states(self.states, collected)
+            states = [state for state in load_states(self.states) if state.actor in roles]
             quality = decision_quality(
                 states,
                 made,

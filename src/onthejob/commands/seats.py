@@ -267,8 +267,8 @@ def teams(
     """
     from onthejob.models.catalogue import is_hosted
 
-    named = [(name or default_name(source), source) for name, _, source in (spec.rpartition("=") for spec in specs)]
-    local = [source for _, source in named if source not in shipped and not is_hosted(source)]
+    named = names_and_sources(specs)
+    local = local_sources(named, shipped)
     # Every name is checked before a model is loaded: a typing mistake should not cost a minute.
     for source in local:
         if source != BASE:
@@ -289,6 +289,18 @@ def teams(
         else:
             made.append(stack.team(name, {} if source == BASE else named_adapters(source), seats))
     return made, stack
+
+
+def names_and_sources(specs: Sequence[str]) -> list[tuple[str, str]]:
+    """Each spec as (name of the team, who plays)."""
+    return [(name or default_name(source), source) for name, _, source in (spec.rpartition("=") for spec in specs)]
+
+
+def local_sources(named: Sequence[tuple[str, str]], shipped: Mapping[str, Policy]) -> list[str]:
+    """Of `names_and_sources` those who are played by a model of this machine: neither scripted nor hosted."""
+    from onthejob.models.catalogue import is_hosted
+
+    return [source for _, source in named if source not in shipped and not is_hosted(source)]
 
 
 def _check_source(source: str, shipped: Mapping[str, Policy]) -> None:

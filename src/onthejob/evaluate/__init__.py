@@ -4,7 +4,7 @@ from onthejob.evaluate.behaviours import Shift, shifts
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
 from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.compare import Comparison, compare
-from onthejob.evaluate.matched import McNemar, Sheet, joined, kind_difference, kind_rate, mcnemar, stop_shares
+from onthejob.evaluate.matched import McNemar, Sheet, joined, kind_difference, kind_rate, mcnemar, read_comparison, stop_shares
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.recorded import annotated_turns, recorded_scales, training_curves
 from onthejob.evaluate.report import write_report
@@ -44,6 +44,7 @@ __all__ = [
     "one_seat",
     "paired_difference",
     "ratio_interval",
+    "read_comparison",
     "recorded_scales",
     "save_states",
     "scripted_team",

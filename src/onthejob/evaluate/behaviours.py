@@ -14,6 +14,8 @@ Counts = dict[str, int]
 """Action -> how often."""
 INVALID = "(invalid)"
 """Stands for every reply that was not parsed or not legal."""
+UNNAMED = "(unnamed)"
+"""Stands for every action of an environment that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Shift:
 
 def action_of(record: TurnRecord) -> str:
     """The environment's own name of what was done (`facts["action"]`); `INVALID` for a reply that did nothing."""
-    return str(record.facts.get("action", "(unnamed)")) if record.valid else INVALID
+    return str(record.facts.get("action", UNNAMED)) if record.valid else INVALID
 
 
 def action_counts(

@@ -263,13 +263,17 @@ def task_key(task: Task) -> str:
 
 def settings_of(comparison: Comparison) -> dict[str, Any]:
     """What must be equal for two comparisons to be matched, beside the tasks."""
-    sampling = comparison.sampling
+    return settings_for(comparison.sampling, seed=comparison.seed, max_turns=comparison.max_turns, env=comparison.env)
+
+
+def settings_for(sampling: Sampling, *, seed: int, max_turns: int, env: str) -> dict[str, Any]:
+    """As `settings_of`, of a comparison that is still to be played."""
     return {
         "temperature": sampling.temperature,
         "max_new_tokens": sampling.max_new_tokens,
-        "seed": comparison.seed,
-        "max_turns": comparison.max_turns,
-        "env": comparison.env,
+        "seed": seed,
+        "max_turns": max_turns,
+        "env": env,
     }
 
 

@@ -168,13 +168,18 @@ def document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def kept_path(folder: Path, name: str) -> Path:
+    """Where `keep` writes."""
+    return folder / COMPARISONS / f"{name}.json"
+
+
 def keep(folder: Path, name: str, data: Mapping[str, Any]) -> Path:
     """Write a comparison's document as `NAME.json` into the folder of comparisons below `folder`, atomically.
 
     Raises:
         RecordError: it cannot be written.
     """
-    path = folder / COMPARISONS / f"{name}.json"
+    path = kept_path(folder, name)
     part = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,45 +190,78 @@ def keep(folder: Path, name: str, data: Mapping[str, Any]) -> Path:
     return path
 
 
-def joined(comparison: Comparison, path: Path) -> Comparison:
-    """`comparison` with the teams of an earlier one before its own.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """A comparison as its document holds it."""
 
-    Args:
-        comparison: of now.
-        path: JSON that `onthejob compare --json` printed.
+    path: Path
+    settings: Mapping[str, Any]
+    tasks: Mapping[str, str]
+    """Task id -> `task_key`."""
+    results: Mapping[Key, EpisodeResult]
+    failed: Mapping[Key, str]
+
+    @property
+    def teams(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key.team for key in self.results))
+
+    def refuse_unmatched(self, tasks: Sequence[Task], settings: Mapping[str, Any], teams: Sequence[str]) -> None:
+        """Refuse to stand beside a comparison of these tasks, settings (see `settings_of`) and teams; it need not be played yet.
+
+        Raises:
+            ConfigError: other tasks, another decoding, seed or environment, or a team of the same name.
+        """
+        refuse_unmatched(self.tasks, {task.id: None for task in tasks})
+        changed = [task.id for task in tasks if self.tasks[task.id] != task_key(task)]
+        if changed:
+            raise ConfigError(
+                f"{self.path} is of other tasks: {len(changed)} have the same id and another content, e.g. {changed[0]}."
+            )
+        differ = [
+            f"{name} {self.settings.get(name)!r} there, {value!r} here"
+            for name, value in settings.items()
+            if self.settings.get(name) != value
+        ]
+        if differ:
+            raise ConfigError(f"{self.path} was played otherwise: {'; '.join(differ)}. Compare with the same settings.")
+        if repeated := sorted(set(self.teams) & set(teams)):
+            raise ConfigError(f"{', '.join(repeated)} is in {self.path} too. Write NAME={repeated[0]} to tell them apart.")
+
+
+def read_comparison(path: Path) -> Earlier:
+    """The comparison in a file: JSON that `onthejob compare --json` printed.
 
     Raises:
         RecordError: the file holds no comparison.
-        ConfigError: other tasks, another decoding, seed or environment, or a team of the same name.
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        settings, tasks, episodes = held["settings"], dict(held["tasks"]), list(held["episodes"])
-        rows = {
-            Key(row.pop("team"), row.pop("task_id")): EpisodeResult(stop=row.pop("stop"), metrics=row, actions={})
-            for row in episodes
-        }
+        return Earlier(
+            path=path,
+            settings=dict(held["settings"]),
+            tasks=dict(held["tasks"]),
+            results={
+                Key(row.pop("team"), row.pop("task_id")): EpisodeResult(stop=row.pop("stop"), metrics=row, actions={})
+                for row in held["episodes"]
+            },
+            failed={Key(row["team"], row["task_id"]): row["error"] for row in held.get("failed", [])},
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} holds no comparison: {error!r}. Give what `onthejob compare --json` printed.") from error
-    refuse_unmatched(tasks, {task.id: None for task in comparison.tasks})
-    changed = [task.id for task in comparison.tasks if tasks[task.id] != task_key(task)]
-    if changed:
-        raise ConfigError(f"{path} is of other tasks: {len(changed)} have the same id and another content, e.g. {changed[0]}.")
-    own = settings_of(comparison)
-    differ = [
-        f"{name} {settings.get(name)!r} there, {value!r} here" for name, value in own.items() if settings.get(name) != value
-    ]
-    if differ:
-        raise ConfigError(f"{path} was played otherwise: {'; '.join(differ)}. Compare with the same settings.")
-    before = tuple(dict.fromkeys(key.team for key in rows))
-    if repeated := sorted(set(before) & set(comparison.teams)):
-        raise ConfigError(f"{', '.join(repeated)} is in {path} too. Write NAME={repeated[0]} to tell them apart.")
-    failed = {Key(row["team"], row["task_id"]): row["error"] for row in held.get("failed", [])}
+
+
+def joined(comparison: Comparison, earlier: Earlier) -> Comparison:
+    """`comparison` with the teams of an earlier one before its own.
+
+    Raises:
+        ConfigError: as `Earlier.refuse_unmatched`.
+    """
+    earlier.refuse_unmatched(comparison.tasks, settings_of(comparison), comparison.teams)
     return replace(
         comparison,
-        teams=(*before, *comparison.teams),
-        results={**rows, **comparison.results},
-        failed={**failed, **comparison.failed},
+        teams=(*earlier.teams, *comparison.teams),
+        results={**earlier.results, **comparison.results},
+        failed={**earlier.failed, **comparison.failed},
     )
 
 

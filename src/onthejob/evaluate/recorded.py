@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,13 @@ class RunReader(Protocol):
     def read_advantages(
         self, iteration: int | None = None, actor: str | None = None
     ) -> dict[str, npt.NDArray[np.float64] | None]: ...
+
+
+class RecordedRun(RunReader, Protocol):
+    """A `RunReader` that also tells what it was created with."""
+
+    @property
+    def config(self) -> dict[str, Any]: ...
 
 
 def training_curves(run: RunReader, panels: Sequence[Panel] = PANELS) -> list[Curve]:

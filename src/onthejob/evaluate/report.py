@@ -28,7 +28,7 @@ from onthejob.evaluate.charts import (
 from onthejob.evaluate.compare import OVERALL, Comparison
 from onthejob.evaluate.report_data import AnnotatedTurn, Report, decoding_words, featured_team, flat_config, verdicts
 from onthejob.evaluate.report_style import STYLE
-from onthejob.evaluate.scores import Cell, QualityResult
+from onthejob.evaluate.scores import Cell, Quality
 from onthejob.evaluate.statistics import Estimate
 
 _SMOOTHING = 0.6
@@ -94,12 +94,12 @@ def _quality(report: Report) -> str:
     quality = report.quality
     if quality is None:
         return "<p>Decision quality was not measured.</p>"
-    states = sum(len(yardstick.episodes) for yardstick in quality.yardsticks.values())
-    config = quality.config
+    states = sum(quality.states.values())
+    method = quality.method
     parts = [
         f"<p>On {states} held-out states (set <code>{escape(quality.digest)}</code>) each reply was stepped and continued for up "
-        f"to {config.turns} turns in {len(config.worlds)} worlds that training never met. 0 is a random legal reply, 1 the best "
-        f"of {config.candidates} random ones.</p>"
+        f"to {method.turns} turns in {method.worlds} worlds that training never met. 0 is a random legal reply, 1 the best "
+        f"of {method.candidates} random ones.</p>"
     ]
     slots = {team: slot for slot, team in enumerate(quality.teams)}
     charts = []
@@ -122,7 +122,7 @@ def _quality(report: Report) -> str:
     return "".join(parts)
 
 
-def _quality_table(quality: QualityResult) -> str:
+def _quality_table(quality: Quality) -> str:
     rows = [
         [
             cell.actor,
@@ -130,7 +130,7 @@ def _quality_table(quality: QualityResult) -> str:
             decoding_words(cell.decoding),
             describe(quality.score(cell)),
             f"{quality.valid_rate(cell):.1%}",
-            f"{len(quality.yardsticks[cell.actor].episodes)} / {quality.score(cell).clusters}",
+            f"{quality.states[cell.actor]} / {quality.score(cell).clusters}",
         ]
         for actor in quality.actors
         for decoding in quality.decodings
@@ -141,7 +141,7 @@ def _quality_table(quality: QualityResult) -> str:
     return _table("Scores", head, rows, numeric=3)
 
 
-def _quality_differences(quality: QualityResult, featured: str) -> str:
+def _quality_differences(quality: Quality, featured: str) -> str:
     others = [team for team in quality.teams if team != featured]
     rows: list[list[str]] = []
     marks: list[list[str]] = []

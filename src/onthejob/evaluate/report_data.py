@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from onthejob.evaluate.behaviours import Shift
 from onthejob.evaluate.compare import Comparison
 from onthejob.evaluate.matched import Sheet
-from onthejob.evaluate.scores import QualityResult
+from onthejob.evaluate.scores import Quality
 
 
 class Panel(NamedTuple):
@@ -94,7 +94,7 @@ class Report:
     config: Mapping[str, Any] = field(default_factory=dict)
     curves: Sequence[Curve] = ()
     panels: Sequence[Panel] = PANELS
-    quality: QualityResult | None = None
+    quality: Quality | None = None
     comparison: Comparison | None = None
     shifts: Sequence[Shift] = ()
     shift_names: tuple[str, str] = ("before", "after")

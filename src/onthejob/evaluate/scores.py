@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,39 @@ class Yardstick(NamedTuple):
     episodes: tuple[str, ...]
 
 
+class Method(NamedTuple):
+    """How replies were valued, for the reader of a result."""
+
+    turns: int
+    """Horizon of a branch."""
+    worlds: int
+    """Worlds over which a value is averaged."""
+    candidates: int
+    """Random replies of which the best is the yardstick."""
+
+
+class Quality(Protocol):
+    """The part of a result that tables and reports show: computed (`QualityResult`) or read from a file."""
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def method(self) -> Method: ...
+    @property
+    def states(self) -> Mapping[str, int]: ...
+    @property
+    def actors(self) -> tuple[str, ...]: ...
+    @property
+    def teams(self) -> tuple[str, ...]: ...
+    @property
+    def decodings(self) -> tuple[str, ...]: ...
+    @property
+    def cells(self) -> Collection[Cell]: ...
+    def score(self, cell: Cell) -> Estimate: ...
+    def difference(self, first: Cell, second: Cell) -> Estimate: ...
+    def valid_rate(self, cell: Cell) -> float: ...
+
+
 class CellValues(NamedTuple):
     """What one policy did on one role's states; arrays (S,)."""
 
@@ -95,6 +128,15 @@ class QualityResult:
     replies_sampled: int
     scales: Mapping[str, Scales]
     """As used, given or measured."""
+
+    @property
+    def method(self) -> Method:
+        return Method(turns=self.config.turns, worlds=len(self.config.worlds), candidates=self.config.candidates)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Role -> number of states."""
+        return {actor: len(yardstick.episodes) for actor, yardstick in self.yardsticks.items()}
 
     @property
     def actors(self) -> tuple[str, ...]:
@@ -124,7 +166,7 @@ class QualityResult:
         return float(self._cell(cell).valid.mean())
 
     def as_dict(self) -> dict[str, object]:
-        """JSON-serialisable: each cell with its score, and each pair of teams with its difference."""
+        """JSON-serialisable, as `read_quality` reads it: each cell with its score, each pair of teams with its difference."""
         cells = [
             {**cell._asdict(), "decision_quality": self.score(cell).as_dict(), "valid_rate": self.valid_rate(cell)}
             for cell in self.cells
@@ -141,8 +183,13 @@ class QualityResult:
             for other in self.cells
             if cell.team != other.team and cell[1:] == other[1:]
         ]
-        states = {actor: len(yardstick.episodes) for actor, yardstick in self.yardsticks.items()}
-        return {"states_digest": self.digest, "states": states, "cells": cells, "differences": differences}
+        return {
+            "states_digest": self.digest,
+            "states": self.states,
+            "method": self.method._asdict(),
+            "cells": cells,
+            "differences": differences,
+        }
 
     def _cell(self, cell: Cell) -> CellValues:
         try:
