@@ -62,7 +62,9 @@ COMMANDS: dict[str, Entry] = {
     "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),
     "tasks list": Entry("tasks", "List", "List the claw's task families."),
     "tasks show": Entry("tasks", "Show", "Show one claw task: request, files, assertions, gold commands."),
-    "tasks synth": Entry("tasks", "Synth", "Write a corpus of claw tasks, split into train, dev and test."),
+    "tasks synth": Entry(
+        "tasks", "Synth", "Write a corpus of claw tasks, synthesized or written by a hosted model, as train, dev and test."
+    ),
     "tasks validate": Entry("tasks", "Validate", "Prove claw tasks: linter clean, doing nothing fails, gold passes."),
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.commands.workplace import changed
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from onthejob.envs.claw.lint import Problem
     from onthejob.envs.claw.proof import Proof
     from onthejob.envs.claw.schema import ClawTask
+    from onthejob.types import Split
 
 PROBLEMS_SHOWN = 40
+USUAL_COUNT, WRITTEN_COUNT = 1000, 20
+"""Tasks of a corpus when nobody said how many: synthesized, and written by a model."""
+JOBS = 4
+"""Tasks that are run at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,43 +83,105 @@ class Show:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synth:
-    """Write a corpus as train.jsonl, dev.jsonl and test.jsonl, with a manifest. The same options write the same bytes."""
+    """Write a corpus as train.jsonl, dev.jsonl and test.jsonl, with a manifest. The same options write the same bytes.
+
+    With --by a hosted model writes the training tasks, of which only those are kept that `tasks validate` would pass; dev and
+    test are those of the usual corpus. Ends with 1 when fewer than asked for were accepted.
+    """
 
     out: Path
     """Folder to write; it is created, and must not hold a corpus yet."""
-    count: int = 1000
-    """Tasks in all, over the three splits."""
+    count: int | None = None
+    """Tasks in all, over the three splits; None makes 1,000. With --by: tasks to be written; None asks for 20."""
     seed: int = 0
-    """Seed of the corpus."""
+    """Seed of the corpus; with --by, of the personas, difficulties and skills that are asked for."""
+    by: str = ""
+    """A hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`) that writes the training tasks."""
+    tries: int = 3
+    """With --by: candidates per task at most; after each, the model is told what is wrong."""
+    unsafe: bool = False
+    """With --by: run what the model wrote as plain subprocesses, without any isolation."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """With --by: bounds of the hosted model."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Write the files and print how many tasks of which difficulty each has."""
-        from onthejob.envs.claw.schema import Difficulty, dump_tasks
-        from onthejob.envs.claw.splits import is_unseen, split_of
+        from onthejob.envs.claw.splits import split_of
         from onthejob.envs.claw.synthesize import corpus_digest, synthesize
         from onthejob.types import Split
 
-        if (self.out / "manifest.json").exists():
+        if any((self.out / name).exists() for name in ("manifest.json", "train.jsonl")):
             raise ConfigError(f"--out {self.out} holds a corpus already. Give another folder, or delete that one.")
-        tasks = synthesize(self.count, seed=self.seed)
-        parts: dict[Split, list[ClawTask]] = {split: [task for task in tasks if split_of(task) is split] for split in Split}
-        self.out.mkdir(parents=True, exist_ok=True)
-        for split, chosen in parts.items():
-            dump_tasks(chosen, self.out / f"{split.value}.jsonl")
-        counts = {
-            split.value: {
-                **{level.value: sum(task.difficulty is level for task in chosen) for level in Difficulty},
-                "all": len(chosen),
-                "of unseen families": sum(map(is_unseen, chosen)),
-            }
-            for split, chosen in parts.items()
-        }
-        manifest = {"count": self.count, "seed": self.seed, "sha256": corpus_digest(tasks), "tasks": counts}
-        (self.out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        columns = ("split", *next(iter(counts.values())))
-        terminal.result(manifest, table(columns, [(split, *row.values()) for split, row in counts.items()]))
+        if self.by:
+            return self._written(terminal)
+        needs = [option for option in fields(self) if option.name in ("tries", "unsafe", "hosted") and changed(self, option)]
+        if needs:
+            raise ConfigError(f"{', '.join('--' + option.name for option in needs)} has no effect without --by. Leave it out.")
+        count = USUAL_COUNT if self.count is None else self.count
+        tasks = synthesize(count, seed=self.seed)
+        parts = {split: [task for task in tasks if split_of(task) is split] for split in Split}
+        manifest = write_corpus(self.out, parts, {"count": count, "seed": self.seed, "sha256": corpus_digest(tasks)})
+        terminal.result(manifest, corpus_table(manifest))
         return 0
+
+    def _written(self, terminal: Terminal) -> int:
+        """The corpus of a hosted model."""
+        from onthejob.commands.author import Author, reply_schema
+        from onthejob.envs.claw.proof import in_sandbox, prove
+        from onthejob.envs.claw.sandbox import open_host
+        from onthejob.envs.claw.schema import dump_tasks
+        from onthejob.envs.claw.splits import split_of
+        from onthejob.envs.claw.synthesize import content_key, corpus_digest, synthesize
+        from onthejob.models.catalogue import is_hosted
+        from onthejob.types import Split
+
+        count = WRITTEN_COUNT if self.count is None else self.count
+        if not is_hosted(self.by):
+            raise ConfigError(f"--by names a hosted model, got {self.by!r}. Write openai:URL, anthropic:MODEL or bedrock:MODEL.")
+        if not 1 <= count <= 100_000 or self.seed < 0 or self.tries < 1:
+            raise ConfigError(f"--by needs count in 1..100000, seed >= 0 and tries >= 1, got {count}, {self.seed}, {self.tries}.")
+        with closing(HostedSeats(self.hosted, schema=reply_schema)) as seats, open_host(unsafe=self.unsafe) as host:
+            model, run = seats.policy(self.by), in_sandbox(host)
+            usual = synthesize(USUAL_COUNT)
+            author = Author(
+                model,
+                lambda task: prove(task, run),
+                seed=self.seed,
+                tries=self.tries,
+                known={content_key(task) for task in usual},
+                jobs=JOBS,
+            )
+            accepted: list[ClawTask] = []
+            for first in range(0, count, self.hosted.parallel):
+                numbers = range(count)[first : first + self.hosted.parallel]
+                failed = author.counts.unanswered.total()
+                accepted += author.write(numbers)
+                if accepted:
+                    # Every reply was paid for: what is proven is kept even when this is interrupted.
+                    self.out.mkdir(parents=True, exist_ok=True)
+                    dump_tasks(accepted, self.out / "train.jsonl")
+                terminal.progress(f"{len(accepted)} of {count} tasks accepted, after {author.counts.asked} candidates")
+                if author.counts.unanswered.total() - failed == len(numbers):
+                    terminal.warn(f"{self.by} gave no answer to any of the last {len(numbers)} requests; nothing more is asked.")
+                    break
+            accounts = seats.accounts
+        # What a model wrote belongs to no family, and nobody knows which of its tasks are one task in other words. So none of it
+        # is held out: it is trained on, and policies are compared on the tasks that all others are compared on.
+        held_out = {split: [task for task in usual if split_of(task) is split] for split in (Split.DEV, Split.TEST)}
+        digest = corpus_digest([*accepted, *held_out[Split.DEV], *held_out[Split.TEST]])
+        about = {"count": count, "seed": self.seed, "by": model.version, "candidates": author.counts.as_dict(), "sha256": digest}
+        manifest = write_corpus(self.out, {Split.TRAIN: accepted, **held_out}, about) if accepted else about
+        reasons = [(name, "refused", n) for name, n in author.counts.reasons.most_common()]
+        reasons += [(name, "not answered", n) for name, n in author.counts.unanswered.most_common()]
+        tables = [
+            *([corpus_table(manifest)] if accepted else []),
+            *([table(("reason", "what", "candidates"), reasons)] if reasons else []),
+        ]
+        tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
+        said = f"{author.counts.asked} candidates asked for, {author.counts.accepted} accepted, {author.counts.refused} refused"
+        terminal.result({**manifest, "hosted": accounts}, *tables, said)
+        return 0 if len(accepted) == count else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +196,7 @@ class Validate:
     """Seed of the synthesized corpus."""
     static: bool = False
     """Only the linter; nothing is run."""
-    jobs: int = 4
+    jobs: int = JOBS
     """Tasks that are run at the same time."""
     unsafe: bool = False
     """Run gold commands as plain subprocesses, without any isolation."""
@@ -186,6 +258,34 @@ class Validate:
                 if len(proofs) % 100 == 0:
                     terminal.progress(f"{len(proofs)} of {len(tasks)} tasks run")
             return proofs
+
+
+def write_corpus(out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write every split and the manifest, which begins with `about`; returns the manifest."""
+    from onthejob.envs.claw.schema import Difficulty, dump_tasks
+    from onthejob.envs.claw.splits import is_unseen
+
+    out.mkdir(parents=True, exist_ok=True)
+    for split, chosen in parts.items():
+        dump_tasks(chosen, out / f"{split.value}.jsonl")
+    counts = {
+        split.value: {
+            **{level.value: sum(task.difficulty is level for task in chosen) for level in Difficulty},
+            "all": len(chosen),
+            "of unseen families": sum(map(is_unseen, chosen)),
+        }
+        for split, chosen in parts.items()
+    }
+    manifest = {**about, "tasks": counts}
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return manifest
+
+
+def corpus_table(manifest: Mapping[str, Any]) -> Table:
+    """How many tasks of which difficulty each split has."""
+    counts = manifest["tasks"]
+    columns = ("split", *next(iter(counts.values())))
+    return table(columns, [(split, *row.values()) for split, row in counts.items()])
 
 
 def candidates(path: Path) -> Iterable[tuple[str, ClawTask | tuple[Problem, ...]]]:

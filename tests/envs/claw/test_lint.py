@@ -127,6 +127,17 @@ def test_gold_may_throw_output_away() -> None:
     assert faults(gold=["grep x a > /dev/null; sed 's#a/##; s/a/b/' f; ls ./a; echo a/b"]) == set()
 
 
+def test_a_path_that_cannot_be_written_is_a_problem_and_no_exception() -> None:
+    odd = "app\ud800.log"
+    seeded = {"files": [*RECORD["workspace_seed"]["files"], {"path": odd, "kind": "text", "content": ""}]}
+    asserted = [*RECORD["verifiable_assertions"], {"kind": "file_exists", "path": odd}]
+    for changes in ({"workspace_seed": seeded}, {"verifiable_assertions": asserted}):
+        found = validate_candidate({**RECORD, **changes})
+        assert isinstance(found, tuple)
+        assert [problem.fault for problem in found] == [Fault.FORM]
+        assert "lone surrogates" in found[0].message
+
+
 def test_a_candidate_is_a_task_or_its_problems() -> None:
     found = validate_candidate({"intent": "do it"})
     assert isinstance(found, tuple)

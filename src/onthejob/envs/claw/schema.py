@@ -228,6 +228,8 @@ def dump_tasks(tasks: Iterable[ClawTask], path: Path) -> None:
 
 def path_problem(path: str) -> str:
     """Why `path` cannot be a path inside a workspace; empty when it can."""
+    if any("\ud800" <= char <= "\udfff" for char in path):
+        return "must be UTF-8 text without lone surrogates"
     if not path or len(path.encode()) > 200:
         return "must have 1 to 200 bytes"
     if path.startswith("/"):
