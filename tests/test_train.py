@@ -16,7 +16,7 @@ import torch
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.learn.learner import Learner, LearnerConfig
-from onthejob.learn.lora import LoraSpec, attach, read_adapter, state
+from onthejob.learn.lora import LoraSpec, activate, attach, parameters, read_adapter, state
 from onthejob.learn.loss import LossConfig
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
@@ -350,6 +350,26 @@ def test_a_suspicious_update_is_recorded_and_never_published(make_rig: MakeRig, 
         assert weight_delta(now, Snapshot.take(made.model, role)) == (0.0, 0.0)
         # The refused divergence is remembered: otherwise it would be refused again and again.
         assert len(made.learner.export_state(role)["kls"]) == 2
+
+
+def test_a_run_without_any_update_is_no_success(make_rig: MakeRig):
+    """Real gradients that are not finite, through the whole learner."""
+
+    class Overflowing(Learner):
+        def update(self, role: str, groups: Any, *, reference: Any = None) -> Any:
+            activate(self.model, role)
+            hook = next(iter(parameters(self.model, role).values())).register_hook(lambda gradient: gradient * float("inf"))
+            try:
+                return super().update(role, groups, reference=reference)
+            finally:
+                hook.remove()
+
+    made = make_rig()
+    made.learner = Overflowing(made.model, ROLES, config=LearnerConfig(lr=3e-3), seed=0)
+    with pytest.raises(TrainingError, match=r"none of the updates .* skipped, .* for a non-finite gradient"):
+        made.train(replace(SMALL, iterations=2))
+    assert made.run.iterations() == [0, 1, 2], "everything is recorded all the same"
+    assert {adapter.version for adapter in made.run.adapters()} == {0}
 
 
 def test_nothing_left_to_learn_is_a_result(make_rig: MakeRig):

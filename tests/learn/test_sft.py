@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from onthejob.errors import ConfigError, ContractError
+from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.learn import lora
 from onthejob.learn.forward import Layout
 from onthejob.learn.learner import Learner, LearnerConfig
@@ -75,6 +75,16 @@ def test_a_conversation_is_one_unit_with_the_gradients_of_its_replies():
     small = dataclasses.replace(config, batch_tokens=20, epochs=1)
     assert len(sft(learner_for(), "sales", together, small)) == 1
     assert len(sft(learner_for(), "sales", apart, small)) == 3
+
+
+def test_a_warm_start_without_any_step_is_no_success():
+    learner = learner_for()
+    before = Snapshot.take(learner.model, "sales")
+    hook = next(iter(lora.parameters(learner.model, "sales").values())).register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(TrainingError, match=r"none of the 2 steps of 'sales' .* non-finite gradient"):
+        sft(learner, "sales", examples(), SftConfig(batch_tokens=80))
+    hook.remove()
+    assert weight_delta(before, Snapshot.take(learner.model, "sales")) == (0, 0)
 
 
 def test_negatives_are_counted_and_change_nothing():

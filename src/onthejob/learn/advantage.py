@@ -45,14 +45,14 @@ class AdvantageConfig:
     def __post_init__(self) -> None:
         if self.scale not in ("std", "none"):
             raise ConfigError(f"advantage scale must be 'std' or 'none', got {self.scale!r}. Set scale='std' for GRPO.")
-        if not self.eps > 0:
-            raise ConfigError(f"advantage eps must be > 0, got {self.eps}. TRL's value is 1e-4.")
-        if self.bound is not None and not self.bound > 0:
-            raise ConfigError(f"advantage bound must be > 0, got {self.bound}. Leave it out to cut nothing.")
-        if not self.invalid_gap >= 0 or not self.invalid_ceiling < 0:
+        if not 0 < self.eps < math.inf:
+            raise ConfigError(f"advantage eps must be finite and > 0, got {self.eps}. TRL's value is 1e-4.")
+        if self.bound is not None and not 0 < self.bound < math.inf:
+            raise ConfigError(f"advantage bound must be finite and > 0, got {self.bound}. Leave it out to cut nothing.")
+        if not 0 <= self.invalid_gap < math.inf or not -math.inf < self.invalid_ceiling < 0:
             raise ConfigError(
-                "an invalid reply must be placed below the legal ones: invalid_gap >= 0 and invalid_ceiling < 0, "
-                f"got {self.invalid_gap} and {self.invalid_ceiling}."
+                "an invalid reply must be placed below the legal ones: invalid_gap >= 0 and invalid_ceiling < 0, both finite, "
+                f"got {self.invalid_gap} and {self.invalid_ceiling}. Usual: 1 and -2."
             )
         if not 0.0 <= self.negative_weight <= 1.0:
             raise ConfigError(f"negative_weight must be in [0, 1], got {self.negative_weight}. 1 is GRPO.")

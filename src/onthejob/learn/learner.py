@@ -75,16 +75,17 @@ class LearnerConfig:
                 "warmup and decay must be >= 0, epochs and minibatches >= 1, got "
                 f"{self.warmup}, {self.decay}, {self.epochs} and {self.minibatches}. Usual: 0, 0, 1, 1."
             )
-        if not self.max_grad_norm > 0:
-            raise ConfigError(f"max_grad_norm must be > 0, got {self.max_grad_norm}. 1.0 is usual.")
+        if not 0 < self.max_grad_norm < math.inf:
+            raise ConfigError(f"max_grad_norm must be finite and > 0, got {self.max_grad_norm}. 1.0 is usual, 1e9 clips nothing.")
         if self.max_tokens < 2:
             raise ConfigError(f"max_tokens must be >= 2, got {self.max_tokens}. 2048 is usual.")
         if not all(0 <= beta < 1 for beta in self.betas) or not (self.adam_eps > 0 and math.isfinite(self.adam_eps)):
             raise ConfigError(
-                f"betas must be in [0, 1) and adam_eps > 0, got {self.betas} and {self.adam_eps}. Usual: (0.9, 0.999), 1e-8."
+                f"betas must be in [0, 1) and adam_eps finite and > 0, got {self.betas} and {self.adam_eps}. "
+                "Usual: (0.9, 0.999), 1e-8."
             )
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise ConfigError(f"weight_decay must be >= 0, got {self.weight_decay}.")
+            raise ConfigError(f"weight_decay must be finite and >= 0, got {self.weight_decay}. 0 is usual for LoRA.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

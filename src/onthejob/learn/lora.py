@@ -55,8 +55,8 @@ class LoraSpec:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise ConfigError(f"LoRA rank must be >= 1, got {self.rank}. 8 is enough for small models.")
-        if not self.alpha > 0:
-            raise ConfigError(f"LoRA alpha must be > 0, got {self.alpha}. Twice the rank is usual.")
+        if not 0 < self.alpha < math.inf:
+            raise ConfigError(f"LoRA alpha must be finite and > 0, got {self.alpha}. Twice the rank is usual.")
         if not self.targets:
             raise ConfigError("LoRA targets is empty; name at least one linear layer, e.g. targets=('q_proj', 'v_proj').")
         if self.dropout != 0:

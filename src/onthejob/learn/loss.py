@@ -66,17 +66,18 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         self._check_choices()
-        if not 0 <= self.epsilon_low < 1 or not self.epsilon_high > 0:
+        if not 0 <= self.epsilon_low < 1 or not 0 < self.epsilon_high < math.inf:
             raise ConfigError(
-                f"epsilon_low must be in [0, 1) and epsilon_high > 0, got {self.epsilon_low} and {self.epsilon_high}."
+                f"epsilon_low must be in [0, 1) and epsilon_high finite and > 0, got {self.epsilon_low} and {self.epsilon_high}. "
+                "Usual: 0.2 and 0.2."
             )
-        if self.delta is not None and (self.loss not in _CLIPPED or self.delta <= 1 + self.epsilon_high):
+        if self.delta is not None and (self.loss not in _CLIPPED or not 1 + self.epsilon_high < self.delta < math.inf):
             raise ConfigError(
                 f"delta={self.delta} has no effect with loss={self.loss!r} and epsilon_high={self.epsilon_high}; it needs a "
-                "clipped loss and a value above 1 + epsilon_high. Leave it None."
+                "clipped loss and a finite value above 1 + epsilon_high. Leave it None."
             )
         if not self.beta >= 0 or not math.isfinite(self.beta):
-            raise ConfigError(f"beta must be >= 0, got {self.beta}. 0 trains without a reference.")
+            raise ConfigError(f"beta must be finite and >= 0, got {self.beta}. 0 trains without a reference.")
         if self.kl_ratio and (self.beta == 0 or self.loss in _WITHOUT_RATIO):
             raise ConfigError(
                 "kl_ratio has no effect without a KL term (beta > 0) and a ratio (neither reinforce nor expected has one). "
@@ -93,9 +94,10 @@ class LossConfig:
                 "with old='sampler' the ratio corrects for the sampler already, a correction would count it twice. "
                 "Set correction='none' or old='trainer'."
             )
-        if not self.correction_max > (self.correction_min or 0) >= 0:
+        if not math.inf > self.correction_max > (self.correction_min or 0) >= 0:
             raise ConfigError(
-                f"correction bounds must satisfy 0 <= min < max, got {self.correction_min} and {self.correction_max}."
+                "correction_min and correction_max must be finite with 0 <= min < max, got "
+                f"{self.correction_min} and {self.correction_max}. Usual: None and 3."
             )
         if (self.loss == "dr_grpo") != (self.max_completion_tokens is not None):
             raise ConfigError(

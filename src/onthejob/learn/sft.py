@@ -6,6 +6,7 @@ row. The optimizer is its own, so that the policy gradient starts with clean mom
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from onthejob.errors import ConfigError, ContractError
+from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import Layout, score, scoring
@@ -63,10 +64,15 @@ class SftConfig:
     """Of the order of examples, together with the learner's seed and the role."""
 
     def __post_init__(self) -> None:
-        if not self.lr >= 0 or self.epochs < 1 or self.batch_tokens < 2 or self.warmup < 0:
+        if not 0 <= self.lr < math.inf or self.epochs < 1 or self.batch_tokens < 2 or self.warmup < 0:
             raise ConfigError(
-                "SFT needs lr >= 0, epochs >= 1, batch_tokens >= 2 and warmup >= 0; got "
-                f"{self.lr}, {self.epochs}, {self.batch_tokens} and {self.warmup}."
+                "SFT needs a finite lr >= 0, epochs >= 1, batch_tokens >= 2 and warmup >= 0; got "
+                f"{self.lr}, {self.epochs}, {self.batch_tokens} and {self.warmup}. Usual: 5e-4, 1, 4096, 10."
+            )
+        if not 0 <= self.weight_decay < math.inf or not 0 < self.max_grad_norm < math.inf:
+            raise ConfigError(
+                f"weight_decay must be >= 0 and max_grad_norm > 0, both finite, got {self.weight_decay} and {self.max_grad_norm}."
+                " Usual: 0 and 1."
             )
         if self.seed < 0:
             raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
@@ -125,7 +131,8 @@ def sft(
         One record per optimizer step.
 
     Raises:
-        ContractError: Unknown role, nothing to imitate, an empty prompt or completion, or a weight that is not positive.
+        ContractError: Unknown role, nothing to imitate, an empty prompt or completion, or a weight that is not finite and > 0.
+        TrainingError: No step was taken: loss or gradient were not finite every time.
     """
     if role not in learner.roles:
         raise ContractError(f"this learner does not train {role!r}; it trains {sorted(learner.roles)}.")
@@ -133,8 +140,8 @@ def sft(
     negatives = len(examples) - len(wanted)
     if not wanted:
         raise ContractError(f"no example to imitate: {len(examples)} given, {negatives} of them negative.")
-    if any(not example.weight > 0 for example in wanted):
-        raise ContractError("example weights must be > 0; mark an example 'negative' to leave it out.")
+    if any(not 0 < example.weight < math.inf for example in wanted):
+        raise ContractError("example weights must be finite and > 0; mark an example 'negative' to leave it out.")
     plan = list(_plan(wanted, config, _generator(learner.seed, config.seed, role)))[: config.max_steps]
     lora.activate(learner.model, role)
     optimizer = make_optimizer(
@@ -170,6 +177,11 @@ def sft(
         history.append(metrics)
         if on_progress is not None:
             on_progress(metrics)
+    if history and all(metrics.skipped for metrics in history):
+        raise TrainingError(
+            f"none of the {len(history)} steps of {role!r} was taken, at last for a {history[-1].skipped}; numbers must be "
+            "finite. Load the model in float32, or look for the example that does it with max_steps=1."
+        )
     return history
 
 

@@ -58,7 +58,8 @@ class CollectConfig:
             raise ConfigError(f"episodes and segment_turns must be >= 1, got {self.episodes} and {self.segment_turns}.")
         for name in ("fresh_share", "partner_share", "keep_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name} must be in [0, 1], got {getattr(self, name)}.")
+                flag = f"--collect.{name.replace('_', '-')}"
+                raise ConfigError(f"{name} must be in [0, 1], got {getattr(self, name)}. Set {flag} 0.25.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

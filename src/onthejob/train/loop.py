@@ -93,8 +93,8 @@ def train(
     Raises:
         ConfigError: options or arguments that cannot work.
         RecordError: `run` is not empty without `resume`, or cannot be continued.
-        TrainingError: every episode of an iteration failed, no group could be scored, or the judge is silent or cannot be
-            believed.
+        TrainingError: every episode of an iteration failed, no group could be scored, the judge is silent or cannot be believed,
+            or at the end: every update was skipped because its numbers were not finite.
     """
     if not trained_roles or len(set(trained_roles)) != len(trained_roles):
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
@@ -160,6 +160,13 @@ def _loop(
         if on_progress is not None:
             remaining = config.iterations - iteration
             on_progress(replace(report, seconds=paces[-1], eta_s=remaining * median(paces)))
+    skipped = parts.run.read_events(kind="update_skipped")
+    if skipped and not any(adapter.version for adapter in state.adapters.values()):
+        raise TrainingError(
+            f"none of the updates of run {parts.run.path} was made: {len(skipped)} skipped, the last one of "
+            f"{skipped[-1].payload['role']} for a {skipped[-1].payload['reason']}; numbers must be finite. "
+            "Load the model in float32, or look at the groups with `onthejob runs show`."
+        )
     return TrainResult(
         stop="pool_converged" if parts.pool.converged else "iterations",
         iterations=iteration,
