@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,11 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-import onthejob
 from onthejob.envs.claw.sandbox.arguments import find_perl
-from onthejob.envs.claw.sandbox.faults.planting import PLACES, RAN, planted
+from onthejob.envs.claw.sandbox.faults.planting import HOME, PLACES, RAN, planted
 
-PACKAGE = Path(onthejob.__file__).parent
+from .conftest import Copy
+
 TRY = """
 import json, sys
 from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
@@ -46,54 +44,38 @@ def passing_on(environment: str, noticed: str) -> Weakness:
     return Weakness(65, "broker.py", EMPTY, EMPTY.replace("{}", environment), noticed)
 
 
+DEBUGGER = f"""{{"PERL5OPT": "-d", "PERL5DB": "sub DB::DB {{}} BEGIN {{ do '{HOME}/.perldb' }}"}}"""
+VARIABLE = "TERM => 'dumb',"
 WEAKNESSES = {
-    "PERL5LIB": passing_on('{"PERL5LIB": "/work"}', "/work/strict.pm"),
-    "PERL5OPT": passing_on('{"PERL5OPT": "-I/work"}', "/work/strict.pm"),
-    "PERL5DB": passing_on("""{"PERL5OPT": "-d", "PERL5DB": "sub DB::DB {} BEGIN { do '/work/.perldb' }"}""", "/work/.perldb"),
-    "BASH_ENV": Weakness(65, "pid1.pl", "TERM => 'dumb',", "TERM => 'dumb', BASH_ENV => '/work/.bash_env',", "/work/.bash_env"),
-    "PATH": Weakness(65, "pid1.pl", "PATH => '/usr/local", "PATH => '/work:/usr/local", "/work/env"),
+    "PERL5LIB": passing_on(f'{{"PERL5LIB": "{HOME}"}}', f"ran for the next command: {HOME}/strict.pm"),
+    "PERL5OPT": passing_on(f'{{"PERL5OPT": "-I{HOME}"}}', f"ran for the next command: {HOME}/strict.pm"),
+    "PERL5DB": passing_on(DEBUGGER, f"ran for the next command: {HOME}/.perldb"),
+    "BASH_ENV": Weakness(65, "pid1.pl", VARIABLE, f"{VARIABLE} BASH_ENV => '{HOME}/.bash_env',", f"{HOME}/.bash_env"),
+    "PATH": Weakness(65, "pid1.pl", "PATH => '/usr/local", f"PATH => '{HOME}:/usr/local", f"{HOME}/env"),
     "reaping": Weakness(71, "pid1.pl", "waitpid(-1, $WNOHANG)", "waitpid($shell, $WNOHANG)", "of 288 orphans"),
-    "reaping at the end": Weakness(71, "pid1.pl", "1 while waitpid(-1, 0) > 0;", "", "processes"),
 }
 
 
-def tried(folder: Path, fault: int) -> tuple[str, str]:
-    """Verdict and detail of a fault on the copy in `folder`."""
-    words = [sys.executable, "-s", "-c", TRY, str(fault)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)
+def tried(copy: Copy, fault: int) -> tuple[str, str]:
+    """Verdict and detail of a fault on the copy."""
+    done = copy.run(TRY, str(fault))
     if done.returncode != 0:
         return "FAILED", done.stderr.strip().splitlines()[-1]
     verdict, detail = json.loads(done.stdout)
     return verdict, detail
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The package's part that a sandbox needs; returns the folder for PYTHONPATH."""
-    for path in (*PACKAGE.glob("*.py"), *(PACKAGE / "envs/claw/sandbox").rglob("*.p[yl]")):
-        target = tmp_path / "onthejob" / path.relative_to(PACKAGE)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    for name in ("envs", "envs/claw"):
-        shutil.copyfile(PACKAGE / name / "__init__.py", tmp_path / "onthejob" / name / "__init__.py")
-    return tmp_path
-
-
 @pytest.mark.parametrize("name", WEAKNESSES)
-def test_a_missing_precaution_is_noticed(copy: Path, name: str):
+def test_a_missing_precaution_is_noticed(copy: Copy, name: str):
     weakness = WEAKNESSES[name]
-    file = copy / "onthejob/envs/claw/sandbox" / weakness.file
-    text = file.read_text(encoding="utf-8")
-    assert text.count(weakness.old) == 1, f"{weakness.file} no longer holds {weakness.old!r}"
-    file.write_text(text.replace(weakness.old, weakness.new), encoding="utf-8")
+    copy.change(weakness.file, weakness.old, weakness.new)
     verdict, detail = tried(copy, weakness.fault)
     assert verdict == "FAILED"
     assert weakness.noticed in detail
 
 
 @pytest.mark.parametrize("fault", sorted({weakness.fault for weakness in WEAKNESSES.values()}))
-def test_the_whole_copy_holds(copy: Path, fault: int):
+def test_the_whole_copy_holds(copy: Copy, fault: int):
     """So that it is the precaution, not the copy, that makes the difference."""
     assert tried(copy, fault) == ("held", "")
 

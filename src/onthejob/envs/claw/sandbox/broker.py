@@ -406,11 +406,16 @@ class Broker:
         for target in made.mounts:
             try:
                 self._kernel.unmount(target)
-                target.rmdir()
             except OSError as error:
                 left.append(f"{target}: {error}")
-        with contextlib.suppress(FileNotFoundError):
-            made.base.rmdir()
+        # One that could not be made may lack some of them.
+        for folder in (made.base / "w", made.base / "t", made.base):
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                left.append(str(error))
         return left
 
 

@@ -17,8 +17,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Self
 
 from onthejob.envs.claw.sandbox.box import failed, unusable
@@ -34,7 +34,7 @@ from onthejob.envs.claw.sandbox.contract import (
     checked_paths,
 )
 from onthejob.envs.claw.sandbox.surveying import survey
-from onthejob.errors import ConfigError, ContractError
+from onthejob.errors import ConfigError, ContractError, SandboxError
 
 BACKEND = "unsafe"
 CHUNK = 65_536
@@ -79,15 +79,15 @@ class UnsafeHost:
         if self._closed:
             raise ContractError("the sandbox host is closed. Open another one.")
         paths = checked_paths(files)
-        sandbox = UnsafeSandbox(Path(tempfile.mkdtemp(prefix="onthejob-unsafe-")), Limits() if limits is None else limits)
+        with writing():
+            folder = Path(tempfile.mkdtemp(prefix="onthejob-unsafe-"))
+            try:
+                seed(folder / "work", paths)
+            except BaseException:
+                shutil.rmtree(folder)
+                raise
+        sandbox = UnsafeSandbox(folder, Limits() if limits is None else limits)
         self._open.append(sandbox)
-        for path, content in paths.items():
-            target = sandbox.work / path
-            if content is None:
-                target.mkdir(parents=True, exist_ok=True)
-            else:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
         return sandbox
 
     def close(self) -> None:
@@ -110,7 +110,6 @@ class UnsafeSandbox:
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.work = folder / "work"
-        self.work.mkdir()
         self._folder, self._limits = folder, limits
         self._state = "open"
         self._lock = threading.Lock()
@@ -125,13 +124,14 @@ class UnsafeSandbox:
             return failed(NOT_RUN, problem)
         with self._lock:
             start = time.monotonic()
-            # What an agent did to its own folder must not keep the next command from starting.
-            self.work.mkdir(exist_ok=True)
-            self.work.chmod(0o755)
             long = len(command.encode()) > INLINE_BYTES
             script = self._folder / "command"
-            if long:
-                script.write_text(command, encoding="utf-8")
+            with writing():
+                # What an agent did to its own folder must not keep the next command from starting.
+                self.work.mkdir(exist_ok=True)
+                self.work.chmod(0o755)
+                if long:
+                    script.write_text(command, encoding="utf-8")
             child = subprocess.Popen(
                 ["/bin/bash", str(script)] if long else ["/bin/bash", "-c", command],
                 cwd=self.work,
@@ -180,6 +180,35 @@ class UnsafeSandbox:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Around what writes to this machine's disk outside of a command.
+
+    Raises:
+        SandboxError: it is full, or cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        # None: there is no folder that Python could choose.
+        folder = tempfile.tempdir or "any temporary folder"
+        raise SandboxError(
+            f"no workspace in {folder}: {error.strerror}. Make room there, or set TMPDIR to another folder."
+        ) from error
+
+
+def seed(work: Path, paths: Mapping[PurePosixPath, bytes | None]) -> None:
+    """The workspace at its start."""
+    work.mkdir()
+    for path, content in paths.items():
+        target = work / path
+        if content is None:
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
 
 
 def watch(child: subprocess.Popen[bytes], out: Kept, err: Kept, deadline: float) -> bool:

@@ -12,8 +12,9 @@ import shlex
 from onthejob.envs.claw.sandbox.faults.bench import Bench, check
 
 RAN = "ran.log"
-PLACES = ("/work", "/tmp", "/dev/shm")
-"""All that can be written inside; the first is the working folder and HOME."""
+HOME = "/work"
+PLACES = (HOME, "/tmp", "/dev/shm")
+"""All that can be written inside."""
 
 PERL = """
 for my $folder (qw(PLACES)) { open(LOG, '>>', "$folder/RAN") and print LOG __FILE__ . "\\n"; close LOG }
@@ -56,16 +57,16 @@ OPTION_NAMES = "-Mplanted -mplanted -d -d:Trace -e -E -I. -S -i -x -- -"
 """Names that are options to a program which is given them without `--`."""
 
 EXPORTS = {
-    "PERL5LIB": "/work:/tmp",
-    "PERLLIB": "/work:/tmp",
-    "PERL5OPT": "-I/work -Mplanted",
-    "PERL5DB": "BEGIN { do '/work/.perldb' }",
+    "PERL5LIB": f"{HOME}:/tmp",
+    "PERLLIB": f"{HOME}:/tmp",
+    "PERL5OPT": f"-I{HOME} -Mplanted",
+    "PERL5DB": f"BEGIN {{ do '{HOME}/.perldb' }}",
     "PERL_USE_UNSAFE_INC": "1",
-    "PYTHONPATH": "/work:/tmp",
-    "PYTHONSTARTUP": "/work/.pythonrc.py",
-    "BASH_ENV": "/work/.bash_env",
-    "ENV": "/work/.bash_env",
-    "PATH": "/work:/tmp:/usr/bin:/bin",
+    "PYTHONPATH": f"{HOME}:/tmp",
+    "PYTHONSTARTUP": f"{HOME}/.pythonrc.py",
+    "BASH_ENV": f"{HOME}/.bash_env",
+    "ENV": f"{HOME}/.bash_env",
+    "PATH": f"{HOME}:/tmp:/usr/bin:/bin",
 }
 """What a command may set for itself, and must not set for the next one or for process 1."""
 
@@ -88,7 +89,7 @@ def shadow_modules(bench: Bench) -> None:
     """65: nothing planted runs: not in process 1, when it starts again, for the next command, or outside."""
     sandbox = bench.open(planted(bench.port))
     exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in EXPORTS.items())
-    copies = "; ".join(f"cp -r /work/. {place}" for place in PLACES[1:])
+    copies = "; ".join(f"cp -r {HOME}/. {place}" for place in PLACES[1:])
     result = bench.run(sandbox, f"chmod +x {SHELL_NAMES}; {copies}; export {exports}; true")
     check(result.exit_code == 0, f"planting failed: {result}")
     look = f"env; cat {' '.join(f'{place}/{RAN}' for place in PLACES)} 2> /dev/null"
@@ -102,7 +103,7 @@ def shadow_modules(bench: Bench) -> None:
             ran = sorted({line for line in said.splitlines() if "=" not in line})
             check(not ran, f"planted files ran {when}: {', '.join(ran)}")
             set_too = names & (set(EXPORTS) - {"PATH"})
-            check(not set_too and "/work:" not in said, f"variables of an earlier command are set {when}: {sorted(set_too)}")
+            check(not set_too and f"{HOME}:" not in said, f"variables of an earlier command are set {when}: {sorted(set_too)}")
 
     unharmed("for the next command")
     os.kill(sandbox.pid, 9)

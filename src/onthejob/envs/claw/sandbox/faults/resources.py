@@ -54,6 +54,28 @@ def fill_workspace(bench: Bench) -> None:
     check(bench.run(sandbox, "rm big && echo x > small && cat small").stdout == b"x\n", "no room after removing the file")
 
 
+def all_full(bench: Bench) -> None:
+    """61: with nothing left to write on, commands fail in words; the next command, a restart and collecting work."""
+    sandbox = bench.open({"kept": b"kept\n"}, workspace_bytes=MIB, workspace_files=64, tmp_bytes=MIB, tmp_files=64)
+    places = "/work /tmp /dev/shm"
+    fill = f"for d in {places}; do cat /dev/zero > $d/big; for ((i = 0; i < 100; i++)); do : > $d/f$i || break; done; done"
+    said = bench.run(sandbox, f"({fill}) 2>&1; for d in {places}; do echo x >> $d/big || echo full $d; done 2> /dev/null").stdout
+    check(b"No space left" in said and all(f"full {place}\n".encode() in said for place in places.split()), f"said: {said!r}")
+    pipe = "seq 100000 | sort -n | tail -n 1"
+    for command in (pipe, f": '{'x' * 200_000}'; {pipe}", f"cat <<< $({pipe})"):
+        check(bench.run(sandbox, command).stdout == b"100000\n", f"the next command fails: {command[:40]!r}")
+    # It goes through a file in /tmp; that it ends is what counts.
+    bench.run(sandbox, f"cat <<EOF | wc -c\n{'x' * 200_000}\nEOF")
+    check("kept" in sandbox.survey(), "the workspace cannot be listed")
+    os.kill(sandbox.pid, 9)
+    check(bench.run(sandbox, "true").restarted, "a killed sandbox was not restarted")
+    check(bench.run(sandbox, "cat kept; echo y > kept").stdout == b"kept\n", "the workspace was lost")
+    root = sandbox.collect()
+    check(0 < (root / "big").stat().st_size <= MIB and (root / "kept").exists(), "the workspace cannot be read")
+    other = bench.open({"f": b"x"})
+    check(bench.run(other, "cat f; rm f; echo y > g").exit_code == 0, "another sandbox does not work")
+
+
 def many_files(bench: Bench) -> None:
     """11: making more files than the quota is ENOSPC."""
     sandbox = bench.open(workspace_files=500, tmp_files=300)
