@@ -239,6 +239,15 @@ class Imitable(Forkable, Protocol):
         ...
 
 
+@runtime_checkable
+class Scored(Protocol):
+    """An environment that measures the text of replies. A measure is a metric and never part of a reward."""
+
+    def scores(self, reply: str) -> Mapping[str, float]:
+        """Name -> value of `reply` to the pending request; never raises because of what a model wrote."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How replies are sampled."""

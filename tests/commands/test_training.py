@@ -107,6 +107,11 @@ def test_train_resume_replay_and_play(call, tiny_path: Path):
     with Run.open(Path("runs/a"), readonly=True) as run:
         assert run.last_iteration() == 2
         assert run.config["lora"]["rank"] == 2
+        texts = [turn["text"] for episode in run.read_episodes(1) for turn in episode.timeline if turn["actor"] == "hr"]
+        scores = [turn["scores"]["rule_score"] for e in run.read_episodes(1) for turn in e.timeline if turn["actor"] == "hr"]
+        (recorded,) = run.read_metrics("train/hr", iteration=1, name="rule_score")
+        assert texts
+        assert recorded.value == pytest.approx(sum(scores) / len(scores)), "nobody else sits in the seat"
         assert run.config["train"]["branch"]["group_size"] >= 2, "the viewer looks for it here"
         assert "output" not in run.config
 

@@ -66,6 +66,41 @@ def test_metrics_agree_with_an_episode_played_by_hand() -> None:
     assert metrics["valid_rate"] == 1.0
 
 
+class Measured(ToyWorkplace):
+    """A toy whose replies are measured by their first letter."""
+
+    def scores(self, reply: str) -> dict[str, float]:
+        return {"letter": float(ord(reply[0]))}
+
+
+def test_what_the_environment_measures_of_replies_is_a_mean_over_the_counted_actors() -> None:
+    task = tasks(1)[0]
+    seller = Team(
+        name="seller",
+        policies=dict.fromkeys(ACTORS, ScriptedPolicy(heuristic_reply, version="heuristic")),
+        fingerprints=dict.fromkeys(ACTORS, "heuristic"),
+        learned=frozenset({"seller"}),
+    )
+    with EvaluationCache(None, env="toy") as cache:
+        result = run([HEURISTIC, seller], cache, of=[task], env_factory=Measured)
+        bare = run([EXPERT], cache, of=[task])
+    env = ToyWorkplace()
+    observation, letters = env.reset(task), {actor: [] for actor in ACTORS}
+    while observation is not None:
+        reply = heuristic_reply(observation, 0)
+        letters[observation.actor].append(ord(reply[0]))
+        observation = env.step(reply).observation
+    assert result.results[Key("seller", task.id)].metrics["letter"] == pytest.approx(np.mean(letters["seller"]))
+    everyone = [*letters["maker"], *letters["seller"]]
+    assert result.results[Key("heuristic", task.id)].metrics["letter"] == pytest.approx(np.mean(everyone))
+    assert np.mean(letters["seller"]) != np.mean(everyone)
+    # Beside rows that were not measured, such as those of an earlier version, the metric is left out.
+    both = replace(result, teams=(*result.teams, "expert"), results={**result.results, **bare.results})
+    assert "letter" in result.metrics
+    assert "letter" not in both.metrics
+    assert both.as_dict()["episodes"]
+
+
 def test_a_killed_comparison_goes_on_and_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     class Killed(Exception):
         pass

@@ -99,6 +99,7 @@ class Office:
         "churned",
         "nps",
         "valid_rate",
+        "rule_score",
         "completion_tokens",
         "wall_s",
     )

@@ -21,7 +21,7 @@ from onthejob.evaluate.cache import EvaluationCache, decoding_name
 from onthejob.evaluate.states import refuse_training_tasks
 from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference
 from onthejob.evaluate.teams import Team
-from onthejob.rollout.episode import Encoder, Episode, TurnRecord
+from onthejob.rollout.episode import Encoder, Episode, TurnRecord, mean_scores
 from onthejob.rollout.play import OnTurn, play
 from onthejob.types import Environment, Sampling, Task
 
@@ -245,6 +245,7 @@ def episode_metrics(episode: Episode, counted: frozenset[str], *, wall_s: float)
     reward = sum(trajectory.ret for trajectory in episode.trajectories.values()) + sum(episode.unseated.values())
     return {
         **episode.metrics,
+        **mean_scores(record for record in episode.transcript if record.actor in counted),
         "episode_reward": reward,
         "valid_rate": sum(counts.valid for counts in own) / turns if turns else 1.0,
         "turns": float(episode.turns),

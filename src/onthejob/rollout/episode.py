@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Protocol
 
 from onthejob.errors import ConfigError, ContractError
@@ -24,6 +25,7 @@ from onthejob.types import (
     Observation,
     Policy,
     Sampling,
+    Scored,
     Step,
     StopReason,
     Task,
@@ -73,6 +75,8 @@ class TurnRecord:
     rewards: Mapping[str, float]
     parts: Mapping[str, Mapping[str, float]]
     facts: Mapping[str, Any]
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """What a `types.Scored` environment measured of the text; records of earlier versions have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +183,7 @@ class LiveEpisode:
         observation = self.pending()
         actor = observation.actor
         started = time.perf_counter()
+        scores = self.env.scores(completion.text) if isinstance(self.env, Scored) else {}
         step = self.env.step(completion.text)
         self.seconds += time.perf_counter() - started
         if context.prompt_ids:
@@ -212,6 +217,7 @@ class LiveEpisode:
                 rewards=dict(step.rewards),
                 parts={name: dict(parts) for name, parts in step.parts.items()},
                 facts=dict(step.facts),
+                scores=dict(scores),
             )
         )
         self.observation = step.observation
@@ -253,6 +259,15 @@ class LiveEpisode:
             start=self.start,
             seconds=self.seconds,
         )
+
+
+def mean_scores(records: Iterable[TurnRecord]) -> dict[str, float]:
+    """Name -> mean over the turns that were measured; empty where none was."""
+    values: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record.scores.items():
+            values.setdefault(name, []).append(value)
+    return {name: fmean(found) for name, found in sorted(values.items())}
 
 
 def _counts(turns: list[Turn]) -> ActorCounts:

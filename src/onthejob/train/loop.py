@@ -29,7 +29,15 @@ from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
 from onthejob.train.config import TrainConfig
-from onthejob.train.reports import IterationReport, RoleReport, TrainResult, loop_metrics, pool_metrics, role_metrics
+from onthejob.train.reports import (
+    IterationReport,
+    RoleReport,
+    TrainResult,
+    loop_metrics,
+    pool_metrics,
+    reply_scores,
+    role_metrics,
+)
 from onthejob.train.resume import checkpoint_files, resumed
 from onthejob.train.start import begin
 from onthejob.train.state import Evaluate, Parts, State, evaluated, publish
@@ -206,6 +214,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
             RoleReport(
                 role=role,
                 summary=summarise(groups, alive=sum(group.key in alive for group in groups)),
+                scores=reply_scores(collection, groups),
                 update=update.metrics,
                 adapter=state.adapters[role].name,
                 published=update.adapter is not None,

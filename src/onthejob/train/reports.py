@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
 from onthejob.rollout.collect import Collection
+from onthejob.rollout.episode import mean_scores
 from onthejob.rollout.pool import FamilyStatistics, TaskPool
 from onthejob.rollout.summary import GroupSummary, stop_mix
-from onthejob.types import Adapter, StopReason
+from onthejob.types import Adapter, Group, StopReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class RoleReport:
     """Name of the adapter that plays on."""
     published: bool
     """True when this iteration made a new version."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Of the text of its replies, see `reply_scores`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,21 @@ class IterationReport:
     eta_s: float
     """Seconds that the remaining iterations take at the median pace so far."""
     evaluation: Mapping[str, float] = field(default_factory=dict)
+
+
+def reply_scores(collection: Collection, groups: Sequence[Group]) -> dict[str, float]:
+    """What the environment measured of one role's replies: means over those that play went on from.
+
+    They stand for all that were sampled, since they are chosen without looking at any value.
+
+    Args:
+        collection: of the iteration.
+        groups: the role's; turns of partners in its seat are left out.
+    """
+    played = {(group.actor, turn.policy_version) for group in groups for row in group.trajectories for turn in row.turns}
+    return mean_scores(
+        record for episode in collection.episodes for record in episode.transcript if (record.actor, record.policy) in played
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +91,7 @@ def role_metrics(report: RoleReport) -> dict[str, float]:
         "groups": float(summary.groups),
         "completions/mean_length": summary.mean_length,
         "published": float(report.published),
+        **report.scores,
     }
 
 

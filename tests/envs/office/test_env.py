@@ -338,6 +338,31 @@ def test_an_unusable_reply_is_a_lost_turn_that_costs_one(task) -> None:
     assert step.observation.actor == "dev"
 
 
+def test_the_text_of_a_reply_is_measured_by_what_its_author_is_shown() -> None:
+    """Named accounts count for Sales, who has them on the desk; measuring changes nothing, and a reflection is no action."""
+    env = OfficeEnvironment()
+    env.reset(Task(id="t", env="office", split=Split.DEV, seed=1_000, payload={"scenario": "baseline"}))
+    seen: set[float] = set()
+    while (observation := env.observe()) is not None and observation.actor != "sales":
+        env.step(answer(observation, 0))
+    assert observation is not None
+    lead = observation.view["leads"][0]["name"]
+    before = env.snapshot()
+    for target, score in ((lead, 1.1), ("Nobody Inc", 1.0), ("", 0.9)):
+        reply = json.dumps({"action_type": "FOLLOW_UP", "target": target})
+        assert env.scores(reply) == {"rule_score": score}
+        seen.add(score)
+    assert len(seen) == 3
+    assert env.scores("hello") == {"rule_score": 0.0}
+    assert env.snapshot() == before
+    asking = OfficeEnvironment(ASKING)
+    observation = asking.reset(Task(id="t", env="office", split=Split.DEV, seed=1_000, payload={"scenario": "baseline"}))
+    while observation.kind is not Kind.REFLECT:
+        observation = asking.step(answer(observation, 0)).observation
+        assert observation is not None
+    assert asking.scores("I learned a lot.") == {}
+
+
 # Retries
 
 

@@ -26,6 +26,7 @@ from onthejob.envs.office.policies.stand_in import StandIn, habits
 from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
+from onthejob.envs.office.scorer import entities, score_reply
 from onthejob.envs.office.sections import Count, Section
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
 from onthejob.envs.office.snapshot import dumps, loads
@@ -384,6 +385,14 @@ class OfficeEnvironment:
             valid=valid,
             facts={"company_value": company_value(copy) / 100.0, "won": copy.won - s.won, "churned": copy.churned - s.churned},
         )
+
+    def scores(self, reply: str) -> dict[str, float]:
+        """`rule_score`, how well-formed the reply is (see `scorer`); nothing of a reflection, which is no action."""
+        s, _, pending = self._live()
+        if pending.kind is Kind.REFLECT:
+            return {}
+        names = entities(pending.view, (spec.name for spec in s.catalogue))
+        return {"rule_score": score_reply(reply, Role(pending.actor), entities=names).total}
 
     def habits(self, replies: Sequence[str]) -> dict[str, tuple[float, float]]:
         """Label -> (how often `replies` chose it, how often they could have) for the pending request; see `policies.stand_in`."""

@@ -1,13 +1,15 @@
 """The rule scorer: how well-formed a reply is, 0 to 1.45 in named parts.
 
-A gate and a metric, never the reward: it knows nothing of what the action did, so a constant reply can reach the maximum.
+A metric, never a reward and no gate: it knows nothing of what the action did, so a constant reply can reach the maximum, and the
+players that please it most are exploits (docs/metrics.md has the figures).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from onthejob.envs.office.actions import Extracted, canonical_type, extract, split_message
 from onthejob.envs.office.roles import ROLES, Role
@@ -80,6 +82,12 @@ def score_reply(reply: str, role: Role, *, entities: Collection[str] = ()) -> Sc
         message=0.10 if split_message(_text(found.fields.get("message")))[0] is not None else 0.0,
         parameters=0.05 if isinstance(parameters, dict) and parameters else 0.0,
     )
+
+
+def entities(view: Mapping[str, Any], features: Iterable[str]) -> list[str]:
+    """Names that a role's target may refer to: the features, and the accounts on its desk."""
+    desks = (view.get(desk) for desk in ("leads", "customers"))
+    return [*features, *(account["name"] for desk in desks if isinstance(desk, list) for account in desk)]
 
 
 def _text(value: object) -> str:
