@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from onthejob.cli import main
 from onthejob.commands.claw import Claw
 from onthejob.commands.play_claw import play_claw, said
+from onthejob.commands.rescore import Known
 from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import PLACE, Train
@@ -30,7 +31,7 @@ from onthejob.record import Run
 from onthejob.rollout.play import episode_groups, play
 from onthejob.stack import Stack, find_adapters
 from onthejob.testing import ScriptedTokens, teach, tiny_model, tiny_tokenizer
-from onthejob.types import Message, Sampling, Split
+from onthejob.types import Message, Sampling, Split, Task
 
 CORPUS = ("--claw.count", "64")
 
@@ -304,7 +305,7 @@ def rescored(call: Callable[..., Any]) -> None:
     assert (same["sign_changes"], same["turns_saved"], same["grades"]) == (
         0,
         0,
-        {"unchanged": same["trajectories"], "changed": 0},
+        known(not_affected=same["trajectories"]),
     )
     free = call("runs", "rescore", "a", "--turn-penalty", "0")
     assert free["reward"]["after"] > free["reward"]["before"]
@@ -312,43 +313,91 @@ def rescored(call: Callable[..., Any]) -> None:
     binary = call("runs", "rescore", "a", "--reward", "binary")
     assert binary["all_zero_share"]["after"] == 1.0, "nobody passed, so all are paid nothing"
     literal = call("runs", "rescore", "a", "--stops", "literal")
-    assert literal["grades"]["changed"] == 0
+    assert literal["grades"]["not affected"] > 0
+    assert literal["grades"]["not affected"] + literal["grades"]["assumed"] == literal["trajectories"], "nothing can end earlier"
     assert "nothing would change" in call("runs", "rescore", "a", code=2)
     assert "nowhere" in call("runs", "rescore", "nowhere", "--stops", "seed", code=1)
     assert "no turn penalty" in call("runs", "rescore", "a", "--reward", "binary", "--turn-penalty", "0.1", code=2)
     assert "unknown stop table" in call("runs", "rescore", "a", "--stops", "none", code=2)
 
 
-def test_an_earlier_stop_is_cut_run_again_and_graded(call):
-    """Recorded under the literal table, in which `TASK_COMPLETE.` does not stop: said before the work, and after it."""
+def hand_made(name: str, stops: str, scripts: Sequence[Sequence[str]], task: Task) -> None:
+    """A run of one group, whose episodes said what is written, under a table of stop sentinels."""
     place = Claw(count=64)
-    place = replace(place, rules=replace(place.rules, protocol=replace(place.rules.protocol, stops="literal")))
-    (task, *_) = place.tasks(Split.TRAIN)
-    work = [block(command) for command in task.payload["gold"]]
-    scripts = {"early": [f"{DONE}.", *work, DONE], "late": [*work, f"{DONE}.", block("ls"), DONE]}
+    place = replace(place, rules=replace(place.rules, protocol=replace(place.rules.protocol, stops=stops)))
     episodes = []
     with place.opened() as make_env:
-        for script in scripts.values():
+        for script in scripts:
             policy = ScriptedTokens(tiny_tokenizer(), lambda observation, seed, script=script: script[observation.view["turn"]])
             env, chat = make_env(), ChatEncoder(tiny_tokenizer())
             episodes += play([env], [task], {ACTOR: policy}, Sampling(max_new_tokens=2_000), seed=0, encoder=chat, max_turns=20)
             env.close()
     (group,) = episode_groups(episodes, prefix="it0001", actors=[ACTOR])
-    assert group.facts["turns"] == [len(work) + 2, len(work) + 3]
+    assert group.facts["turns"] == [len(script) for script in scripts]
     config = {key: value for key, value in jsonable(replace(Train.starting("claw"), claw=place)).items() if key not in PLACE}
-    with Run.create("runs", config=config, name="hand") as run, run.iteration(1) as record:
+    with Run.create("runs", config=config, name=name) as run, run.iteration(1) as record:
         record.groups([group], [advantages(group, AdvantageConfig())])
+
+
+def known(**counts: int) -> dict[str, int]:
+    """How grades are known: `not_affected` and so on, the others 0."""
+    return {str(grade): counts.get(grade.name.lower(), 0) for grade in Known}
+
+
+def test_an_earlier_stop_is_cut_run_again_and_graded(call):
+    """Recorded under the literal table, in which `TASK_COMPLETE.` does not stop: said before, within and after the work."""
+    task = max(Claw(count=64).tasks(Split.TRAIN), key=lambda task: len(task.payload["gold"]))
+    work = [block(command) for command in task.payload["gold"]]
+    assert len(work) >= 3
+    scripts = [
+        [f"{DONE}.", *work, DONE],
+        [*work[:-1], f"{DONE}.", work[-1], DONE],
+        [*work, f"{DONE}.", block("ls"), DONE],
+        [*work, f"{DONE}.", "That was all.", DONE],
+        [*work, DONE],
+    ]
+    hand_made("hand", "literal", scripts, task)
+    with Run.open(Path("runs/hand"), readonly=True) as run:
+        (group,) = run.read_groups()
+        assert [episode["passed"] for episode in group.facts["metrics"]] == [1.0] * 5, "as recorded, all pass"
 
     found = call("runs", "rescore", "hand", "--stops", "standard")
     (rows,) = found["groups_rescored"]
-    assert found["grades"] == {"unchanged": 1, "changed": 1}
-    assert rows["turns_after"] == [1, len(work) + 1]
-    assert rows["after"][1] == pytest.approx(1.0 - 0.2 * (len(work) + 1) / 12)
-    assert rows["after"][0] < 0.9, "the work came after the stop"
-    assert found["turns_saved"] == len(work) + 1 + 2
+    assert found["grades"] == known(changed=2, unchanged=1, not_affected=2)
+    assert rows["turns_after"] == [1, len(work), len(work) + 1, len(work) + 1, len(work) + 1]
+    assert rows["after"][2:] == pytest.approx([1.0 - 0.2 * (len(work) + 1) / 12] * 3)
+    assert max(rows["after"][:2]) < 0.9 * min(rows["after"][2:]), "a needed command came after the stop"
+    assert found["turns_saved"] == (len(work) + 1) + 2 + 2 + 2
+    moved = [abs(a - b) for a, b in zip(rows["advantages_before"], rows["advantages_after"], strict=True)]
+    assert found["advantage_change"] == pytest.approx(sum(moved) / 5)
+    assert found["advantage_change"] > 0.1
     trusted = call("runs", "rescore", "hand", "--stops", "standard", "--unchecked")
-    assert trusted["grades"] == {"unchanged": 0, "changed": 0, "not checked": 2}
+    assert trusted["grades"] == known(not_checked=3, not_affected=2)
     assert trusted["reward"]["after"] > found["reward"]["after"]
-    office = {**config, "env": "office"}
-    Run.create("runs", config=office, name="other").close()
+    penalty = call("runs", "rescore", "hand", "--turn-penalty", "0.1")
+    assert penalty["grades"] == known(not_affected=5)
+    office = jsonable(Train.starting("office")) | {"env": "office"}
+    Run.create("runs", config={key: value for key, value in office.items() if key not in PLACE}, name="other").close()
     assert "only grades of the claw" in call("runs", "rescore", "other", "--stops", "seed", code=1)
+
+
+def test_an_episode_that_would_have_gone_on_is_assumed_to_change_nothing(call):
+    task = Claw(count=64).tasks(Split.TRAIN)[0]
+    work = [block(command) for command in task.payload["gold"]]
+    hand_made("hand", "standard", [[*work, f"{DONE}."], [*work, block("ls"), DONE]], task)
+    found = call("runs", "rescore", "hand", "--stops", "literal")
+    (rows,) = found["groups_rescored"]
+    assert found["grades"] == known(assumed=1, not_affected=1)
+    assert rows["turns_after"] == [12, len(work) + 2]
+    assert rows["after"][0] == pytest.approx(0.8)
+
+
+def test_a_table_that_runs_another_command_is_graded_again(call):
+    """Under the literal table the first line runs, fails, and decides what the rest does; the standard one takes it out."""
+    task = Claw(count=64).tasks(Split.TRAIN)[0]
+    gold = "\n".join(task.payload["gold"])
+    undo = "if [ $? -eq 0 ]; then rm -rf -- *; fi"
+    hand_made("hand", "literal", [[block(f"{gold}\n{DONE}.\n{undo}"), DONE], [block(gold), DONE]], task)
+    found = call("runs", "rescore", "hand", "--stops", "standard")
+    assert found["grades"] == known(changed=1, not_affected=1)
+    assert found["turns_saved"] == 1

@@ -79,6 +79,43 @@ def test_static_validation_of_a_corpus_and_of_a_file(call: Call, tmp_path: Path)
     assert "4 tasks are not right" in out
 
 
+def test_validation_runs_every_task_with_nothing_done_and_with_its_gold_commands(call: Call, tmp_path: Path) -> None:
+    good = [task.to_record() for task in synthesize(6)]
+    path = tmp_path / "good.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in good), encoding="utf-8")
+    code, out, _ = call("validate", path, "--json")
+    found = json.loads(out)
+    assert (code, found["tasks"], found["problems"]) == (0, 6, {})
+    (whole,) = [row for row in found["table"] if row["difficulty"] == "all"]
+    assert (whole["no-op passed"], whole["gold passed"]) == (0.0, 1.0)
+    assert whole["no-op rate"] < 1.0
+
+    trivial, failing, unsolved = good[0], good[1], good[2]
+    seeded = trivial["workspace_seed"]["files"][0]["path"]
+    trivial |= {"verifiable_assertions": [{"kind": "file_exists", "path": seeded, "guard": True}], "answers": []}
+    failing |= {"gold": ["true"]}
+    unsolved |= {"gold": []}
+    path.write_text("".join(json.dumps(record) + "\n" for record in good), encoding="utf-8")
+    code, out, _ = call("validate", path, "--json")
+    found = json.loads(out)
+    assert code == 2
+    first = f"{path}:1"  # What the linter refuses is named by its line, and not run.
+    assert list(found["problems"]) == [first, failing["task_id"], unsolved["task_id"]], "the other three are right"
+    said = {name: " ".join(listed) for name, listed in found["problems"].items()}
+    assert "so doing nothing passes" in said[first]
+    assert "proof: the gold commands do not pass" in said[failing["task_id"]]
+    assert failing["verifiable_assertions"][0]["path"] in said[failing["task_id"]], "which assertion, and why not"
+    assert "proof: there are no gold commands" in said[unsolved["task_id"]]
+    (whole,) = [row for row in found["table"] if row["difficulty"] == "all"]
+    assert (whole["tasks"], whole["no-op passed"]) == (5, 0.0)
+    assert whole["gold passed"] == pytest.approx(3 / 5)
+    static = json.loads(call("validate", path, "--static", "--json")[1])
+    assert list(static["problems"]) == [first], "what only running shows, the linter alone does not find"
+    shown = call("validate", path)[1]
+    assert "3 tasks are not right" in shown
+    assert failing["task_id"] in shown
+
+
 def test_options_that_cannot_work_are_refused(call: Call, tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n", encoding="utf-8")

@@ -68,6 +68,10 @@ def test_shorter_episodes_save_turns_and_signs_turn():
     assert (delta["turns_saved"], delta["sign_changes"], delta["sign_reversals"]) == (5, 2, 2)
     assert delta["turns_saved_share"] == pytest.approx(5 / 9)
     assert summary(found)["turns"] == {"before": 4.5, "after": 2.0}
+    # 0.025 and 0.05 from the mean, over sample deviations of 0.025 and 0.05 times the root of 2, and 1e-4.
+    assert found[0].advantages_before == pytest.approx((-0.70511, 0.70511), abs=1e-5)
+    assert found[0].advantages_after == pytest.approx((0.70611, -0.70611), abs=1e-5)
+    assert delta["advantage_change"] == pytest.approx(1.41122, abs=1e-5)
 
 
 def test_a_dead_group_may_come_alive():
@@ -77,6 +81,7 @@ def test_a_dead_group_may_come_alive():
     assert (found[0].signs_before, found[0].signs_after) == ((0, 0), (1, -1))
     assert policy_delta(found)["sign_changes"] == 2
     assert policy_delta(found)["sign_reversals"] == 0
+    assert policy_delta(found)["advantage_change"] == pytest.approx(0.70701, abs=1e-5), "from 0 in a dead group"
 
 
 def test_groups_without_grades_and_no_groups_are_refused():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,9 +18,9 @@ from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment
 from onthejob.envs.claw.replies import parse
 from onthejob.envs.claw.reward import RewardConfig, reward_of
-from onthejob.envs.claw.stops import stop_table
+from onthejob.envs.claw.stops import StopTable, stop_table
 from onthejob.errors import ConfigError, RecordError
-from onthejob.types import StopReason, Trajectory
+from onthejob.types import StopReason, Trajectory, Turn
 
 if TYPE_CHECKING:
     from onthejob.envs.claw.sandbox import SandboxHost
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 class RescoreRun:
     """Score a run's recorded trajectories again, under another reward or stop table: what would have been learned from them?
 
-    An episode that would have ended earlier is cut there. When commands had run after that place, what came before it is run
-    again in a sandbox and graded, so that a changed grade is seen; --unchecked takes the recorded grade instead. An episode that
-    the other table would not have ended counts as one that goes on to the last turn and changes nothing.
+    An episode that would have ended earlier is cut there. When other commands would have run than did, those are run in a sandbox
+    and graded, so that a changed grade is seen; --unchecked takes the recorded grade instead. An episode that the other table
+    would not have ended counts as one that goes on to the last turn and changes nothing.
     """
 
     path: tyro.conf.Positional[str]
@@ -74,9 +75,9 @@ class RescoreRun:
             data,
             table(("", "recorded", "rescored"), rows, title=f"{path}: {len(found)} groups, {delta['trajectories']} trajectories"),
             f"advantages with another sign: {delta['sign_changes']} ({delta['sign_change_share']:.1%}), "
-            f"of which reversed: {delta['sign_reversals']}",
+            f"of which reversed: {delta['sign_reversals']}; mean absolute change: {delta['advantage_change']:.3f}",
             f"turns saved: {delta['turns_saved']} ({delta['turns_saved_share']:.1%})",
-            "final grades: " + ", ".join(f"{count} {what}" for what, count in judge.grades.items()),
+            "final grades: " + ", ".join(f"{count} {known}" for known, count in judge.grades.items() if count),
         )
         return 0
 
@@ -90,8 +91,23 @@ class RescoreRun:
         return replace(place, rules=replace(place.rules, reward=reward, protocol=protocol))
 
 
+class Known(StrEnum):
+    """How the grade of an episode under the other rules is known."""
+
+    NOT_AFFECTED = "not affected"
+    """The same commands would have run, so the workspace and its grade are those that were recorded; nothing was run again."""
+    UNCHANGED = "unchanged"
+    """Other commands would have run: those were run again, and the grade is the same."""
+    CHANGED = "changed"
+    """The same, and the grade is another."""
+    ASSUMED = "assumed"
+    """The episode would have gone on; nobody knows how, and it is taken to change nothing."""
+    NOT_CHECKED = "not checked"
+    """Other commands would have run, but they were not run again; the recorded grade is taken."""
+
+
 class Judging:
-    """What the other rules make of one trajectory; counts what became of its grade."""
+    """What the other rules make of one trajectory; counts how its grade is known."""
 
     def __init__(self, place: Claw, other: Claw, *, unchecked: bool, stack: ExitStack) -> None:
         """Nothing is opened before it is needed.
@@ -102,7 +118,7 @@ class Judging:
             unchecked: never run anything.
             stack: closes the sandboxes.
         """
-        self.grades = Counter({"unchanged": 0, "changed": 0})
+        self.grades = Counter({str(known): 0 for known in Known})
         self._other, self._unchecked, self._stack = other, unchecked, stack
         self._own_stops, self._stops = stop_table(place.rules.protocol.stops), stop_table(other.rules.protocol.stops)
         self._corpus = Corpus(other)
@@ -112,11 +128,11 @@ class Judging:
         from onthejob.evaluate.rescore import Judged
 
         turns = self._length(row)
-        found, what = metrics, "unchanged"
-        if turns < len(row.turns) and any(parse(turn.completion.text, self._own_stops).command for turn in row.turns[turns:]):
-            again = None if self._unchecked else self._graded(row, turns)
-            found, what = (metrics, "not checked") if again is None else (again, _verdict(metrics, again))
-        self.grades[what] += 1
+        found, known = metrics, Known.ASSUMED
+        if turns <= len(row.turns):
+            again, known = self._known(row, turns, metrics)
+            found = metrics if again is None else again
+        self.grades[str(known)] += 1
         protocol, config = self._other.rules.protocol, self._other.rules.reward
         parts = reward_of(
             bool(found["passed"]), found["assertion_rate"], turns=turns, max_turns=protocol.max_turns, config=config
@@ -129,6 +145,13 @@ class Judging:
             if parse(turn.completion.text, self._stops).stop is not None:
                 return number
         return self._other.rules.protocol.max_turns if row.stop is StopReason.DONE else len(row.turns)
+
+    def _known(self, row: Trajectory, turns: int, metrics: Mapping[str, float]) -> tuple[Mapping[str, float] | None, Known]:
+        """The grade after `turns` turns where it had to be found out, and how it is known."""
+        if _commands(row.turns, self._own_stops) == _commands(row.turns[:turns], self._stops):
+            return None, Known.NOT_AFFECTED
+        again = None if self._unchecked else self._graded(row, turns)
+        return again, Known.NOT_CHECKED if again is None else _verdict(metrics, again)
 
     def _graded(self, row: Trajectory, turns: int) -> Mapping[str, float] | None:
         """The metrics of the episode's first `turns` turns, run again; None when its task is gone or it did not end."""
@@ -145,9 +168,15 @@ class Judging:
         return None
 
 
-def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+def _commands(turns: Sequence[Turn], stops: StopTable) -> list[str]:
+    """What these turns run; a table may also take a line out of what another one runs."""
+    commands = (parse(turn.completion.text, stops).command for turn in turns)
+    return [command for command in commands if command is not None]
+
+
+def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> Known:
     same = (before["passed"], before["assertion_rate"]) == (after["passed"], after["assertion_rate"])
-    return "unchanged" if same else "changed"
+    return Known.UNCHANGED if same else Known.CHANGED
 
 
 def _host(place: Claw) -> SandboxHost:

@@ -46,6 +46,9 @@ class Rescored:
     signs_before: tuple[int, ...]
     """-1, 0 or 1: which way the update pushed; 0 in a dead group."""
     signs_after: tuple[int, ...]
+    advantages_before: tuple[float, ...]
+    """Of all tokens of a trajectory; 0 in a dead group."""
+    advantages_after: tuple[float, ...]
 
 
 def rescore(
@@ -72,7 +75,8 @@ def rescore(
         if not isinstance(metrics, list) or len(metrics) != len(group):
             raise RecordError(f"group {group.key!r} is not made of whole episodes, so it has no grades to score again.")
         judged = [judge(row, known) for row, known in zip(group.trajectories, metrics, strict=True)]
-        after = replace(group, trajectories=tuple(map(_paid, group.trajectories, judged)))
+        paid = replace(group, trajectories=tuple(map(_paid, group.trajectories, judged)))
+        before, after = _each(recorded.get(group.key), len(group)), _each(advantages(paid, config), len(group))
         found.append(
             Rescored(
                 key=group.key,
@@ -80,8 +84,10 @@ def rescore(
                 after=tuple(item.reward for item in judged),
                 turns_before=tuple(len(row.turns) for row in group.trajectories),
                 turns_after=tuple(item.turns for item in judged),
-                signs_before=_signs(recorded.get(group.key), len(group)),
-                signs_after=_signs(advantages(after, config), len(group)),
+                signs_before=_signs(before),
+                signs_after=_signs(after),
+                advantages_before=before,
+                advantages_after=after,
             )
         )
     return found
@@ -112,7 +118,8 @@ def summary(rescored: Sequence[Rescored]) -> dict[str, dict[str, float]]:
 
 
 def policy_delta(rescored: Sequence[Rescored]) -> dict[str, Any]:
-    """How much the update would have differed: trajectories whose advantage has another sign, and turns saved."""
+    """How much the update would have differed: advantages with another sign and their mean absolute change, and turns saved."""
+    changes = [abs(a - b) for group in rescored for a, b in zip(group.advantages_before, group.advantages_after, strict=True)]
     pairs = [pair for group in rescored for pair in zip(group.signs_before, group.signs_after, strict=True)]
     before, after = (
         sum(sum(turns) for turns in side) for side in zip(*((g.turns_before, g.turns_after) for g in rescored), strict=True)
@@ -122,6 +129,7 @@ def policy_delta(rescored: Sequence[Rescored]) -> dict[str, Any]:
         "sign_changes": sum(a != b for a, b in pairs),
         "sign_change_share": fmean(a != b for a, b in pairs),
         "sign_reversals": sum(a * b < 0 for a, b in pairs),
+        "advantage_change": fmean(changes),
         "turns_saved": before - after,
         "turns_saved_share": (before - after) / before if before else 0.0,
     }
@@ -132,7 +140,9 @@ def _paid(row: Trajectory, judged: Judged) -> Trajectory:
     return replace(row, turns=turns, rewards=(*(0.0 for _ in turns[1:]), judged.reward))
 
 
-def _signs(values: npt.NDArray[np.float64] | None, size: int) -> tuple[int, ...]:
-    if values is None:
-        return (0,) * size
-    return tuple(int(sign) for sign in np.sign(np.where(np.abs(values) < 1e-9, 0.0, values)))
+def _each(values: npt.NDArray[np.float64] | None, size: int) -> tuple[float, ...]:
+    return (0.0,) * size if values is None else tuple(map(float, values))
+
+
+def _signs(values: Sequence[float]) -> tuple[int, ...]:
+    return tuple(0 if abs(value) < 1e-9 else 1 if value > 0 else -1 for value in values)
