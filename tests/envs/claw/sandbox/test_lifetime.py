@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -356,36 +354,6 @@ except SandboxError as error:
     if b"cannot import name 'Self'" in result.stderr:
         pytest.skip("the system's Python is older than 3.11")
     assert result.stdout.startswith(b"refused: no sandbox:"), result
-
-
-@pytest.mark.slow
-def test_a_hostile_neighbour_slows_the_others_by_less_than_their_share(host: BwrapHost, counts: Callable[[int, int], int]):
-    """Fault 70. Seven quiet sandboxes beside one that forks, spins and floods; p90 of `true`, in rounds, as a ratio."""
-    quiet = [host.open({}) for _ in range(7)]
-    hostile = host.open({}, Limits(processes=32))
-    rounds = counts(5, 30)
-
-    def p90() -> float:
-        times = sorted(box.run("true", timeout_s=SLOW_S).wall_s for _ in range(rounds) for box in quiet)
-        return times[int(0.9 * len(times))]
-
-    process = None
-    try:
-        if not hostile.cgroups:
-            pytest.skip("no pids cgroup limits the sandbox here")
-        alone = min(p90() for _ in range(3))
-        process = threading.Thread(target=lambda: hostile.run("yes > /dev/null & while :; do :; done", timeout_s=20))
-        process.start()
-        time.sleep(0.5)
-        beside = min(p90() for _ in range(3))
-        # Two spinning processes on the cores that serve the others as well: never more than the scheduler's share.
-        cores = len(os.sched_getaffinity(0))
-        assert beside < alone * (2 + 4 / cores) + 0.05, (alone, beside)
-    finally:
-        if process is not None:
-            process.join(SLOW_S)
-        for box in (*quiet, hostile):
-            box.close()
 
 
 def test_timeouts_use_the_clock_that_cannot_jump():
