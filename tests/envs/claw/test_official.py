@@ -12,11 +12,12 @@ from statistics import fmean
 
 import pytest
 
+from onthejob.commands.claw import Claw
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
-from onthejob.envs.claw.official import as_task, copied, graded, official_tasks, read
+from onthejob.envs.claw.official import as_task, copied, graded, load, official_tasks, read
 from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.reward import RewardConfig
-from onthejob.envs.claw.sandbox import SandboxHost, open_host
+from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
 from onthejob.envs.claw.sandbox.faults.planting import planted
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
@@ -177,6 +178,24 @@ def test_splits_come_from_folders_and_a_tenth_of_training_is_dev(tmp_path: Path)
         official_tasks(tmp_path / "clawgym_eval", Split.TRAIN)
 
 
+def test_evaluation_tasks_are_the_test_split_and_can_be_played(host: SandboxHost, tmp_path: Path):
+    for number in range(10):
+        make(tmp_path / "clawgym_train", number=number)
+    for number in range(3):
+        make(tmp_path / "clawgym_eval", number=number, check=CHECK + f"# of evaluation task {number}\n")
+    (tmp_path / "clawgym_eval" / "README.md").write_text("no task", encoding="utf-8")
+    workplace = Claw(official=tmp_path)
+    workplace.check()
+    tasks = workplace.tasks(Split.TEST)
+    assert [task.id for task in tasks] == [f"clawgym_eval-task_{number:04d}" for number in range(3)]
+    assert {(task.env, task.split) for task in tasks} == {("claw", Split.TEST)}
+    # The same names and files as in training, other checks: other tasks.
+    trained = [task for split in (Split.TRAIN, Split.DEV) for task in workplace.tasks(split)]
+    assert not {task.seed for task in tasks} & {task.seed for task in trained}
+    state = end(host, tasks[2], "mkdir output; echo 7 > output/total.txt").state()
+    assert state["metrics"]["assertion_rate"] == pytest.approx(2 / 3)
+
+
 def test_folders_that_are_no_task_are_refused(tmp_path: Path, host: SandboxHost):
     with pytest.raises(ConfigError, match=r"data_entry\.json"):
         read(tmp_path)
@@ -197,7 +216,24 @@ CLAWGYM = os.environ.get("ONTHEJOB_CLAWGYM", "")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CLAWGYM, reason="set ONTHEJOB_CLAWGYM to the folder that holds clawgym_train")
+@pytest.mark.skipif(not CLAWGYM, reason="set ONTHEJOB_CLAWGYM to the folder that holds clawgym_train and clawgym_eval")
+def test_every_official_task_loads_and_evaluation_tasks_are_others():
+    """The evaluation tasks are loaded and told apart, not played: nothing here may depend on what is in them."""
+    train, dev, test = (official_tasks(Path(CLAWGYM), split) for split in (Split.TRAIN, Split.DEV, Split.TEST))
+    assert (len(train), len(dev), len(test)) == (1_800, 200, 200)
+    tasks = [*train, *dev, *test]
+    assert len({task.id for task in tasks}) == 2_200
+    assert {Path(task.payload["folder"]).parent.name for task in test} == {"clawgym_eval"}
+    assert not {task.payload["digest"] for task in test} & {task.payload["digest"] for task in (*train, *dev)}
+    for task in tasks:
+        held = load(task.payload)
+        assert held.query
+        assert held.checks["check.py"]
+        assert sum(len(data) for data in held.files.values()) <= Limits().workspace_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CLAWGYM, reason="set ONTHEJOB_CLAWGYM to the folder that holds clawgym_train and clawgym_eval")
 def test_every_official_training_task_loads_and_doing_nothing_scores_nothing(host: SandboxHost, counts):
     """Only training tasks are looked at here. With full counts all of them are graded, else every fortieth."""
     tasks = [task for split in (Split.TRAIN, Split.DEV) for task in official_tasks(Path(CLAWGYM), split)]

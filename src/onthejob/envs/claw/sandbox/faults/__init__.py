@@ -58,6 +58,7 @@ FAULTS = (
     Fault(number=40, title="command of a megabyte", attack=commands.long_command),
     Fault(number=59, title="sandbox killed during a command", attack=commands.killed_sandbox),
     Fault(number=61, title="nothing left to write on", attack=resources.all_full),
+    Fault(number=62, title="set the clock", attack=resources.set_clock),
     Fault(number=64, title="FIFO, socket, links in the workspace", attack=commands.special_files),
     Fault(number=65, title="files that interpreters look for", attack=planting.shadow_modules),
     Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 
 from onthejob.envs.claw.sandbox.box import BwrapSandbox
-from onthejob.envs.claw.sandbox.faults.bench import SHORT_S, Bench, check
+from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S, SHORT_S, Bench, check
 
 COUNT = "n=0; for d in /proc/[0-9]*; do n=$((n+1)); done; echo $n"
 """Prints how many processes exist; bash alone makes two: process 1 and itself."""
@@ -122,6 +123,36 @@ def spin(bench: Bench) -> None:
     """14: an endless loop is killed at the timeout."""
     result = bench.open().run("while :; do :; done", timeout_s=SHORT_S)
     check(result.timed_out and result.exit_code == 124 and result.wall_s >= SHORT_S, f"{result}")
+
+
+def set_clock(bench: Bench) -> None:
+    """62: the clock cannot be set inside, and a command that tries all the time is killed when its time is up."""
+    code = """
+import ctypes, time
+libc = ctypes.CDLL(None, use_errno=True)
+later = (ctypes.c_long * 2)(int(time.time()) + 7200, 0)
+timex = (ctypes.c_char * 256)(1)  # ADJ_OFFSET
+for name, arguments in (("settimeofday", (later, None)), ("clock_settime", (0, later)), ("stime", (later,)),
+                        ("adjtimex", (timex,)), ("clock_adjtime", (0, timex))):
+    call = getattr(libc, name, None)
+    print(name, call is None or (call(*arguments), ctypes.get_errno()) in ((-1, 1), (-1, 38)))
+try:
+    time.clock_settime(time.CLOCK_REALTIME, time.time() + 7200)
+    print("set")
+except OSError:
+    print("done")
+"""
+
+    def offset() -> float:
+        return time.time() - time.monotonic()
+
+    before = offset()
+    sandbox = bench.open()
+    said = bench.python_run(sandbox, code).stdout.decode()
+    check(said.endswith("done\n") and "False" not in said, f"a clock was set: {said!r}")
+    result = sandbox.run("while ! date -s '2 hours' && ! date -s '2 hours ago'; do :; done 2> /dev/null", timeout_s=SHORT_S)
+    check(result.timed_out and SHORT_S <= result.wall_s < PATIENCE_S, f"the deadline did not hold: {result}")
+    check(abs(offset() - before) < 60, f"the clock was moved by {offset() - before:.0f} s")
 
 
 def grandchildren(bench: Bench) -> None:
