@@ -73,6 +73,45 @@ def test_feedback_grows_until_the_eighth_try(call, chat: Chat):
     assert {len(body["messages"]) for body in chat.seen} == {2}
 
 
+def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
+    """Its own words come back among the insights of its later prompts, and nobody else's."""
+    lesson = "Two calls win a lead"
+    chat.reply = lambda body: IDLE if "response_format" in body else f"{lesson} [0]\nPlan: call twice"
+    words = ("play", "office", "--seat", f"sales={chat.name}", "--days", "6", "--profile", "full")
+    told = call(*words, "--reflect")
+    asked = [index for index, body in enumerate(chat.seen) if "response_format" not in body]
+    assert len(asked) == 1, "once in 84 turns"
+    before, after = chat.seen[: asked[0]], chat.seen[asked[0] + 1 :]
+    assert not any(lesson in str(body["messages"]) for body in before)
+    assert after
+    assert all(lesson in body["messages"][-1]["content"] for body in after)
+    assert all("Plan: call twice" in body["messages"][-1]["content"] for body in after)
+    assert told["stop"] == "horizon", "the reflection took no turn from the company"
+    assert told["turns"] == 72 + 1 + 5, "six seats, twice a day, and a reflection of each"
+    chat.seen.clear()
+    call(*words)
+    assert all("response_format" in body for body in chat.seen), "by default a template reflects"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("play", "--reflect", "--profile", "full"), "--reflect has no effect without a model"),
+        (("play", "--prompt-budget", "200"), "--prompt-budget has no effect without a model of this machine"),
+        (("compare", "heuristic", "expert", "--prompt-budget", "200"), "--prompt-budget has no effect"),
+        (("compare", "heuristic", "--reflect", "--profile", "full"), "--reflect has no effect"),
+        (("compare", "base", "--reflect"), "reflect needs the memories of the full profile"),
+        (("compare", "base", "--prompt-budget", "0"), "budget must be at least 1 token"),
+        (("train", "--reflect"), "reflect needs the memories of the full profile"),
+        (("train", "--env", "claw", "--prompt-budget", "200"), "--prompt-budget has no effect in the workplace 'claw'"),
+        (("play", "--prompt-budget", "200", "--seat", "sales=openai:http://127.0.0.1:9/v1#small"), "of this machine"),
+    ],
+)
+def test_options_of_prompts_that_nobody_reads_are_refused(call, words: tuple[str, ...], said: str):
+    assert said in " ".join(call(*words, code=2).replace("\u2502", " ").split())
+    assert not Path("runs").exists()
+
+
 def test_a_provider_that_fails_ends_the_episode_and_is_no_bad_reply(call, chat: Chat):
     chat.status = 403
     said = call("play", "office", "--seat", f"sales={chat.name}#small", "--days", "1", code=1)

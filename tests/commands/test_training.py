@@ -12,11 +12,13 @@ import pytest
 
 from onthejob.cli import main
 from onthejob.commands.collect import demonstrations
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.recorded import annotated_turns
 from onthejob.learn.lora import read_spec
+from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run
+from onthejob.rollout.origin import read_origin
 from onthejob.testing import teach, tiny_model
 from onthejob.types import Message, Split
 
@@ -189,6 +191,44 @@ def test_lr_zero_and_dry_run_change_no_weight(call, tiny_path: Path):
     with Run.open(Path("runs/dry"), readonly=True) as run:
         assert [adapter.version for adapter in run.adapters("hr")] == [0]
         assert list(run.read_groups(1)), "a dry run collects and scores"
+
+
+@pytest.mark.slow  # 84 turns with long prompts
+def test_prompts_have_a_budget_and_the_model_in_training_reflects(call, tiny_path: Path):
+    """By the model's own tokenizer; a record of it can be played again, prompts and reflections included."""
+    from transformers import AutoTokenizer
+
+    encoder, budget = ChatEncoder(AutoTokenizer.from_pretrained(tiny_path)), 330
+    small = ("--scenarios", "baseline", "--days", "7", "--scale-states", "6", "--library-tasks", "1", "--lora.rank", "2")
+    small += ("--collect.episodes", "1", "--collect.segment-turns", "84", "--collect.fresh-share", "1")
+    small += ("--collect.partner-share", "0", "--branch.group-size", "2", "--branch.turns", "7", "--branch.worlds", "1")
+    small += ("--sampling.max-new-tokens", "30", "--profile", "full", "--roles", "hr", "--iterations", "1", *model(tiny_path))
+    call("train", "--name", "a", "--prompt-budget", str(budget), "--reflect", *small)
+    with Run.open(Path("runs/a"), readonly=True) as run:
+        assert (run.config["prompt_budget"], run.config["reflect"]) == (budget, True)
+        prompts = [encoder.decode(group.trajectories[0].turns[0].prompt_ids) for group in run.read_groups(1)]
+        (episode,) = run.read_episodes(1)
+    told = [re.findall(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", prompt, re.DOTALL)[-1] for prompt in prompts]
+    sizes = [encoder.count(text) for text in told]
+    assert len(sizes) >= 10
+    assert 0.7 * budget < max(sizes) <= budget
+    reflections = [turn for turn in episode.timeline if turn["kind"] == "reflect" and turn["actor"] == "hr"]
+    assert len(reflections) == 1
+    assert reflections[0]["policy"] == "hr@0000"
+    assert reflections[0]["facts"]["reflection"] == reflections[0]["text"][:240] != ""
+    found = call("runs", "replay", "runs/a")
+    assert found["matches"]
+    assert found["prompts"] == found["groups"] == len(prompts)
+
+    env = OfficeEnvironment(OfficeConfig(profile="full"))
+    origin = read_origin(episode.facts, "the episode")
+    assert origin is not None
+    observation, whole = env.reset(origin.task), []
+    for turn in episode.timeline:
+        if turn["kind"] == "act" and observation is not None:
+            whole += [encoder.count(observation.messages[1].content)] if turn["actor"] == "hr" else []
+            observation = env.step(turn["text"]).observation
+    assert max(whole) > budget, "without the budget they are longer"
 
 
 def test_eval_and_compare(call, tiny_path: Path):

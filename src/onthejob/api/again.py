@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from onthejob.api.frames import CUSTOMER, Reply, Teller
 from onthejob.api.schema import Frames, Move, Seats
 from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
+from onthejob.api.tokens import model_of
 from onthejob.commands.office import office_of
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
@@ -27,15 +29,21 @@ from onthejob.record.reading import Episode
 from onthejob.rollout.branch import BranchConfig, Scales, playing_on
 from onthejob.rollout.origin import Origin, read_origin
 from onthejob.rollout.stand_ins import Rates
-from onthejob.types import Group
+from onthejob.types import Group, Kind
 
-RULES = ("profile", "crisis_bonus", "reader")
-"""Options of a training run that say what its office paid, and which snapshots it can restore."""
+RULES = {
+    "profile": "profile",
+    "crisis_bonus": "crisis_bonus",
+    "reader": "reader",
+    "prompt_budget": "budget",
+    "reflect": "reflect",
+}
+"""Options of a training run that say what its office paid and asked, and which snapshots it can restore -> their field."""
 
 
 def rules_of(run: Run) -> OfficeConfig:
     """The configuration of a run's office; what its record does not say has its default."""
-    return OfficeConfig(**{name: run.config[name] for name in RULES if name in run.config})
+    return OfficeConfig(**{field: run.config[name] for name, field in RULES.items() if name in run.config})
 
 
 def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
@@ -51,7 +59,8 @@ def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
     def tell(s: State, role: str, action: Action | None, log: TurnLog) -> None:
         teller.turn(s, role, action, log, saying if role != CUSTOMER else saying._replace(policy="world", text=""))
 
-    env = office_of(rules, on_turn=tell)
+    # Frames show no prompt, so no tokenizer is needed.
+    env = office_of(replace(rules, budget=None), on_turn=tell)
     begin(env, origin, f"episode {episode.name!r} of run {run!r}")
     teller.found(env.company)
     first = env.company.turn
@@ -179,10 +188,12 @@ def _at(run: Run, name: str, group: Group, iteration: int) -> tuple[OfficeEnviro
     if episode is None:
         raise RecordError(f"run {name!r} does not hold the episode to which group {group.key!r} belongs.")
     origin = _origin(episode, name)
-    env = office_of(rules_of(run))
+    env = office_of(rules_of(run), model=model_of(run.config))
     begin(env, origin, f"episode {episode.name!r} of run {name!r}")
     for number, turn in enumerate(episode.timeline):
-        if env.company.turn == group.facts["turn"]:
+        asked = env.observe()
+        # A reflection is asked for before the decision of the same turn.
+        if env.company.turn == group.facts["turn"] and (asked is None or asked.kind is not Kind.REFLECT):
             break
         _repeat(env, turn, number, episode, name)
     pending = env.observe()

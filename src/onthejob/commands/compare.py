@@ -12,7 +12,7 @@ import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_teams, steps, turns
-from onthejob.commands.office import Office
+from onthejob.commands.office import Office, check_prompts
 from onthejob.commands.reports import check_names, check_writable, complete, run_behind
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import (
@@ -35,7 +35,21 @@ from onthejob.types import Sampling, Split, Task
 if TYPE_CHECKING:
     from onthejob.evaluate.matched import Earlier
 
-OWN = {"office": ("scenarios", "seeds", "first", "days", "alone", "retries", "profile", "reader"), "claw": ("claw",)}
+OWN = {
+    "office": (
+        "scenarios",
+        "seeds",
+        "first",
+        "days",
+        "alone",
+        "retries",
+        "profile",
+        "reader",
+        "prompt_budget",
+        "reflect",
+    ),
+    "claw": ("claw",),
+}
 """Options that only one workplace has."""
 
 
@@ -68,6 +82,10 @@ class Compare:
     """Office: what models are shown; as they were trained."""
     reader: str = ""
     """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
+    prompt_budget: int | None = None
+    """Office: the most tokens of what a seat is told, by the tokenizer of --model; what matters least is left out."""
+    reflect: bool = False
+    """Office, with --profile full: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     split: Literal["dev", "test"] = "dev"
@@ -114,6 +132,9 @@ class Compare:
             retries=retries,
             profile=self.profile,
             reader=self.reader,
+            budget=self.prompt_budget,
+            reflect=self.reflect,
+            model=self.model.name if self.prompt_budget is not None else "",
         )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]
@@ -134,7 +155,9 @@ class Compare:
         self._check(place)
         tasks, partners = self._tasks(place), place.partners(Split(self.split))
         shipped, named = place.players(tasks), names_and_sources(self.teams)
+        local = local_sources(named, shipped)
         learned = [name for name, source in named if source not in shipped]
+        check_prompts(self.prompt_budget, self.reflect, local=bool(local), models=bool(learned))
         learned_alone = [f"{name}:{role}" for name in learned for role in self.alone]
         featured = self.featured or (learned_alone or learned or [name for name, _ in named])[-1]
         tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
@@ -203,7 +226,7 @@ class Compare:
                 featured=featured,
                 sheets=sheets,
             )
-            folder = run_behind(featured, named, local_sources(named, shipped))
+            folder = run_behind(featured, named, local)
             report = complete(report, run_folder=folder, named=named, made=made, stack=stack, before=self.before)
             terminal.progress(f"wrote {write_report(self.report, report)}")
         terminal.result(data, *tables)

@@ -6,15 +6,17 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import OnTurn
+from onthejob.envs.office.memory import REFLECTION_TURNS
 from onthejob.envs.office.policies import players
 from onthejob.envs.office.scenarios import SHIPPED, load
+from onthejob.envs.office.sections import Count, cached
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
@@ -27,14 +29,49 @@ from onthejob.train.config import TrainConfig
 from onthejob.types import Environment, Policy, Split, Task
 
 
-def make_office(config: OfficeConfig | None = None) -> Callable[[], OfficeEnvironment]:
-    """A maker of environments that can be pickled."""
-    return partial(office_of, config or OfficeConfig())
+def make_office(config: OfficeConfig | None = None, *, model: str = "") -> Callable[[], OfficeEnvironment]:
+    """A maker of environments that can be pickled; `model` is the one whose tokenizer counts a prompt's budget."""
+    return partial(office_of, config or OfficeConfig(), model=model)
 
 
-def office_of(config: OfficeConfig, *, on_turn: OnTurn | None = None) -> OfficeEnvironment:
-    """An environment with the reader that its configuration names."""
-    return OfficeEnvironment(config, on_turn=on_turn, reader=reader_of(config))
+def office_of(config: OfficeConfig, *, model: str = "", on_turn: OnTurn | None = None) -> OfficeEnvironment:
+    """An environment with the reader that its configuration names, and the tokenizer of `model` where prompts have a budget."""
+    count = partial(_count, model) if config.budget is not None and model else None
+    return OfficeEnvironment(config, count_tokens=count, on_turn=on_turn, reader=reader_of(config))
+
+
+def _count(model: str, text: str) -> int:
+    # Only now: worker processes and players who read no prompt need no tokenizer, and a record can be replayed without it.
+    return _counter(model)(text)
+
+
+@lru_cache(maxsize=2)
+def _counter(model: str) -> Count:
+    """One per tokenizer and process."""
+    from onthejob.models.counting import token_counter
+
+    return cached(token_counter(model))
+
+
+def check_prompts(budget: int | None, reflect: bool, *, local: bool, models: bool) -> None:
+    """Refuse options of a model's prompts where no model reads them.
+
+    Args:
+        budget: `--prompt-budget`.
+        reflect: `--reflect`.
+        local: whether a model of this machine plays, whose tokenizer counts.
+        models: whether any model plays, hosted ones included.
+
+    Raises:
+        ConfigError: the option has no effect.
+    """
+    if budget is not None and not local:
+        raise ConfigError(
+            "--prompt-budget has no effect without a model of this machine, whose tokenizer counts: scripted players read no "
+            "prompt. Seat `base`, a run or adapters, or leave it out."
+        )
+    if reflect and not models:
+        raise ConfigError("--reflect has no effect without a model: scripted players do not reflect. Seat one, or leave it out.")
 
 
 def reader_of(config: OfficeConfig) -> Reader | None:
@@ -77,6 +114,12 @@ def check_days(days: int) -> None:
         ConfigError: not in the range that the office allows.
     """
     OfficeConfig(days=days)
+
+
+def most_turns(days: int, *, retries: int, reflect: bool) -> int:
+    """Replies after which an episode is over in any case: 14 turns a day, corrections, and every seat's reflections."""
+    played = 14 * days
+    return played * (1 + retries) + (len(SEATS) * (played // REFLECTION_TURNS) if reflect else 0)
 
 
 def scenario_of(task: Task) -> str:
@@ -127,6 +170,12 @@ class Office:
     """What a role is shown."""
     reader: str = ""
     """Folder of a trained reader of claims (adapters/claims) that judges what texts promise; empty for the linear weights."""
+    budget: int | None = None
+    """Tokens of a prompt's user message, counted by the tokenizer of `model`; None means no limit."""
+    reflect: bool = False
+    """Ask the seats themselves to reflect every 70 turns."""
+    model: str = ""
+    """Whose tokenizer counts."""
 
     @classmethod
     def loop(cls) -> TrainConfig:
@@ -134,7 +183,7 @@ class Office:
 
     @property
     def max_turns(self) -> int:
-        return 14 * self.days * (1 + self.retries)
+        return most_turns(self.days, retries=self.retries, reflect=self.reflect)
 
     @property
     def fingerprint(self) -> str:
@@ -142,10 +191,26 @@ class Office:
         own = (f"+retries{self.retries}" if self.retries else "") + (f"+{self.profile}" if self.profile != "compact" else "")
         if self.reader:
             own += f"+reader {_reader_digest(Path(self.reader))}"
+        if self.budget is not None:
+            own += f"+budget{self.budget} by {self.model}"
+        own += "+reflect" if self.reflect else ""
         return source_fingerprint(OfficeEnvironment) + own
+
+    @property
+    def config(self) -> OfficeConfig:
+        """How the office presents itself."""
+        return OfficeConfig(
+            crisis_bonus=self.crisis_bonus,
+            retries=self.retries,
+            profile=self.profile,
+            reader=self.reader,
+            budget=self.budget,
+            reflect=self.reflect,
+        )
 
     def check(self) -> None:
         check_days(self.days)
+        _ = self.config  # it says what is wrong with it
         if self.reader and not (Path(self.reader) / SETTINGS).is_file():
             raise ConfigError(
                 f"reader {self.reader!r} has no {SETTINGS}. Give the folder of a trained one, e.g. adapters/claims."
@@ -171,8 +236,7 @@ class Office:
         return Rising(iterations=iterations) if self.rising else None
 
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
-        config = OfficeConfig(crisis_bonus=self.crisis_bonus, retries=self.retries, profile=self.profile, reader=self.reader)
-        return nullcontext(make_office(config))
+        return nullcontext(make_office(self.config, model=self.model))
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
         return {name: scripted(name) for name in players()}

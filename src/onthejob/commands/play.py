@@ -12,7 +12,17 @@ import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
-from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, retries_for, teams
+from onthejob.commands.seats import (
+    ACCOUNT_COLUMNS,
+    HostedOptions,
+    HostedSeats,
+    ModelOptions,
+    account_rows,
+    local_sources,
+    names_and_sources,
+    retries_for,
+    teams,
+)
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import refuse_foreign
 from onthejob.envs.office.env import SEATS, OfficeConfig
@@ -30,7 +40,22 @@ if TYPE_CHECKING:
 
 HUMAN = "human"
 """The policy that reads from the terminal."""
-OWN = {"office": ("team", "seat", "role", "replay", "scenario", "days", "retries", "orders"), "claw": ("task", "claw")}
+OWN = {
+    "office": (
+        "team",
+        "seat",
+        "role",
+        "replay",
+        "scenario",
+        "days",
+        "retries",
+        "orders",
+        "profile",
+        "prompt_budget",
+        "reflect",
+    ),
+    "claw": ("task", "claw"),
+}
 """Options that only one workplace has."""
 
 
@@ -69,6 +94,12 @@ class Play:
     """Limit of a reply; None takes the workplace's usual one (office 32, claw 192)."""
     retries: int | None = None
     """Office: times an unusable reply may be corrected, 0 to 8; default: 8 when a hosted model plays, else 0."""
+    profile: Literal["compact", "full"] = "compact"
+    """Office: prompts of about 250 tokens, or with team status, memories and reasoning."""
+    prompt_budget: int | None = None
+    """Office: the most tokens of what a seat is told, by the tokenizer of --model; what matters least is left out."""
+    reflect: bool = False
+    """Office, with --profile full: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     orders: Path | None = None
     """Office: watch this file, which `onthejob policy swap` writes: seats change hands while the episode runs."""
     transcript: Path | None = None
@@ -106,7 +137,7 @@ class Play:
         return self._play_office(terminal, sampling)
 
     def _play_office(self, terminal: Terminal, sampling: Sampling) -> int:
-        from onthejob.commands.office import check_days, make_office, scenarios_named
+        from onthejob.commands.office import check_days, check_prompts, make_office, most_turns, scenarios_named
         from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play
         from onthejob.rollout.seats import Orders, Seats
@@ -128,7 +159,19 @@ class Play:
         if self.role is not None and self.policy is not None and not by_hand:
             others[self.role] = self.policy
         specs = [self.team, *others.values()]
-        config = OfficeConfig(retries=retries_for(self.retries, specs))
+        retries = retries_for(self.retries, specs)
+        config = OfficeConfig(retries=retries, profile=self.profile, budget=self.prompt_budget, reflect=self.reflect)
+        if by_hand and config != OfficeConfig(retries=retries):
+            raise ConfigError("a game by hand has the usual prompts. Drop --profile, --prompt-budget and --reflect.")
+        named, shipped = names_and_sources(specs), Office().players(())
+        models = [source for _, source in named if source not in shipped]
+        # Whom --orders will seat is not known yet.
+        check_prompts(
+            config.budget,
+            config.reflect,
+            local=bool(local_sources(named, shipped) or self.orders),
+            models=bool(models or self.orders),
+        )
         seats = HostedSeats(self.hosted)
         made, stack = self._teams(specs, seats, terminal)
         policies: dict[str, Policy] = dict(made[0].policies)
@@ -158,13 +201,13 @@ class Play:
 
         try:
             (episode,) = play(
-                [make_office(config)()],
+                [make_office(config, model=self.model.name)()],
                 [task],
                 table_seats,
                 sampling,
                 seed=self.seed,
                 encoder=encoder,
-                max_turns=14 * self.days * (1 + config.retries),
+                max_turns=most_turns(self.days, retries=config.retries, reflect=config.reflect),
                 on_turn=on_turn,
             )
             accounts = seats.accounts

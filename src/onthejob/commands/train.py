@@ -44,7 +44,21 @@ PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
-OWN = {"office": ("scenarios", "seeds", "days", "partner", "crisis_bonus", "curriculum", "profile", "reader"), "claw": ("claw",)}
+OWN = {
+    "office": (
+        "scenarios",
+        "seeds",
+        "days",
+        "partner",
+        "crisis_bonus",
+        "curriculum",
+        "profile",
+        "reader",
+        "prompt_budget",
+        "reflect",
+    ),
+    "claw": ("claw",),
+}
 """Options that only one workplace has."""
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
@@ -80,6 +94,10 @@ class Train:
     reader: str = ""
     """Office: folder of a trained reader of claims (adapters/claims) that judges what texts promise, a forward pass a text; by
     default the linear weights judge."""
+    prompt_budget: int | None = None
+    """Office: the most tokens of what a role is told, by the model's own tokenizer; what matters least is left out."""
+    reflect: bool = False
+    """Office, with --profile full: the models reflect themselves, every 70 turns; else a template does."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     init: str = ""
@@ -159,6 +177,9 @@ class Train:
             rising=self.curriculum,
             profile=self.profile,
             reader=self.reader,
+            budget=self.prompt_budget,
+            reflect=self.reflect,
+            model=self.model.name if self.prompt_budget is not None else "",
         )
         places: dict[str, Workplace] = {"office": office, "claw": self.claw}
         return places[self.env]

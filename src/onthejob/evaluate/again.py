@@ -28,6 +28,7 @@ from onthejob.types import (
     Environment,
     Forkable,
     Group,
+    Kind,
     Observation,
     Sampling,
     Step,
@@ -224,7 +225,8 @@ def _differs(
     pending = live.pending()
     if (actor, str(row["kind"])) != (pending.actor, str(pending.kind)):
         return _Differs("who is asked for what", [actor, str(row["kind"])], [pending.actor, str(pending.kind)])
-    group = sampled.branched.get(int(live.env.state().get("turn", -1)))
+    # A reflection is asked for before the decision of the same turn, and is none.
+    group = sampled.branched.get(int(live.env.state().get("turn", -1))) if pending.kind is Kind.ACT else None
     turn = _turn_of(sampled, group, actor, place)
     if turn is not None and turn.completion.text != text:
         return _Differs("the reply that was sampled", turn.completion.text, text)

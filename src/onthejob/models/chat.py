@@ -72,6 +72,10 @@ class ChatEncoder:
             suffix = suffix[1:]
         return (*context_ids, *completion_ids, *suffix)
 
+    def count(self, text: str) -> int:
+        """Tokens that `text` takes in a message."""
+        return len(self._tokenize(self._defuse(text)))
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a reply, without the end-of-turn token."""
         kept = ids[:-1] if ids and ids[-1] in self.end_ids else ids

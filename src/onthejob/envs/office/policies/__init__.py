@@ -12,7 +12,7 @@ from typing import Any
 from onthejob.envs.office.actions import IDLE, Action, Invalid, parse, render
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.roles import Role
-from onthejob.types import Observation
+from onthejob.types import Kind, Observation
 
 View = Mapping[str, Any]
 Legal = Callable[[], list[Action]]
@@ -36,13 +36,18 @@ def do_nothing(view: View, legal: Legal, luck: float) -> Action | None:
 
 
 def as_reply(player: Player) -> Callable[[Observation, int], str]:
-    """`player` as a pure function of the request and a seed, which keys its luck; the reply is the canonical JSON."""
+    """`player` as a pure function of the request and a seed, which keys its luck; the reply is the canonical JSON.
+
+    Asked to reflect it writes nothing: an action is no insight, and whoever takes the seat over would read it as one.
+    """
 
     def reply(observation: Observation, seed: int) -> str:
         def legal() -> list[Action]:
             read = [parse(text, Role(observation.actor)) for text in observation.view["legal"]]
             return [action for action in read if not isinstance(action, Invalid)]
 
+        if observation.kind is Kind.REFLECT:
+            return ""
         action = player(observation.view, legal, draw(seed, Sub.POLICY, 0, 0))
         return "" if action is None else render(action)
 
