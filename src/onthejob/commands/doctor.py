@@ -36,7 +36,10 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doctor:
-    """Check what the program needs on this machine. Ends with 1 when something necessary is missing."""
+    """Check what the program needs on this machine. Ends with 1 when something necessary is missing.
+
+    What only the claw's sandboxes need is shown as missing too, but is not necessary for the rest.
+    """
 
     model: str = "smollm2-135m"
     """The model whose presence is checked: the embedded one or a local folder. Nothing is downloaded."""
@@ -44,7 +47,7 @@ class Doctor:
 
     def run(self, terminal: Terminal) -> int:
         """Print one line per finding."""
-        findings = [*software(), *machine(), *storage(self.model)]
+        findings = [*software(), *sandboxes(), *machine(), *storage(self.model)]
         rows = [(finding.name, finding.value, "ok" if finding.ok else finding.remedy) for finding in findings]
         terminal.result([finding._asdict() for finding in findings], table(("what", "found", "verdict"), rows))
         return 0 if all(finding.ok for finding in findings) else 1
@@ -59,6 +62,14 @@ def software() -> Iterator[Finding]:
         yield Finding(name, found or "missing", found is not None, f"pip install {name}")
     for name in OPTIONAL:
         yield Finding(name, version(name) or "not installed (optional)", True)
+
+
+def sandboxes() -> Iterator[Finding]:
+    """What the claw's sandboxes need of the machine. Whether they work here, `onthejob sandbox doctor` says."""
+    from onthejob.envs.claw.sandbox.requirements import requirements
+
+    for package, found in requirements():
+        yield Finding(package, found or f"not installed (the claw needs it: apt-get install {package})", True)
 
 
 def version(name: str) -> str | None:

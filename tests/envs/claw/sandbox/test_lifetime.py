@@ -17,11 +17,11 @@ import pytest
 
 import onthejob
 from onthejob.envs.claw.sandbox import Limits, SandboxError
-from onthejob.envs.claw.sandbox.arguments import find_perl
 from onthejob.envs.claw.sandbox.box import check_isolation
 from onthejob.envs.claw.sandbox.cgroups import PREFIX, Cgroups, candidates, remove, start_time, sweep
 from onthejob.envs.claw.sandbox.faults.bench import PYTHONS, alive, wait_until
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.requirements import find_perl
 from onthejob.errors import ConfigError
 
 SLOW_S = 120.0

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from onthejob.envs.claw.sandbox.arguments import find_perl
 from onthejob.envs.claw.sandbox.faults.planting import HOME, PLACES, RAN, planted
+from onthejob.envs.claw.sandbox.requirements import find_perl
 
 from .conftest import Copy
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 INSIDE_UID = 1000
 """The agent's uid and gid as it sees them."""
-PERLS = ("/usr/bin/perl", "/usr/local/bin/perl")
-"""Interpreters for pid 1, in the order in which they are looked for."""
 CALLS = ("clock_gettime", "exit_group", "memfd_create", "prlimit64", "rt_sigaction", "rt_sigprocmask", "setsid", "signalfd4")
 """System calls that pid 1 makes by number."""
 BASH = Path("/bin/bash")
@@ -76,8 +74,3 @@ def pid1_command(control: int, *, keep: int, calls: Mapping[str, int], limits: M
     words = ["/run/pid1/perl", "-f", "/run/pid1/pid1.pl", str(control), str(keep)]
     words += [f"call:{name}={number}" for name, number in calls.items()]
     return [*words, *(f"limit:{number}={value}" for number, value in limits.items())]
-
-
-def find_perl() -> Path | None:
-    """The interpreter for pid 1, or None."""
-    return next((Path(name).resolve() for name in PERLS if Path(name).is_file()), None)

@@ -21,7 +21,6 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, BASH, CALLS, PERLS, Places, command_line, find_perl, pid1_command
+from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, BASH, CALLS, Places, command_line, pid1_command
 from onthejob.envs.claw.sandbox.cgroups import Cgroups, join
 from onthejob.envs.claw.sandbox.kernel import (
     CLONE_NEWNS,
@@ -40,6 +39,7 @@ from onthejob.envs.claw.sandbox.kernel import (
     system_call_filter,
     system_call_numbers,
 )
+from onthejob.envs.claw.sandbox.requirements import PERLS, find_bwrap, find_perl
 
 MESSAGE_BYTES = 1 << 16
 BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the private mount namespace it is ours
@@ -85,7 +85,7 @@ class Broker:
         self._parent = os.pidfd_open(parent)
         if os.getppid() != parent:
             raise Refused("the process that asked for sandboxes is gone.")
-        self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
+        self._bwrap = find_bwrap()
         if self._bwrap is None:
             raise Refused("bubblewrap is not installed. On Debian and Ubuntu: apt-get install bubblewrap")
         perl = find_perl()

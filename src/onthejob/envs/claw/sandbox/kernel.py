@@ -8,6 +8,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from onthejob.envs.claw.sandbox.requirements import SECCOMP
+
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 2, 4, 16384, 1 << 18
 MNT_DETACH = 2
@@ -94,7 +96,7 @@ def system_call_filter() -> bytes:
     Raises:
         OSError: libseccomp is not installed or refuses.
     """
-    library = ctypes.CDLL("libseccomp.so.2")
+    library = ctypes.CDLL(SECCOMP)
     library.seccomp_init.restype = ctypes.c_void_p
     library.seccomp_syscall_resolve_name.argtypes = [ctypes.c_char_p]
     library.seccomp_rule_add_array.argtypes = [
@@ -155,7 +157,7 @@ def system_call_numbers(names: Sequence[str]) -> dict[str, int]:
     Raises:
         OSError: libseccomp is not installed or does not know one.
     """
-    library = ctypes.CDLL("libseccomp.so.2")
+    library = ctypes.CDLL(SECCOMP)
     library.seccomp_syscall_resolve_name.argtypes = [ctypes.c_char_p]
     numbers = {name: library.seccomp_syscall_resolve_name(name.encode()) for name in names}
     if unknown := [name for name, number in numbers.items() if number < 0]:
