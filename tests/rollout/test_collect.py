@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,8 @@ from onthejob.testing import (
     tiny_tokenizer,
     toy_tasks,
 )
-from onthejob.types import Branch, Observation, Sampling, StopReason
+from onthejob.testing.shell import WORDS
+from onthejob.types import Branch, Observation, Sampling, Step, StopReason, Task
 
 HEURISTIC = ScriptedPolicy(heuristic_reply, version="heuristic")
 PARTNERS = {"maker": HEURISTIC, "seller": HEURISTIC}
@@ -217,6 +219,57 @@ def test_whole_episodes_group_where_nothing_can_be_forked():
     assert [len(group) for group in collection.groups] == [4, 4, 4]
     assert len(collection.episodes) == 12
     assert len({row.ret for row in collection.groups[0].trajectories}) > 1
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_episode_that_our_side_fails_is_played_once_more_else_its_group_is_dropped(workers: int):
+    tokenizer, tasks = tiny_tokenizer(), shell_tasks(3)
+
+    def collected(broken: dict[str, int]) -> Collection:
+        """With an environment that breaks down at the second command in the first `broken[task]` episodes of a task."""
+        left, one, opened = dict(broken), threading.Lock(), []
+
+        class Fragile(ToyShell):
+            def __init__(self) -> None:
+                super().__init__()
+                self.closed, self.failing = False, False
+                opened.append(self)
+
+            def reset(self, task: Task) -> Observation:
+                assert not self.failing, "a broken environment is not used again"
+                with one:
+                    self.failing = left.get(task.id, 0) > 0
+                    left[task.id] = left.get(task.id, 0) - 1
+                return super().reset(task)
+
+            def step(self, reply: str) -> Step:
+                if self.failing and self._turns == 1:
+                    raise OSError("no space left on device")
+                return super().step(reply)
+
+            def close(self) -> None:
+                self.closed = True
+                super().close()
+
+        found = collect_episodes(
+            Fragile, tasks, {"agent": ScriptedTokens(tokenizer, lambda _, seed: f"write {WORDS[seed % 2]}")}, Sampling(),
+            group_size=4, trained=["agent"], encoder=ChatEncoder(tokenizer), max_turns=9, seed=0, prefix="p", workers=workers,
+        )  # fmt: skip
+        assert all(env.closed for env in opened)
+        return found
+
+    whole = collected({})
+    assert (whole.dropped, whole.failure) == (0, "")
+    # Again with the same seeds: nothing tells that an environment broke down.
+    assert collected({tasks[1].id: 1}) == whole
+    # Once more, and not for ever: its second try and all others of the task would fail.
+    lost = collected({tasks[1].id: 99})
+    assert [group.key for group in lost.groups] == [group.key for group in whole.groups if tasks[1].id not in group.key]
+    assert (lost.dropped, lost.failure) == (1, "OSError: no space left on device")
+    assert sum(episode.stop is StopReason.ERROR for episode in lost.episodes) == 4
+    # One of four is enough: the others would be compared without it.
+    five = collected({tasks[1].id: 5})
+    assert (len(five.groups), five.dropped, sum(e.stop is StopReason.ERROR for e in five.episodes)) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("fields", [{"episodes": 0}, {"partner_share": 1.5}, {"fresh_share": float("nan")}, {"keep_share": -0.1}])

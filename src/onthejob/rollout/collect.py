@@ -29,7 +29,7 @@ from onthejob.rollout.branch import (
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
-from onthejob.rollout.play import act_each, advance, episode_groups, play, policy_for, start
+from onthejob.rollout.play import act_each, advance, episode_groups, occurrences, play, policy_for, start
 from onthejob.rollout.stand_ins import Habits, Rates
 from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
 
@@ -75,7 +75,7 @@ class Collection:
     dropped: int = 0
     """Groups without scores because our side failed."""
     failure: str = ""
-    """What a branch raised, where one of the dropped groups was lost to that."""
+    """What a branch or an episode raised, where one of the dropped groups was lost to that."""
     habits: tuple[tuple[str, Habits], ...] = ()
     """(actor, what the replies chose) of every group, where branches are played on by stand-ins."""
     stand_ins: Rates = field(default_factory=dict)
@@ -391,21 +391,50 @@ def collect_episodes(
 ) -> Collection:
     """Groups of K whole episodes of each task: the grouping for environments that cannot be forked.
 
-    All episodes are played at the same time; `workers` threads step their environments (see `play`).
+    All episodes are played at the same time; `workers` threads step their environments (see `play`). Those that our side failed
+    (a sandbox, an environment, a hosted partner) are played once more from the beginning, in fresh environments and with the
+    same seeds; a task of which one fails again has no group.
     """
     for actor in trained:
         if actor in policies:
             require_trainable(actor, policies[actor])
     repeated = [task for task in tasks for _ in range(group_size)]
-    envs = [make_env() for _ in repeated]
-    try:
-        episodes = play(envs, repeated, policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns, workers=workers)
-    finally:
-        for env in envs:
-            env.close()
-    failed = sum(episode.stop is StopReason.ERROR for episode in episodes)
-    groups = episode_groups(episodes, prefix=prefix, actors=trained)
-    return Collection(groups=tuple(groups), episodes=tuple(episodes), dropped=failed, starts={"fresh": len(episodes)})
+    numbers = occurrences(repeated)
+
+    def played(indices: Sequence[int]) -> list[Episode]:
+        envs = [make_env() for _ in indices]
+        try:
+            return play(
+                envs,
+                [repeated[index] for index in indices],
+                policies,
+                sampling,
+                seed=seed,
+                encoder=encoder,
+                max_turns=max_turns,
+                workers=workers,
+                numbers=[numbers[index] for index in indices],
+            )
+        finally:
+            for env in envs:
+                env.close()
+
+    episodes = played(range(len(repeated)))
+    again = [index for index, episode in enumerate(episodes) if episode.stop is StopReason.ERROR]
+    if again:
+        log.warning("%d of %d episodes failed and are played once more", len(again), len(episodes))
+        for index, episode in zip(again, played(again), strict=True):
+            episodes[index] = episode
+    failures = {episode.task.id: episode.error or "" for episode in episodes if episode.stop is StopReason.ERROR}
+    for task_id, error in failures.items():
+        log.warning("the group of %s is dropped: %s", task_id, error)
+    return Collection(
+        groups=tuple(episode_groups(episodes, prefix=prefix, actors=trained)),
+        episodes=tuple(episodes),
+        dropped=len(failures) * len(trained),
+        failure=next(reversed(failures.values()), ""),
+        starts={"fresh": len(episodes)},
+    )
 
 
 def require_trainable(role: str, policy: Policy) -> None:

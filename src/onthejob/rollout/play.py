@@ -37,6 +37,7 @@ def play(
     max_turns: int,
     on_turn: OnTurn | None = None,
     workers: int = 1,
+    numbers: Sequence[int] | None = None,
 ) -> list[Episode]:
     """Play `tasks[i]` in `envs[i]` to the end; deterministic in (seed, tasks, policies).
 
@@ -54,6 +55,7 @@ def play(
         on_turn: called after every turn.
         workers: threads that reset and step the environments; more than one only where independent environments may be used
             from different threads, and of use only where stepping waits.
+        numbers: which occurrence of its task each one is; None counts them. To play one of several again, as it was asked for.
 
     Returns:
         One episode per task, in order. A failing environment or policy ends only its own episode, with `StopReason.ERROR`.
@@ -63,10 +65,24 @@ def play(
     """
     if len(envs) != len(tasks):
         raise ConfigError(f"play needs one environment per task, got {len(envs)} environments and {len(tasks)} tasks.")
+    numbers = occurrences(tasks) if numbers is None else numbers
+    if len(numbers) != len(tasks):
+        raise ConfigError(f"play needs one number per task, got {len(numbers)} numbers and {len(tasks)} tasks.")
+    seeds = [keyed_seed(seed, "play", task.id, number) for task, number in zip(tasks, numbers, strict=True)]
     if max_turns < 1:
         raise ConfigError(f"max_turns must be >= 1, got {max_turns}.")
     with each(workers) as over:
-        return _play(over, envs, tasks, policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns, on_turn=on_turn)
+        return _play(over, envs, tasks, policies, sampling, seeds=seeds, encoder=encoder, max_turns=max_turns, on_turn=on_turn)
+
+
+def occurrences(tasks: Sequence[Task]) -> list[int]:
+    """How many times each task occurred before in `tasks`."""
+    seen: Counter[str] = Counter()
+    numbers: list[int] = []
+    for task in tasks:
+        numbers.append(seen[task.id])
+        seen[task.id] += 1
+    return numbers
 
 
 def _play(
@@ -76,17 +92,12 @@ def _play(
     policies: Mapping[str, Policy],
     sampling: Sampling,
     *,
-    seed: int,
+    seeds: Sequence[int],
     encoder: Encoder | None,
     max_turns: int,
     on_turn: OnTurn | None,
 ) -> list[Episode]:
-    seen: Counter[str] = Counter()
     live = over(lambda pair: start(pair[0], pair[1], encoder=encoder), list(zip(envs, tasks, strict=True)))
-    seeds: list[int] = []
-    for task in tasks:
-        seeds.append(keyed_seed(seed, "play", task.id, seen[task.id]))
-        seen[task.id] += 1
     while any(episode.active for episode in live):
         asked = [index for index, episode in enumerate(live) if episode.active]
         # Looked up once a turn: a seat may be given to somebody else while a reply is awaited.
@@ -223,12 +234,14 @@ def advance(episode: LiveEpisode, context: Context, completion: Completion, poli
 def episode_groups(episodes: Sequence[Episode], *, prefix: str, actors: Sequence[str]) -> list[Group]:
     """One group per (task, actor) from several episodes of the same task: the grouping for environments that cannot fork.
 
-    Failed episodes are left out, and a group that keeps fewer than two trajectories has no baseline and is left out too.
+    A task of which an episode failed has no group: the others would be compared without the one that our side lost, and what
+    is lost need not be so by chance. A group of fewer than two trajectories has no baseline and is left out too.
     """
     by_task: dict[str, list[Episode]] = {}
     for episode in episodes:
-        if episode.stop is not StopReason.ERROR:
-            by_task.setdefault(episode.task.id, []).append(episode)
+        by_task.setdefault(episode.task.id, []).append(episode)
+    failed = {episode.task.id for episode in episodes if episode.stop is StopReason.ERROR}
+    by_task = {task_id: members for task_id, members in by_task.items() if task_id not in failed}
     groups: list[Group] = []
     for task_id, members in by_task.items():
         for actor in actors:
