@@ -56,13 +56,26 @@ def test_commands_in_the_documents_parse(document: Path):
             check_command(line, document.name)
 
 
-def test_commands_of_the_recipe_parse(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("recipe", "commands"),
+    [
+        ("recipes/office.sh", ["collect", "sft", "sft", "sft", "train", "train", "compare"]),
+        ("recipes/claw.sh", ["collect", "sft", "compare"]),
+    ],
+)
+def test_commands_of_the_recipes_parse(recipe: str, commands: list[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
-    script = (ROOT / "recipes/office.sh").read_text(encoding="utf-8").replace("\\\n", " ")
+    script = (ROOT / recipe).read_text(encoding="utf-8").replace("\\\n", " ")
+    variables = {
+        "$recipe": "recipes/office.toml",
+        **{f"${name}": text for name, text in re.findall(r'^(\w+)="(.*)"$', script, re.M)},
+    }
     lines = re.findall(r"^onthejob (.*)$", script, flags=re.MULTILINE)
-    assert [line.split()[0] for line in lines] == ["collect", "sft", "sft", "sft", "train", "train", "compare"]
+    assert [line.split()[0] for line in lines] == commands
     for line in lines:
-        check_command(f"onthejob {line.replace('$recipe', 'recipes/office.toml')}", "recipes/office.sh")
+        for variable, value in variables.items():
+            line = line.replace(f'"{variable}"', value).replace(variable, value)
+        check_command(f"onthejob {line}", recipe)
 
 
 def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]):
