@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +15,7 @@ import tyro
 from onthejob.commands.cores import usable_cores
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
+from onthejob.rollout.processes import worker_pool
 
 if TYPE_CHECKING:
     from onthejob.envs.office.gates.finding import Finding
@@ -126,8 +126,7 @@ class Workers:
     def __enter__(self) -> Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]:
         if self._workers == 0:
             return map
-        # Not fork: this process may have threads by now.
-        self._pool = ProcessPoolExecutor(self._workers, mp_context=multiprocessing.get_context("spawn"))
+        self._pool = worker_pool(self._workers)
         return self._pool.map
 
     def __exit__(self, *_: object) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -21,6 +19,7 @@ from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
+from onthejob.rollout.processes import message_queue, worker_pool
 from onthejob.types import Message
 
 if TYPE_CHECKING:
@@ -124,11 +123,8 @@ class Sft:
 
     def _share(self, roles: Sequence[str], terminal: Terminal) -> list[Row]:
         """Train every `processes`-th role in a process of its own, each with its share of the cores."""
-        # Not fork: this process may have threads by now.
-        context = get_context("spawn")
         threads = max(1, usable_cores() // self.processes)
-        with context.Manager() as manager, ProcessPoolExecutor(self.processes, mp_context=context) as pool:
-            said = manager.Queue()
+        with message_queue() as said, worker_pool(self.processes) as pool:
             parts = [
                 pool.submit(_imitate_apart, self, roles[index :: self.processes], threads, said)
                 for index in range(self.processes)

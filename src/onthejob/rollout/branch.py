@@ -12,19 +12,16 @@ remains. Source: research note on branch scoring (`onthejob.types.Branch`), desi
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection
 from typing import Any, Literal, Self, get_args
 
 from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.rollout.keys import keyed_seed
+from onthejob.rollout.processes import worker_pool
 from onthejob.rollout.stand_ins import Rates
 from onthejob.types import (
     Branch,
@@ -170,10 +167,7 @@ class BranchScorer:
         self._env = forkable(make_env)
         self._pool: ProcessPoolExecutor | None = None
         if workers > 0:
-            # Not fork: a process in which torch has started threads can deadlock when forked.
-            method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-            context = multiprocessing.get_context(method)
-            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+            self._pool = worker_pool(workers, method="forkserver")
 
     def run(self, jobs: Sequence[BranchJob]) -> list[BranchResult]:
         """For each job its branches, one per world, or what the environment raised.
@@ -256,13 +250,6 @@ def _named_death() -> Iterator[None]:
         yield
     except BrokenProcessPool as error:
         raise TrainingError("a branch worker died (killed, or out of memory). Use fewer --workers, or 0.") from error
-
-
-def _end_with_parent() -> None:
-    """A worker must not outlive a parent that was killed: the sentinel becomes readable when the parent is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
