@@ -511,13 +511,18 @@ CRASHING = Path(__file__).parent / "crash_loop.py"
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_random_moments_equals_an_uninterrupted_one(tmp_path: Path, counts: Callable[[int, int], int]):
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("grouping", ["branch", "episodes"])
+def test_a_run_killed_at_random_moments_equals_an_uninterrupted_one(
+    grouping: str, tmp_path: Path, counts: Callable[[int, int], int]
+):
     """SIGKILL, resume, again and again; the record's digest and every adapter's bytes are those of one quiet run."""
+    kills = counts(3, 20)
     done = subprocess.run(
-        [sys.executable, str(CRASHING), str(tmp_path), str(counts(5, 20))],
+        [sys.executable, str(CRASHING), str(tmp_path), str(kills), grouping],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=120 + 60 * kills,
         check=False,
         env={**os.environ, "PYTHONHASHSEED": "random"},
     )
