@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onthejob.cli import main
 from onthejob.commands.author import ROLE, WRITTEN, correction, draft, examples, json_object, reply_schema, request_text
 from onthejob.commands.claw import Claw
 from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
@@ -17,27 +15,6 @@ from onthejob.envs.claw.schema import ClawTask, load_tasks
 from onthejob.envs.claw.splits import split_of
 from onthejob.testing.chat_server import Chat, conversation
 from onthejob.types import Split
-
-
-@pytest.fixture
-def chat() -> Iterator[Chat]:
-    made = Chat()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str | Path, code: int = 0) -> Any:
-        capsys.readouterr()
-        got = main([*(str(word) for word in words), "--json", "--quiet"])
-        captured = capsys.readouterr()
-        assert got == code, captured
-        return json.loads(captured.out) if captured.out else captured.err
-
-    return run
 
 
 def written(number: int, **changes: Any) -> dict[str, Any]:

@@ -36,22 +36,6 @@ from onthejob.types import Message, Sampling, Split, Task
 CORPUS = ("--claw.count", "64")
 
 
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run a command in an empty folder; returns its JSON, or what it said when `code` is not 0."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
-
-    def run(*words: str | Path, code: int = 0) -> Any:
-        capsys.readouterr()
-        got = main([*(str(word) for word in words), "--json", "--quiet"])
-        captured = capsys.readouterr()
-        assert got == code, captured
-        return json.loads(captured.out) if captured.out else captured.err
-
-    return run
-
-
 @pytest.mark.parametrize(("who", "passed", "stop"), [("gold", 1.0, "done"), ("noop", 0.0, "done"), ("idle", 0.0, "max_turns")])
 def test_scripted_players_play(call, who: str, passed: float, stop: str):
     shown = call("play", "claw", "--policy", who, *CORPUS, "--task", "count-rows", "--transcript", "t.jsonl")

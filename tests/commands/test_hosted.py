@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onthejob.cli import main
 from onthejob.learn import lora
 from onthejob.models.base import weights_digest
 from onthejob.rollout.seats import give_order
 from onthejob.testing import tiny_model
 from onthejob.testing.chat_server import IDLE, Chat
 
-SECRET = "sk-never-to-be-seen-0123456789"
 
-
-@pytest.fixture
-def chat() -> Iterator[Chat]:
-    made = Chat()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run a command in an empty folder; returns its JSON, or what it said on stderr when it fails."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("ONTHEJOB_ENDPOINT_KEY", SECRET)
-
-    def run(*words: str | Path, code: int = 0) -> Any:
-        capsys.readouterr()
-        got = main([*(str(word) for word in words), "--json", "--quiet"])
-        captured = capsys.readouterr()
-        assert got == code, captured
-        assert SECRET not in captured.out + captured.err
-        return json.loads(captured.out) if captured.out else captured.err
-
-    return run
-
-
-def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, tmp_path: Path):
+def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, secret: str, tmp_path: Path):
     told = call("play", "office", "--seat", f"sales={chat.name}", "--days", "2", "--transcript", "t.jsonl")
     account = told["hosted"]["sales"]
     assert account["outcomes"] == {"ok": account["turns"]}
@@ -56,7 +27,7 @@ def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, tmp_path: Path)
     policies = {(turn["actor"], turn["policy"]) for turn in map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines())}
     assert ("sales", f"{chat.name}#small") in policies
     assert ("dev", "heuristic") in policies
-    assert SECRET not in (tmp_path / "t.jsonl").read_text()
+    assert secret not in (tmp_path / "t.jsonl").read_text()
 
 
 def test_feedback_grows_until_the_eighth_try(call, chat: Chat):

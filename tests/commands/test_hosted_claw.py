@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onthejob.cli import main
 from onthejob.commands.claw import Claw
 from onthejob.envs.claw.env import ACTOR
 from onthejob.envs.claw.prompt import DONE, block
@@ -22,37 +21,11 @@ from onthejob.rollout.play import play
 from onthejob.testing.chat_server import Chat, conversation
 from onthejob.types import Sampling, Split, Task
 
-SECRET = "sk-never-to-be-seen-0123456789"
 CORPUS = ("--claw.count", "64")
 
 
 @pytest.fixture
-def chat() -> Iterator[Chat]:
-    made = Chat()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run a command in an empty folder; returns its JSON, or what it said when it wrote none."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("ONTHEJOB_ENDPOINT_KEY", SECRET)
-
-    def run(*words: str | Path, code: int = 0) -> Any:
-        capsys.readouterr()
-        got = main([*(str(word) for word in words), "--json", "--quiet"])
-        captured = capsys.readouterr()
-        assert got == code, captured
-        assert SECRET not in captured.out + captured.err
-        return json.loads(captured.out) if captured.out else captured.err
-
-    return run
-
-
-@pytest.fixture
-def spec_of(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def spec_of(chat: Chat, secret: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """The server's model as a command line names it under a protocol."""
 
     def named(kind: str) -> str:
@@ -63,7 +36,7 @@ def spec_of(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]
             "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": chat.origin,
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": "AKIATEST",
-            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_SECRET_ACCESS_KEY": secret,
             "AWS_EC2_METADATA_DISABLED": "true",
         }.items():
             monkeypatch.setenv(name, value)
@@ -117,11 +90,11 @@ def test_a_hosted_model_solves_a_task(call, chat: Chat, spec_of, kind: str):
     assert not any({"response_format", "outputConfig"} & set(body) for body in chat.seen), "a reply to a shell is free text"
 
 
-def test_anthropics_client_solves_a_task(chat: Chat):
+def test_anthropics_client_solves_a_task(chat: Chat, secret: str):
     task = longest()
     chat.reply = gold_of([task])
     transport, accounts = Transport(Limits(deadline_s=20)), Accounts()
-    client = AnthropicClient(transport, model="small", name="anthropic:small", key=SECRET, base_url=chat.origin)
+    client = AnthropicClient(transport, model="small", name="anthropic:small", key=secret, base_url=chat.origin)
     try:
         with Claw().opened() as make_env:
             env = make_env()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from onthejob.cli import main
 from onthejob.commands.collect import demonstrations
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
@@ -48,22 +45,6 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.model.save_pretrained(folder)
     tiny.tokenizer.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run a command in an empty folder; returns its JSON. `code` is the exit code that is expected."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
-
-    def run(*words: str | Path, code: int = 0) -> Any:
-        capsys.readouterr()
-        got = main([*(str(word) for word in words), "--json", "--quiet"])
-        captured = capsys.readouterr()
-        assert got == code, captured
-        return json.loads(captured.out) if captured.out else captured.err
-
-    return run
 
 
 def model(path: Path) -> tuple[str, ...]:

@@ -1,0 +1,49 @@
+"""Fixtures of tests that run commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onthejob.cli import main
+from onthejob.testing.chat_server import Chat
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    """A hosted model's server on loopback."""
+    made = Chat()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The key of hosted models in the environment, which no command may show."""
+    key = "sk-never-to-be-seen-0123456789"
+    monkeypatch.setenv("ONTHEJOB_ENDPOINT_KEY", key)
+    return key
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> Callable[..., Any]:
+    """Run a command in an empty folder; returns its JSON, or what it said on stderr when it wrote none.
+
+    `code` is the exit code that is expected.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
+
+    def run(*words: str | Path, code: int = 0) -> Any:
+        capsys.readouterr()
+        got = main([*(str(word) for word in words), "--json", "--quiet"])
+        captured = capsys.readouterr()
+        assert got == code, captured
+        assert secret not in captured.out + captured.err
+        return json.loads(captured.out) if captured.out else captured.err
+
+    return run
