@@ -22,7 +22,7 @@ from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, load_model
 from onthejob.commands.sft import Sft
 from onthejob.commands.terminal import Output, Terminal, jsonable
-from onthejob.commands.train import line
+from onthejob.commands.training import line
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, TrainingError

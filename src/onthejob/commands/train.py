@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -16,8 +14,9 @@ from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, adapters_folder, load_model, lora_of, named_adapters
+from onthejob.commands.seats import HostedOptions, ModelOptions, lora_of, named_adapters
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
+from onthejob.commands.training import assemble, corrected, look, replay, run_loop, task_pool
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
 from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
@@ -25,20 +24,12 @@ from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.models.catalogue import is_hosted
 from onthejob.rollout.judge import JudgeConfig
-from onthejob.rollout.pool import TaskPool
 from onthejob.serve.server import ServerConfig
-from onthejob.train import Evaluate, IterationReport, TrainConfig, TrainResult
-from onthejob.types import Adapter, Environment, Policy, Sampling, Split, StopReason
+from onthejob.train import TrainConfig
+from onthejob.types import Split
 
 if TYPE_CHECKING:
-    from onthejob.learn.learner import Learner
-    from onthejob.models.sampler import Sampler
     from onthejob.record import Run
-    from onthejob.rollout.judge import Judge
-    from onthejob.serve.remote import RemoteLearner
-    from onthejob.serve.remote_sampler import RemoteSampler
-    from onthejob.serve.vllm import VllmSampler
-    from onthejob.stack import Stack
 
 PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer", "output",
@@ -60,7 +51,6 @@ OWN = {
     "claw": ("claw",),
 }
 """Options that only one workplace has."""
-SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +147,8 @@ class Train:
             return 0
         self._check()
         if self.from_groups:
-            return self._replay(terminal)
-        return self._smoke(terminal) if self.smoke else self._train(terminal)
+            return replay(self, terminal)
+        return look(self, terminal) if self.smoke else self._train(terminal)
 
     @classmethod
     def starting(cls, env: str) -> Train:
@@ -224,26 +214,6 @@ class Train:
         """What reproduces the run, as JSON."""
         return {key: value for key, value in jsonable(self).items() if key not in PLACE}
 
-    def _assemble(self, terminal: Terminal, init: Mapping[str, Adapter] | None) -> tuple[Stack, Learner]:
-        from onthejob.stack import attach_learner
-
-        if self.model.device == "meta" and self.sampler == "worker":
-            from onthejob.serve.remote import base_of, token_from
-            from onthejob.stack import describe_stack
-
-            digest = base_of(self.trainer, token=token_from())
-            stack = describe_stack(self.model.name, digest=digest, progress=terminal.progress)
-        else:
-            stack = load_model(self.model, terminal.progress)
-        return attach_learner(
-            stack,
-            self.roles,
-            lora=self.lora,
-            config=self.learner,
-            seed=self.train.seed,
-            init=init,
-        )
-
     def _train(self, terminal: Terminal) -> int:
         from onthejob.record import Run
 
@@ -253,15 +223,15 @@ class Train:
             options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
-        options = dataclasses.replace(options._corrected(terminal), model=options.model.settled())
+        options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
-        pool = options._pool()
+        pool = task_pool(options)
         with options.place().opened() as make_env:
-            stack, learner = options._assemble(terminal, init)
+            stack, learner = assemble(options, terminal, init)
             opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=options._settings(), name=self.name)
             with opened as run:
                 terminal.progress(f"run {run.path}")
-                result = options._loop(terminal, make_env, pool, stack, learner, run, resume=self.resume is not None)
+                result = run_loop(options, terminal, make_env, pool, stack, learner, run, resume=self.resume is not None)
                 path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {
@@ -291,200 +261,6 @@ class Train:
             raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
         return dataclasses.replace(again, train=loop, trainer=self.trainer)
 
-    def _pool(self) -> TaskPool:
-        """The training tasks."""
-        place = self.place()
-        return TaskPool(
-            place.tasks(Split.TRAIN),
-            seed=self.train.seed,
-            family=place.family,
-            grow=place.grow(),
-            curriculum=place.curriculum(self.train.iterations),
-            prefer_spread=self.train.prefer_spread,
-        )
-
-    def _loop(
-        self,
-        terminal: Terminal,
-        make_env: Callable[[], Environment],
-        pool: TaskPool,
-        stack: Stack,
-        learner: Learner,
-        run: Run,
-        *,
-        resume: bool = False,
-    ) -> TrainResult:
-        """Train in a workplace that is open."""
-        from onthejob.train import train
-
-        with ExitStack() as helpers:
-            hosted = HostedSeats(self.hosted)
-            helpers.callback(hosted.close)
-            if self.trainer:
-                learner = remote_learner(learner, self.trainer, stack.digest)
-                helpers.callback(learner.close)
-            judge = judge_of(self.judge, self.judging, hosted, run.path / "judge.sqlite") if self.judge else None
-            if judge is not None:
-                helpers.callback(judge.close)
-            place, sampler = self.place(), self._sampler(stack, learner, run.path, terminal, helpers)
-            partners = self._partners(place, hosted)
-            return train(
-                self.train,
-                make_env=make_env,
-                pool=pool,
-                learner=learner,
-                sampler=sampler,
-                encoder=stack.chat,
-                run=run,
-                partners=partners,
-                trained_roles=self.roles,
-                base_digest=stack.digest,
-                evaluate=self._validator(place, make_env, sampler, partners) if self.train.eval_every else None,
-                judge=judge,
-                on_progress=lambda report: terminal.progress(line(report)),
-                resume=resume,
-            )
-
-    def _partners(self, place: Workplace, hosted: HostedSeats) -> Mapping[str, Policy]:
-        """Who plays what is not trained."""
-        if is_hosted(self.partner):
-            return dict.fromkeys(place.roles, hosted.policy(self.partner))
-        return place.partners(Split.TRAIN)
-
-    def _validator(
-        self,
-        place: Workplace,
-        make_env: Callable[[], Environment],
-        sampler: Sampler | VllmSampler | RemoteSampler,
-        partners: Mapping[str, Policy],
-    ) -> Evaluate:
-        from onthejob.evaluate.validation import validator
-        from onthejob.rollout.keys import keyed_sample, keyed_seed
-
-        tasks = place.tasks(Split.DEV)
-        return validator(
-            make_env,
-            keyed_sample(tasks, min(self.eval_tasks, len(tasks)), self.train.seed, "validation"),
-            sampler=sampler,
-            partners=partners,
-            sampling=Sampling(temperature=self.eval_temperature, max_new_tokens=self.train.sampling.max_new_tokens),
-            seed=keyed_seed(self.train.seed, "validation replies"),
-            max_turns=place.max_turns,
-            workers=place.threads,
-        )
-
-    def _smoke(self, terminal: Terminal) -> int:
-        """One round of groups of the policy as it is at the start, thrown away after it was described."""
-        from onthejob.record import Run
-        from onthejob.rollout.summary import spreads, stop_mix
-
-        loop = dataclasses.replace(
-            self.train,
-            iterations=1,
-            dry_run=True,
-            eval_every=0,
-            collect=dataclasses.replace(self.train.collect, episodes=SMOKE_TASKS),
-            branch=dataclasses.replace(self.train.branch, group_size=SMOKE_SIZE),
-        )
-        init = named_adapters(self.init) if self.init else None
-        lora = lora_of(self.init, self.roles, self.lora) if self.init else self.lora
-        options = dataclasses.replace(self, train=loop, lora=lora)
-        pool = self._pool()
-        with self.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
-            stack, learner = options._assemble(terminal, init)
-            with Run.create(folder, config={}, name="smoke") as run:
-                options._loop(terminal, make_env, pool, stack, learner, run)
-                groups = list(run.read_groups(1))
-        found, mix = spreads(groups), stop_mix(groups)
-        alive = sum(group.std > 0.0 for group in found)
-        rows = [
-            (group.key.split("/", 1)[1], " ".join(f"{ret:+.3f}" for ret in group.returns), group.std, _counts(group.stops))
-            for group in found
-        ]
-        data = {"groups": found, "alive": alive, "stops": mix}
-        shares = ", ".join(f"{stop} {share:.0%}" for stop, share in mix.items())
-        terminal.result(
-            data,
-            table(("group", "returns", "spread", "stops"), rows),
-            f"{alive} of {len(found)} groups can teach something; stops: {shares or 'none'}",
-        )
-        return 0
-
-    def _corrected(self, terminal: Terminal) -> Train:
-        """With vLLM, the difference between its numbers and the trainer's is corrected unless something else was asked for."""
-        loss = self.learner.loss
-        if self.sampler == "in-process" or loss.correction != "none" or loss.old == "sampler":
-            return self
-        terminal.progress("vLLM samples: --learner.loss.correction token_truncate (TIS)")
-        corrected = dataclasses.replace(loss, correction="token_truncate")
-        return dataclasses.replace(self, learner=dataclasses.replace(self.learner, loss=corrected))
-
-    def _sampler(
-        self, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
-    ) -> Sampler | VllmSampler | RemoteSampler:
-        """Who samples; a server that is started ends with `helpers`."""
-        if self.sampler == "in-process":
-            return stack.sampler()
-        if self.sampler == "worker":
-            from onthejob.serve.remote import token_from
-            from onthejob.serve.remote_sampler import RemoteSampler
-
-            far = RemoteSampler(self.trainer, stack.chat, base_digest=stack.digest, token=token_from())
-            helpers.callback(far.close)
-            return far
-        from onthejob.commands.servers import PROBE_TEXT, start_server
-        from onthejob.models.fetch import fetch
-        from onthejob.serve.local import trainer_scores
-        from onthejob.serve.vllm import VllmSampler
-
-        base = fetch(self.model.name, progress=terminal.progress)
-        server, publisher = start_server(
-            base, self.server, roles=len(self.roles), rank=self.lora.rank, files=folder / "server", terminal=terminal
-        )
-        helpers.callback(server.stop)
-        ids = tuple(stack.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
-        return VllmSampler(
-            server.client,
-            stack.chat,
-            publisher,
-            expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids),
-            recover=server.recover,
-        )
-
-    def _replay(self, terminal: Terminal) -> int:
-        from onthejob.record import Run
-        from onthejob.stack import shape_of
-        from onthejob.train import replay_update
-
-        path, _, number = self.from_groups.rpartition(":")
-        if not path or not number.isdigit():
-            raise ConfigError(f"--from-groups must be RUN:ITERATION, e.g. runs/mine:3, got {self.from_groups!r}.")
-        init = named_adapters(self.init) if self.init else {}
-        reference = named_adapters(self.reference) if self.reference else {}
-        missing = [role for role in self.roles if (self.init and role not in init) or (self.reference and role not in reference)]
-        if missing:
-            raise ConfigError(
-                f"--init or --reference has no adapter of {', '.join(missing)}. Name the roles it has with --roles."
-            )
-        with Run.open(adapters_folder(path), readonly=True) as run:
-            recorded = {role: found[0] for role in self.roles if (found := run.adapters(role))}
-            # What is given must fit the run, whose checkpoints and version 0 are loaded too.
-            loaded = {
-                f"{role} of {source}": adapter
-                for source, found in ((path, recorded), (self.init, init), (self.reference, reference))
-                for role, adapter in found.items()
-                if role in self.roles
-            }
-            lora = shape_of(loaded, self.lora, where=path)
-            _, learner = dataclasses.replace(self, lora=lora)._assemble(terminal, None)
-            updates = {
-                role: replay_update(run, int(number), role, learner=learner, init=init.get(role), reference=reference.get(role))
-                for role in self.roles
-            }
-        rows = [(role, name, value) for role, values in updates.items() for name, value in values.items()]
-        terminal.result(updates, table(("role", "metric", "value"), rows))
-        return 0
-
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
     """The options that a run was started with.
@@ -498,51 +274,6 @@ def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
     """
     config = {key: value for key, value in run.config.items() if key not in without}
     return overlay(Train(), _without_none(config), where=f"the configuration of {run.path}")
-
-
-def line(report: IterationReport) -> str:
-    """One iteration as people read it."""
-    roles = "  ".join(
-        f"{role.role} {role.summary.mean_return:+.3f} ({role.summary.alive_share:.0%} alive, {role.summary.valid_rate:.0%} valid)"
-        for role in report.roles
-    )
-    score = "".join(f"  {name} {value:.3f}" for name, value in report.evaluation.items() if name.startswith("best_"))
-    pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"
-    return f"{report.iteration}/{report.iterations}  {roles}{score}  [{pace}]"
-
-
-def _counts(stops: Mapping[StopReason, int]) -> str:
-    return ", ".join(f"{count} {stop}" for stop, count in stops.items())
-
-
-def remote_learner(learner: Learner, url: str, base_digest: str) -> RemoteLearner:
-    """The learner whose updates a worker makes.
-
-    Raises:
-        ConfigError: no token, or a worker that does not fit.
-        ServeError: the worker does not answer.
-    """
-    from onthejob.serve.remote import RemoteLearner, token_from
-
-    return RemoteLearner(learner, url, base_digest=base_digest, token=token_from())
-
-
-def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats, cache: Path) -> Judge:
-    """The judge that `spec` names."""
-    from onthejob.models.hosted import Price
-    from onthejob.rollout.judge import Judge
-
-    client, entry, transport, accounts = hosted.client(spec)
-    return Judge(
-        client,
-        transport,
-        config=dataclasses.replace(config, max_tokens=max(config.max_tokens, entry.max_tokens)),
-        accounts=accounts,
-        price=Price(prompt=entry.input_usd, completion=entry.output_usd),
-        cache=cache,
-        schema=entry.schema_,
-        temperature=entry.temperature,
-    )
 
 
 def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,303 @@
+"""What `onthejob train` does with its options: the loop, a look without an update, and a recorded update again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from onthejob.commands.seats import HostedSeats, adapters_folder, load_model, lora_of, named_adapters
+from onthejob.commands.terminal import Terminal, table
+from onthejob.commands.workplace import Workplace
+from onthejob.errors import ConfigError
+from onthejob.models.catalogue import is_hosted
+from onthejob.rollout.judge import JudgeConfig
+from onthejob.rollout.pool import TaskPool
+from onthejob.train import Evaluate, IterationReport, TrainResult
+from onthejob.types import Adapter, Environment, Policy, Sampling, Split, StopReason
+
+if TYPE_CHECKING:
+    from onthejob.commands.train import Train
+    from onthejob.learn.learner import Learner
+    from onthejob.models.sampler import Sampler
+    from onthejob.record import Run
+    from onthejob.rollout.judge import Judge
+    from onthejob.serve.remote import RemoteLearner
+    from onthejob.serve.remote_sampler import RemoteSampler
+    from onthejob.serve.vllm import VllmSampler
+    from onthejob.stack import Stack
+
+SMOKE_TASKS, SMOKE_SIZE = 4, 4
+
+
+def assemble(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | None) -> tuple[Stack, Learner]:
+    """The model and the learner of its adapters, which start as `init` where it has them."""
+    from onthejob.stack import attach_learner
+
+    if options.model.device == "meta" and options.sampler == "worker":
+        from onthejob.serve.remote import base_of, token_from
+        from onthejob.stack import describe_stack
+
+        digest = base_of(options.trainer, token=token_from())
+        stack = describe_stack(options.model.name, digest=digest, progress=terminal.progress)
+    else:
+        stack = load_model(options.model, terminal.progress)
+    return attach_learner(
+        stack,
+        options.roles,
+        lora=options.lora,
+        config=options.learner,
+        seed=options.train.seed,
+        init=init,
+    )
+
+
+def task_pool(options: Train) -> TaskPool:
+    """The training tasks."""
+    place = options.place()
+    return TaskPool(
+        place.tasks(Split.TRAIN),
+        seed=options.train.seed,
+        family=place.family,
+        grow=place.grow(),
+        curriculum=place.curriculum(options.train.iterations),
+        prefer_spread=options.train.prefer_spread,
+    )
+
+
+def run_loop(
+    options: Train,
+    terminal: Terminal,
+    make_env: Callable[[], Environment],
+    pool: TaskPool,
+    stack: Stack,
+    learner: Learner,
+    run: Run,
+    *,
+    resume: bool = False,
+) -> TrainResult:
+    """Train in a workplace that is open."""
+    from onthejob.train import train
+
+    with ExitStack() as helpers:
+        hosted = HostedSeats(options.hosted)
+        helpers.callback(hosted.close)
+        if options.trainer:
+            learner = remote_learner(learner, options.trainer, stack.digest)
+            helpers.callback(learner.close)
+        judge = judge_of(options.judge, options.judging, hosted, run.path / "judge.sqlite") if options.judge else None
+        if judge is not None:
+            helpers.callback(judge.close)
+        place, sampler = options.place(), _sampler(options, stack, learner, run.path, terminal, helpers)
+        partners = _partners(options, place, hosted)
+        return train(
+            options.train,
+            make_env=make_env,
+            pool=pool,
+            learner=learner,
+            sampler=sampler,
+            encoder=stack.chat,
+            run=run,
+            partners=partners,
+            trained_roles=options.roles,
+            base_digest=stack.digest,
+            evaluate=_validator(options, place, make_env, sampler, partners) if options.train.eval_every else None,
+            judge=judge,
+            on_progress=lambda report: terminal.progress(line(report)),
+            resume=resume,
+        )
+
+
+def look(options: Train, terminal: Terminal) -> int:
+    """One round of groups of the policy as it is at the start, thrown away after it was described."""
+    from onthejob.record import Run
+    from onthejob.rollout.summary import spreads, stop_mix
+
+    loop = dataclasses.replace(
+        options.train,
+        iterations=1,
+        dry_run=True,
+        eval_every=0,
+        collect=dataclasses.replace(options.train.collect, episodes=SMOKE_TASKS),
+        branch=dataclasses.replace(options.train.branch, group_size=SMOKE_SIZE),
+    )
+    init = named_adapters(options.init) if options.init else None
+    lora = lora_of(options.init, options.roles, options.lora) if options.init else options.lora
+    options = dataclasses.replace(options, train=loop, lora=lora)
+    pool = task_pool(options)
+    with options.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
+        stack, learner = assemble(options, terminal, init)
+        with Run.create(folder, config={}, name="smoke") as run:
+            run_loop(options, terminal, make_env, pool, stack, learner, run)
+            groups = list(run.read_groups(1))
+    found, mix = spreads(groups), stop_mix(groups)
+    alive = sum(group.std > 0.0 for group in found)
+    rows = [
+        (group.key.split("/", 1)[1], " ".join(f"{ret:+.3f}" for ret in group.returns), group.std, _counts(group.stops))
+        for group in found
+    ]
+    data = {"groups": found, "alive": alive, "stops": mix}
+    shares = ", ".join(f"{stop} {share:.0%}" for stop, share in mix.items())
+    terminal.result(
+        data,
+        table(("group", "returns", "spread", "stops"), rows),
+        f"{alive} of {len(found)} groups can teach something; stops: {shares or 'none'}",
+    )
+    return 0
+
+
+def replay(options: Train, terminal: Terminal) -> int:
+    """Perform recorded updates again and show what they measured."""
+    from onthejob.record import Run
+    from onthejob.stack import shape_of
+    from onthejob.train import replay_update
+
+    path, _, number = options.from_groups.rpartition(":")
+    if not path or not number.isdigit():
+        raise ConfigError(f"--from-groups must be RUN:ITERATION, e.g. runs/mine:3, got {options.from_groups!r}.")
+    init = named_adapters(options.init) if options.init else {}
+    reference = named_adapters(options.reference) if options.reference else {}
+    missing = [
+        role for role in options.roles if (options.init and role not in init) or (options.reference and role not in reference)
+    ]
+    if missing:
+        raise ConfigError(f"--init or --reference has no adapter of {', '.join(missing)}. Name the roles it has with --roles.")
+    with Run.open(adapters_folder(path), readonly=True) as run:
+        recorded = {role: found[0] for role in options.roles if (found := run.adapters(role))}
+        # What is given must fit the run, whose checkpoints and version 0 are loaded too.
+        loaded = {
+            f"{role} of {source}": adapter
+            for source, found in ((path, recorded), (options.init, init), (options.reference, reference))
+            for role, adapter in found.items()
+            if role in options.roles
+        }
+        lora = shape_of(loaded, options.lora, where=path)
+        _, learner = assemble(dataclasses.replace(options, lora=lora), terminal, None)
+        updates = {
+            role: replay_update(run, int(number), role, learner=learner, init=init.get(role), reference=reference.get(role))
+            for role in options.roles
+        }
+    rows = [(role, name, value) for role, values in updates.items() for name, value in values.items()]
+    terminal.result(updates, table(("role", "metric", "value"), rows))
+    return 0
+
+
+def corrected(options: Train, terminal: Terminal) -> Train:
+    """With vLLM, the difference between its numbers and the trainer's is corrected unless something else was asked for."""
+    loss = options.learner.loss
+    if options.sampler == "in-process" or loss.correction != "none" or loss.old == "sampler":
+        return options
+    terminal.progress("vLLM samples: --learner.loss.correction token_truncate (TIS)")
+    loss = dataclasses.replace(loss, correction="token_truncate")
+    return dataclasses.replace(options, learner=dataclasses.replace(options.learner, loss=loss))
+
+
+def _partners(options: Train, place: Workplace, hosted: HostedSeats) -> Mapping[str, Policy]:
+    """Who plays what is not trained."""
+    if is_hosted(options.partner):
+        return dict.fromkeys(place.roles, hosted.policy(options.partner))
+    return place.partners(Split.TRAIN)
+
+
+def _validator(
+    options: Train,
+    place: Workplace,
+    make_env: Callable[[], Environment],
+    sampler: Sampler | VllmSampler | RemoteSampler,
+    partners: Mapping[str, Policy],
+) -> Evaluate:
+    from onthejob.evaluate.validation import validator
+    from onthejob.rollout.keys import keyed_sample, keyed_seed
+
+    tasks = place.tasks(Split.DEV)
+    return validator(
+        make_env,
+        keyed_sample(tasks, min(options.eval_tasks, len(tasks)), options.train.seed, "validation"),
+        sampler=sampler,
+        partners=partners,
+        sampling=Sampling(temperature=options.eval_temperature, max_new_tokens=options.train.sampling.max_new_tokens),
+        seed=keyed_seed(options.train.seed, "validation replies"),
+        max_turns=place.max_turns,
+        workers=place.threads,
+    )
+
+
+def _sampler(
+    options: Train, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
+) -> Sampler | VllmSampler | RemoteSampler:
+    """Who samples; a server that is started ends with `helpers`."""
+    if options.sampler == "in-process":
+        return stack.sampler()
+    if options.sampler == "worker":
+        from onthejob.serve.remote import token_from
+        from onthejob.serve.remote_sampler import RemoteSampler
+
+        far = RemoteSampler(options.trainer, stack.chat, base_digest=stack.digest, token=token_from())
+        helpers.callback(far.close)
+        return far
+    from onthejob.commands.servers import PROBE_TEXT, start_server
+    from onthejob.models.fetch import fetch
+    from onthejob.serve.local import trainer_scores
+    from onthejob.serve.vllm import VllmSampler
+
+    base = fetch(options.model.name, progress=terminal.progress)
+    server, publisher = start_server(
+        base, options.server, roles=len(options.roles), rank=options.lora.rank, files=folder / "server", terminal=terminal
+    )
+    helpers.callback(server.stop)
+    ids = tuple(stack.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
+    return VllmSampler(
+        server.client,
+        stack.chat,
+        publisher,
+        expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids),
+        recover=server.recover,
+    )
+
+
+def line(report: IterationReport) -> str:
+    """One iteration as people read it."""
+    roles = "  ".join(
+        f"{role.role} {role.summary.mean_return:+.3f} ({role.summary.alive_share:.0%} alive, {role.summary.valid_rate:.0%} valid)"
+        for role in report.roles
+    )
+    score = "".join(f"  {name} {value:.3f}" for name, value in report.evaluation.items() if name.startswith("best_"))
+    pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"
+    return f"{report.iteration}/{report.iterations}  {roles}{score}  [{pace}]"
+
+
+def _counts(stops: Mapping[StopReason, int]) -> str:
+    return ", ".join(f"{count} {stop}" for stop, count in stops.items())
+
+
+def remote_learner(learner: Learner, url: str, base_digest: str) -> RemoteLearner:
+    """The learner whose updates a worker makes.
+
+    Raises:
+        ConfigError: no token, or a worker that does not fit.
+        ServeError: the worker does not answer.
+    """
+    from onthejob.serve.remote import RemoteLearner, token_from
+
+    return RemoteLearner(learner, url, base_digest=base_digest, token=token_from())
+
+
+def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats, cache: Path) -> Judge:
+    """The judge that `spec` names."""
+    from onthejob.models.hosted import Price
+    from onthejob.rollout.judge import Judge
+
+    client, entry, transport, accounts = hosted.client(spec)
+    return Judge(
+        client,
+        transport,
+        config=dataclasses.replace(config, max_tokens=max(config.max_tokens, entry.max_tokens)),
+        accounts=accounts,
+        price=Price(prompt=entry.input_usd, completion=entry.output_usd),
+        cache=cache,
+        schema=entry.schema_,
+        temperature=entry.temperature,
+    )
