@@ -77,7 +77,8 @@ def test_update_does_not_depend_on_the_size_of_rows(loss):
     config = LossConfig(loss=loss, max_completion_tokens=8 if loss == "dr_grpo" else None)
     groups = random_groups(2, groups=8, size=4)
     results = []
-    for max_tokens in (10_000, 80, 40):
+    # In 20 tokens not every group fits.
+    for max_tokens in (10_000, 80, 20):
         learner = learner_for(("sales",), lr=1e-3, max_tokens=max_tokens, loss=config)
         metrics = learner.update("sales", groups)
         # Adam divides by the gradient's own size, so weights are compared through the norm of an update of plain size.

@@ -119,12 +119,35 @@ def test_what_is_expected_is_the_exact_policy_gradient_when_all_replies_are_ther
     torch.testing.assert_close(found, logits.grad)
 
 
-def test_a_group_in_several_rows_has_no_expected_advantage():
+def test_what_a_group_expects_needs_all_of_its_rows():
     group = make_group((1, make_turn([1, 2], [3, 4, 5])), (0, make_turn([1, 2], [6, 7, 8])))
     batches = collate([group], [np.array([1.0, -1.0])], max_tokens=5)
     assert [(batch.complete, batch.whole) for batch in batches] == [(True, False)] * 2
-    with pytest.raises(TrainingError, match="each group in one row"):
+    with pytest.raises(TrainingError, match="all rows of a group"):
         policy_loss(torch.zeros(len(batches[0])), batches[0], LossConfig(loss="expected"))
+
+
+def test_what_a_group_expects_is_the_same_in_one_row_and_with_turns_in_rows_of_their_own():
+    good = (make_turn([1, 2], [3, 4]), make_turn([5, 6], [7, 8]))
+    poor = (make_turn([1, 2], [9, 10, 11]), make_turn([5, 12], [7]))
+    other = make_group((1, make_turn([20], [21])), (0, make_turn([20], [22])), key="other")
+    groups, values = [make_group((1, good), (0, poor)), other], [np.array([1.0, -1.0]), np.array([0.5, -0.5])]
+    found = []
+    for max_tokens in (100, 5):
+        batches = collate(groups, values, max_tokens=max_tokens)
+        numbers = torch.linspace(-2, -1, 30).requires_grad_()  # Of each token.
+        rows = [(batch, numbers[torch.from_numpy(batch.row.pair_token[batch.row.term_pair])]) for batch in batches]
+        loss = torch.stack(
+            [
+                policy_loss(present, batch, LossConfig(loss="expected"), others=[row for row in rows if row[0] is not batch]).loss
+                for batch, present in rows
+            ]
+        ).sum()
+        loss.backward()
+        found.append((loss.item(), numbers.grad))
+        assert all(batch.complete for batch in batches) == (max_tokens == 100)
+    assert found[1][0] == pytest.approx(found[0][0], abs=1e-6)
+    torch.testing.assert_close(found[1][1], found[0][1])
 
 
 def test_clipping_by_hand():
@@ -238,16 +261,15 @@ def test_gradients_do_not_depend_on_how_the_update_is_cut(config):
     groups = random_groups(3, groups=8, size=4)
     values = [advantages(group, AdvantageConfig()) for group in groups]
     found = {}
-    # `expected` needs whole groups, of which the largest has that many tokens when nothing is shared.
-    alone = max(sum(len(t.turns[0].prompt_ids + t.turns[0].completion.token_ids) for t in g.trajectories) for g in groups)
-    sizes = (10_000, 2 * alone, alone) if config.by_group else (10_000, 90, 40)
-    for max_tokens, share in itertools.product(sizes, (True, False)):
+    for max_tokens, share in itertools.product((10_000, 90, 40), (True, False)):
         batches = collate(groups, values, max_tokens=max_tokens, share=share)
+        present = [(batch, score(model, batch.row).logprobs.detach()) for batch in batches]
         total = 0.0
         for batch in batches:
             shifted = score(model, batch.row).logprobs
             old = (shifted - 0.1 * torch.sin(shifted)).detach()
-            output = policy_loss(shifted, batch, config, old=old)
+            others = [(other, numbers) for other, numbers in present if other is not batch] if config.by_group else []
+            output = policy_loss(shifted, batch, config, old=old, others=others)
             output.loss.backward()
             total += output.loss.item()
         found[max_tokens, share] = (len(batches), total, gradients(model))

@@ -262,6 +262,10 @@ class Learner:
     def logprobs(self, role: str, batches: Sequence[Batch]) -> list[Tensor]:
         """Log-probabilities of the terms of each batch under `role`'s present weights, no gradient, shape each (N,)."""
         lora.activate(self.model, role)
+        return self._scored(batches)
+
+    def _scored(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """`logprobs` of the role that is active."""
         with torch.no_grad():
             return [score(self.model, batch.row, layout=self.layout).logprobs for batch in batches]
 
@@ -328,10 +332,13 @@ class Learner:
     ) -> bool:
         """One optimizer step over the rows of `batches`; False when it was not taken."""
         state.optimizer.zero_grad(set_to_none=True)
+        split = [batch for batch in batches if self.config.loss.by_group and not batch.whole]
+        present = list(zip(split, self._scored(split), strict=True))
         for batch, old, reference in zip(batches, olds, references, strict=True):
+            others = [] if batch.whole else [(other, values) for other, values in present if other is not batch]
             with scoring(self.model, layout=self.layout):
                 scores = score(self.model, batch.row, layout=self.layout)
-                output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=reference)
+                output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=reference, others=others)
                 output.loss.backward()
             sums = output.sums | {"entropy": scores.entropy.sum().item()}
             totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))

@@ -8,9 +8,11 @@ which they are tested.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +23,8 @@ Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce", 
 Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 _CLIPPED = ("grpo", "dr_grpo", "dapo", "bnpo", "gspo")
 _WITHOUT_RATIO = ("reinforce", "expected")
+_PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", "size", "legal")
+"""Arrays of a batch with a value for each term."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,7 @@ def policy_loss(
     *,
     old: Tensor | None = None,
     reference: Tensor | None = None,
+    others: Sequence[tuple[Batch, Tensor]] = (),
 ) -> LossOutput:
     """The loss of one row.
 
@@ -158,9 +163,12 @@ def policy_loss(
         config: Loss and constants.
         old: Trainer's log-probabilities before the update (N,); None means the update has just begun, so they are `logprobs`.
         reference: Log-probabilities of the reference policy (N,), needed for beta > 0; without beta it is only measured.
+        others: For `expected`, where a group is spread over rows: the rows that hold the rest of it, with what the present policy
+            gives their terms. They count as constants here; the gradients of all rows sum to that of the whole group.
 
     Raises:
-        TrainingError: A trajectory-level loss meets a trajectory that is spread over several rows, or `expected` such a group.
+        TrainingError: A trajectory-level loss meets a trajectory that is spread over several rows, or `expected` such a group
+            without its other rows.
         ConfigError: beta > 0 without a reference, or old='sampler' without recorded log-probabilities.
 
     Source: GRPO 2402.03300, Dr. GRPO 2503.20783, DAPO 2503.14476, CISPO 2506.13585, GSPO 2507.18071, TIS/MIS as in TRL 1.16;
@@ -172,9 +180,9 @@ def policy_loss(
             f"{config.loss} with level={config.level!r} and correction={config.correction!r} needs each trajectory in one row; "
             "some are longer than max_tokens. Raise max_tokens or use a token-level loss."
         )
-    if config.by_group and not batch.whole:
+    if config.by_group and not batch.whole and not others:
         raise TrainingError(
-            "expected needs each group in one row; some are longer than max_tokens. Raise max_tokens or use another loss."
+            "expected needs all rows of a group; some are longer than max_tokens. Pass `others`, or raise max_tokens."
         )
     if config.beta > 0 and reference is None:
         raise ConfigError(f"beta={config.beta} needs a reference snapshot. Pass one, or set beta=0.")
@@ -189,7 +197,7 @@ def policy_loss(
     ratio = torch.exp(log_ratio)  # (N,)
     correction = _correction(trainer_old, terms, config)
     if config.loss == "expected":
-        loss, value, clipped = terms.expected(logprobs), torch.zeros_like(logprobs), {}
+        loss, value, clipped = _expected(logprobs, batch, others), torch.zeros_like(logprobs), {}
     else:
         loss = logprobs.new_zeros(())
         value, clipped = _surrogate(ratio, logprobs, terms.advantage, config)
@@ -229,7 +237,7 @@ class _Terms:
         return self.trajectory_sum(values) / self.length
 
     def expected(self, logprobs: Tensor) -> Tensor:
-        """Minus the advantage that the policy expects in each group, summed over groups / all groups."""
+        """Minus each trajectory's part of what the policy expects in its group / all groups, shape (trajectories,)."""
         count = int(self.place.max()) + 1
         # All terms of a trajectory agree in these, so it does not matter which of them is written last.
         advantage, copies, size, group, legal = (
@@ -251,7 +259,7 @@ class _Terms:
         start = torch.where(start.isnan(), present.detach(), start)
         likelier = (present - start).masked_fill(legal, 0.0).exp()  # Masked first: an overflow times 0 is no number.
         wrong = (likelier * advantage / size).masked_fill(legal, 0.0)
-        return -(chosen + wrong).sum() / self.batch.groups
+        return -(chosen + wrong) / self.batch.groups
 
     def weight(self, config: LossConfig) -> Tensor:
         """Share of each term in the update; independent of how the update is cut into rows, shape (N,)."""
@@ -272,6 +280,26 @@ class _Terms:
             # k3 of trainer against sampler, where tokens come from the sampler.
             "sampling/kl": (torch.exp(gap) - 1 - gap).sum().item(),
         }
+
+
+def _expected(logprobs: Tensor, batch: Batch, others: Sequence[tuple[Batch, Tensor]]) -> Tensor:
+    """Minus the advantage that the policy expects in the groups of a row, of which parts may lie in other rows.
+
+    A trajectory's share of the value is counted where its terms are, so that the rows' losses sum to the update's.
+    """
+    if batch.whole:
+        return _Terms(batch, logprobs.device).expected(logprobs).sum()
+    rows = [batch, *(other for other, _ in others)]
+    arrays = {name: np.concatenate([getattr(row, name) for row in rows]) for name in _PER_TERM}
+    here = np.isin(arrays["group"], batch.group)
+    joined = replace(batch, **{name: values[here] for name, values in arrays.items()}, complete=True, whole=True)
+    kept = torch.from_numpy(here).to(logprobs.device)
+    present = torch.cat([logprobs, *(values.detach() for _, values in others)])[kept]
+    terms = _Terms(joined, logprobs.device)
+    values = terms.expected(present)
+    own = (torch.arange(len(present), device=present.device) < len(batch)).to(present) / terms.length
+    shown = (values.detach() * values.new_zeros(len(values)).index_add(0, terms.place, own)).sum()
+    return values.sum() - values.detach().sum() + shown
 
 
 def _surrogate(ratio: Tensor, logprobs: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Tensor, dict[str, float]]:
