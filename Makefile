@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/onthejob demo
 
 test: packages $(VENV)/.installed-test
-	$(TEST_ENV) $(BIN)/python -m pytest -m "not slow and not gpu and not browser and not server"
+	$(TEST_ENV) $(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not slow and not gpu and not browser and not server"
 
 # Before anything is downloaded: without its sandbox the tests of the claw fail, they are not skipped.
 packages:
