@@ -144,7 +144,7 @@ print(json.dumps(rounds))
 
 @pytest.mark.parametrize("inodes", range(20, 23))
 def test_a_full_folder_of_the_broker_is_an_error_and_leaves_nothing(copy: Copy, inodes: int):
-    copy.change("broker.py", "files=65_536", f"files={inodes}")
+    copy.change("ground.py", "files=65_536", f"files={inodes}")
     done = copy.run(FULL_BROKER)
     assert done.returncode == 0, done.stderr
     rounds = json.loads(done.stdout)
@@ -158,13 +158,18 @@ def test_a_full_folder_of_the_broker_is_an_error_and_leaves_nothing(copy: Copy, 
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("file", "old", "new", "said"),
     [
-        ("len(interpreter) + (64 << 20)", "65_536", "[Errno 28] No space left on device"),
-        ("mount_tmpfs(target, size=size, files=files)", "mount_tmpfs(target, size=size, files=-1)", "[Errno 22] mount tmpfs on "),
+        ("ground.py", "len(interpreter) + (64 << 20)", "65_536", "[Errno 28] No space left on device"),
+        (
+            "lifetime.py",
+            "mount_tmpfs(target, size=size, files=files)",
+            "mount_tmpfs(target, size=size, files=-1)",
+            "[Errno 22] mount tmpfs on ",
+        ),
     ],
 )
-def test_a_broker_that_has_no_room_for_a_single_sandbox_is_an_error(copy: Copy, old: str, new: str, said: str):
-    copy.change("broker.py", old, new)
+def test_a_broker_that_has_no_room_for_a_single_sandbox_is_an_error(copy: Copy, file: str, old: str, new: str, said: str):
+    copy.change(file, old, new)
     done = copy.run("from onthejob.envs.claw.sandbox.host import BwrapHost\nBwrapHost()")
     assert f"SandboxError: no sandbox: {said}" in done.stderr.strip().splitlines()[-1]

@@ -36,12 +36,12 @@ class Weakness(NamedTuple):
     noticed: str
 
 
-EMPTY = "os.execve(self._bwrap, words, {})"
+EMPTY = "os.execve(self._ground.bwrap, words, {})"
 
 
 def passing_on(environment: str, noticed: str) -> Weakness:
     """A broker that gives process 1 an environment."""
-    return Weakness(65, "broker.py", EMPTY, EMPTY.replace("{}", environment), noticed)
+    return Weakness(65, "lifetime.py", EMPTY, EMPTY.replace("{}", environment), noticed)
 
 
 DEBUGGER = f"""{{"PERL5OPT": "-d", "PERL5DB": "sub DB::DB {{}} BEGIN {{ do '{HOME}/.perldb' }}"}}"""
