@@ -46,10 +46,11 @@ def passing_on(environment: str, noticed: str) -> Weakness:
 
 DEBUGGER = f"""{{"PERL5OPT": "-d", "PERL5DB": "sub DB::DB {{}} BEGIN {{ do '{HOME}/.perldb' }}"}}"""
 VARIABLE = "TERM => 'dumb',"
+# Whether process 1 meets what is planted at its first start or at a later one is a race with the files being written.
 WEAKNESSES = {
-    "PERL5LIB": passing_on(f'{{"PERL5LIB": "{HOME}"}}', f"ran for the next command: {HOME}/strict.pm"),
-    "PERL5OPT": passing_on(f'{{"PERL5OPT": "-I{HOME}"}}', f"ran for the next command: {HOME}/strict.pm"),
-    "PERL5DB": passing_on(DEBUGGER, f"ran for the next command: {HOME}/.perldb"),
+    "PERL5LIB": passing_on(f'{{"PERL5LIB": "{HOME}"}}', f"{HOME}/strict.pm"),
+    "PERL5OPT": passing_on(f'{{"PERL5OPT": "-I{HOME}"}}', f"{HOME}/strict.pm"),
+    "PERL5DB": passing_on(DEBUGGER, f"{HOME}/.perldb"),
     "BASH_ENV": Weakness(65, "pid1.pl", VARIABLE, f"{VARIABLE} BASH_ENV => '{HOME}/.bash_env',", f"{HOME}/.bash_env"),
     "PATH": Weakness(65, "pid1.pl", "PATH => '/usr/local", f"PATH => '{HOME}:/usr/local", f"{HOME}/env"),
     "reaping": Weakness(71, "pid1.pl", "waitpid(-1, $WNOHANG)", "waitpid($shell, $WNOHANG)", "of 288 orphans"),

@@ -93,7 +93,7 @@ class Sandboxes:
                 os.close(descriptor)
 
     def reap(self, made: Made) -> bool:
-        """Wait for bubblewrap's end, helping after a while; False when it is still there."""
+        """Kill bubblewrap and wait for its end; False when it is still there."""
         if made.monitor == 0:
             return True
         # Its end means the end of all inside; normally that has happened already.
@@ -161,7 +161,7 @@ class Sandboxes:
         return os.open(made.base / "w", os.O_RDONLY | os.O_DIRECTORY)
 
     def _become(self, made: Made, control: int, info: int, errors: int, filter_fd: int) -> None:
-        """In the child: enter the groups, drop to the slot's user, and become bubblewrap."""
+        """In the child: enter the groups, drop to the sandbox's user, and become bubblewrap."""
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # What we ignore ourselves, and what whoever started us ignored. Process 1 could not mend all of it: Perl puts
         # SIGFPE back to what it found.
