@@ -38,7 +38,7 @@ CLEAN_STOPS = {"seed": 0.03, "right": 1.0}
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--way", choices=sorted(CLEAN_STOPS), required=True)
-    parser.add_argument("--out", type=Path, default=Path("adapters/claw"), help="folder of the adapter")
+    parser.add_argument("--out", type=Path, default=Path("adapters/claw-start"), help="folder of the adapter")
     parser.add_argument("--count", type=int, default=300, help="demonstrations, at most 400")
     parser.add_argument("--epochs", type=int, default=4, help="after two, half as many held-out tasks are solved")
     parser.add_argument("--judge", type=int, default=32, help="dev tasks on which stopping is measured")

@@ -156,7 +156,7 @@ def run(path: str, words: list[str]) -> int:
 
 def parse(options: Any, words: Sequence[str], *, prog: str, default: Any = None) -> Any:
     """The command that `words` state; tyro prints help or what is wrong, and exits."""
-    config = (tyro.conf.FlagCreatePairsOff,)
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.EnumChoicesFromValues)
     if default is None:
         return tyro.cli(options, prog=prog, args=list(words), config=config)
     return tyro.cli(options, prog=prog, args=list(words), default=default, config=config)

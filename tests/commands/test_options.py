@@ -115,3 +115,12 @@ def test_a_resumed_run_keeps_the_worker_that_is_named(runs_dir: Path):
         assert again._recorded(runs_dir / sampler).trainer == "https://gpu.example:8100"
     with pytest.raises(ConfigError, match="--trainer"):
         Train(resume=runs_dir / "worker")._recorded(runs_dir / "worker")
+
+
+def test_choices_are_spelled_alike_on_the_command_line_and_in_files(capsys: pytest.CaptureFixture[str]):
+    from onthejob.cli import main
+
+    assert main(["train", "--learner.optimizer", "adamw_8bit", "--learner.layout", "padded", "--print-config"]) == 0
+    written = capsys.readouterr().out
+    assert 'optimizer = "adamw_8bit"' in written
+    assert 'layout = "padded"' in written

@@ -68,11 +68,15 @@ def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
     assert trained["last loss"] < trained["first loss"]
     (expert,) = call("sft", "--roles", "sales", "--lora.rank", "2", "--marks", "expert", "--out", "c", *model(tiny_path))
     assert expert["demonstrations"] == collected["counts"]["sales"]["expert"] < trained["demonstrations"]
-    assert "marked near-miss" in call("sft", "--roles", "sales", "--marks", "near-miss", *model(tiny_path), code=2)
-    assert "processes must be in 1..1" in call("sft", "--roles", "sales", "--processes", "2", *model(tiny_path), code=2)
-    assert "boss" in call("sft", "--roles", "boss", *model(tiny_path), code=2)
+    kept = Path(trained["path"], "adapter_model.safetensors").read_bytes()
+    assert "holds adapters of sales already" in call("sft", "--roles", "sales", *model(tiny_path), code=2)
+    assert Path(trained["path"], "adapter_model.safetensors").read_bytes() == kept
+    new = ("--out", "new", *model(tiny_path))
+    assert "marked near-miss" in call("sft", "--roles", "sales", "--marks", "near-miss", *new, code=2)
+    assert "processes must be in 1..1" in call("sft", "--roles", "sales", "--processes", "2", *new, code=2)
+    assert "boss" in call("sft", "--roles", "boss", *new, code=2)
     Path("demonstrations/sales.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
-    assert "line 1" in call("sft", "--roles", "sales", *model(tiny_path), code=2)
+    assert "line 1" in call("sft", "--roles", "sales", *new, code=2)
 
 
 @pytest.mark.slow  # two processes that import torch
@@ -99,7 +103,7 @@ def test_train_resume_replay_and_play(call, tiny_path: Path):
         assert "output" not in run.config
 
     straight = call("train", "--roles", "hr", "--iterations", "3", "--name", "b", *SMALL, *model(tiny_path))
-    resumed = call("train", "--resume", "runs/a", "--extend", "3")
+    resumed = call("train", "--resume", "a", "--extend", "3")
     assert resumed["adapters"]["hr"]["digest"] == straight["adapters"]["hr"]["digest"], "resumed = uninterrupted"
     assert "--extend must be >= 2" in call("train", "--resume", "runs/a", "--extend", "1", code=2)
     assert "leave out seeds" in call("train", "--resume", "runs/a", "--seeds", "1", code=2)
@@ -116,6 +120,8 @@ def test_train_resume_replay_and_play(call, tiny_path: Path):
         assert replayed["hr"]["delta_l2"] == pytest.approx(recorded[iteration], rel=1e-6)
     assert "checkpoint" in call("train", "--from-groups", "runs/b:2", *options, code=1)
 
+    assert call("runs", "show", "b") == call("runs", "show", "runs/b")
+    assert "no run at" in call("runs", "show", "c", code=1)
     again = call("runs", "replay", "b", "--limit", "4")
     assert again["matches"]
     assert (len(again["episodes"]), again["skipped"]) == (4, {})

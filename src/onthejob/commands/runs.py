@@ -13,6 +13,12 @@ from onthejob.commands.terminal import Output, Terminal, bytes_text, table
 RUNS = Path("runs")
 
 
+def run_folder(named: Path) -> Path:
+    """A run's folder by its path, or by its name in `runs/`; where there is neither, what was named."""
+    inside = RUNS / named
+    return inside if not named.exists() and inside.exists() else named
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ls:
     """List the runs of a folder."""
@@ -52,14 +58,14 @@ class Show:
     """Show one run: configuration, newest metrics, adapters, events."""
 
     path: tyro.conf.Positional[Path]
-    """The run's folder."""
+    """The run's folder, or its name in `runs/`."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Print the newest value of every metric by scope, then adapters and events."""
         from onthejob.record import Run, show
 
-        with Run.open(self.path, readonly=True) as run:
+        with Run.open(run_folder(self.path), readonly=True) as run:
             details = show(run)
         summary = details.summary
         metrics = [(scope, name, value) for scope, named in details.metrics.items() for name, value in named.items()]
@@ -79,7 +85,7 @@ class Export:
     """Write a run's tables (groups, turns, metrics, episodes, adapters, events) as files that other tools read."""
 
     path: tyro.conf.Positional[Path]
-    """The run's folder."""
+    """The run's folder, or its name in `runs/`."""
     out: Path | None = None
     """Where the files go; default: `export` inside the run's folder."""
     format: Literal["jsonl", "parquet"] = "jsonl"
@@ -90,7 +96,8 @@ class Export:
         """Export, then print table and file."""
         from onthejob.record import Run, export
 
-        with Run.open(self.path, readonly=True) as run:
-            files = export(run, self.out or self.path / "export", self.format)
+        path = run_folder(self.path)
+        with Run.open(path, readonly=True) as run:
+            files = export(run, self.out or path / "export", self.format)
         terminal.result(files, table(("table", "file", "size"), [(t, f, bytes_text(f.stat().st_size)) for t, f in files.items()]))
         return 0

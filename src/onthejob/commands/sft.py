@@ -75,9 +75,14 @@ class Sft:
         """`run` without its table.
 
         Raises:
-            ConfigError: there are no demonstrations, or options that cannot work.
+            ConfigError: there are no demonstrations, adapters of these roles are in --out already, or options that cannot work.
         """
         roles = list(demonstration_files(self.data, self.roles))
+        if taken := [role for role in roles if (self.out / f"{role}@0000").exists()]:
+            raise ConfigError(
+                f"{self.out} holds adapters of {', '.join(taken)} already, which are never overwritten. Name another --out, or "
+                "the roles that it lacks with --roles."
+            )
         if not 1 <= self.processes <= len(roles):
             raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
         # Of all roles, also when each process will know some of them only.

@@ -13,7 +13,7 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
-from onthejob.commands.runs import RUNS
+from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import HostedOptions, ModelOptions, lora_of, named_adapters
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.training import assemble, corrected, look, replay, run_loop, task_pool
@@ -126,7 +126,8 @@ class Train:
     print_config: bool = False
     """Print all options as TOML for --config, and do nothing else."""
     resume: Path | None = None
-    """Continue this run, with the options it was started with; only --extend may change one."""
+    """Continue this run (its folder, or its name in `runs/`) with the options it was started with; beside it only --extend and
+    --trainer may be given."""
     extend: int = 0
     """With --resume: go on to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
@@ -217,7 +218,8 @@ class Train:
     def _train(self, terminal: Terminal) -> int:
         from onthejob.record import Run
 
-        options = self._recorded(self.resume) if self.resume is not None else self
+        again = None if self.resume is None else run_folder(self.resume)
+        options = self._recorded(again) if again is not None else self
         init = named_adapters(options.init) if options.init and self.resume is None else None
         if init is not None:
             options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
@@ -228,7 +230,7 @@ class Train:
         pool = task_pool(options)
         with options.place().opened() as make_env:
             stack, learner = assemble(options, terminal, init)
-            opened = Run.open(self.resume) if self.resume else Run.create(self.runs, config=options._settings(), name=self.name)
+            opened = Run.open(again) if again else Run.create(self.runs, config=options._settings(), name=self.name)
             with opened as run:
                 terminal.progress(f"run {run.path}")
                 result = run_loop(options, terminal, make_env, pool, stack, learner, run, resume=self.resume is not None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from onthejob.commands.runs import RUNS
+from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import BASE, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.serve import is_loopback
 from onthejob.commands.terminal import Output, Terminal
@@ -31,7 +31,8 @@ class View:
     """Watch the office live, replay it, take a seat, and look into recorded runs, in the browser."""
 
     run_: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(name="run")] = None
-    """A run's folder to open first, or a game that `onthejob play` wrote; without it, the office. Runs beside it are listed."""
+    """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote; without it, the office.
+    Runs beside it are listed."""
     root: Path = RUNS
     """Folder of recorded runs, when no run is named."""
     policy: str = "heuristic"
@@ -71,9 +72,10 @@ class View:
         replay = Replay.read(self.run_) if self.run_ is not None and self.run_.is_file() else None
         root, name = (self.root, "")
         if self.run_ is not None and replay is None:
-            if not (self.run_ / "run.sqlite").is_file():
+            folder = run_folder(self.run_)
+            if not (folder / "run.sqlite").is_file():
                 raise ConfigError(f"{self.run_} holds no run. `onthejob runs ls` lists the runs of a folder.")
-            root, name = self.run_.absolute().parent, self.run_.name
+            root, name = folder.absolute().parent, folder.name
         load = Loader(self.model, terminal)
         seats = self._seats()
         extra = [

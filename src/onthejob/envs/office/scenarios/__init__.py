@@ -89,7 +89,7 @@ def load(name_or_path: str | Path) -> Scenario:
         path = _HERE / f"{name}.toml" if name in SHIPPED else _HERE / "held_out" / f"{name}.toml"
         if name not in (*SHIPPED, *HELD_OUT):
             raise ConfigError(
-                f"unknown scenario {name!r}; known are {', '.join(SHIPPED)}, held out from training {', '.join(HELD_OUT)}, "
+                f"unknown scenario {name!r}; known are {', '.join(SHIPPED)}; held out from training: {', '.join(HELD_OUT)}; "
                 "or give the path of a .toml file."
             )
     try:
