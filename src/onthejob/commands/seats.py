@@ -203,8 +203,8 @@ def adapters_folder(source: str) -> Path:
         if folder.exists():
             return folder
     raise ConfigError(
-        f"nobody is called {source!r}, and there is neither a folder {source} nor {RUNS / source}: give a run's folder (or its name in "
-        f"{RUNS}/) or a folder of adapters; who plays may also be {BASE} or a scripted player."
+        f"nobody is called {source!r}, and there is neither a folder {source} nor {RUNS / source}: give a run's folder (or its "
+        f"name in {RUNS}/) or a folder of adapters; who plays may also be {BASE} or a scripted player."
     )
 
 
