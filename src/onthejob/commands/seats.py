@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onthejob.commands.runs import RUNS
+from onthejob.commands.runs import RUNS, run_folder
 from onthejob.errors import ConfigError
 from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.types import Adapter, Context, Policy
@@ -199,9 +199,9 @@ def adapters_folder(source: str) -> Path:
     Raises:
         ConfigError: neither exists.
     """
-    for folder in (Path(source), RUNS / source):
-        if folder.exists():
-            return folder
+    folder = run_folder(Path(source))
+    if folder.exists():
+        return folder
     raise ConfigError(
         f"nobody is called {source!r}, and there is neither a folder {source} nor {RUNS / source}: give a run's folder (or its "
         f"name in {RUNS}/) or a folder of adapters; who plays may also be {BASE} or a scripted player."

@@ -220,7 +220,7 @@ class Train:
 
         again = None if self.resume is None else run_folder(self.resume)
         options = self._recorded(again) if again is not None else self
-        init = named_adapters(options.init) if options.init and self.resume is None else None
+        init = named_adapters(options.init) if options.init and again is None else None
         if init is not None:
             options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
         if init is not None and (missing := [role for role in options.roles if role not in init]):
@@ -230,10 +230,10 @@ class Train:
         pool = task_pool(options)
         with options.place().opened() as make_env:
             stack, learner = assemble(options, terminal, init)
-            opened = Run.open(again) if again else Run.create(self.runs, config=options._settings(), name=self.name)
+            opened = Run.open(again) if again is not None else Run.create(self.runs, config=options._settings(), name=self.name)
             with opened as run:
                 terminal.progress(f"run {run.path}")
-                result = run_loop(options, terminal, make_env, pool, stack, learner, run, resume=self.resume is not None)
+                result = run_loop(options, terminal, make_env, pool, stack, learner, run, resume=again is not None)
                 path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {
