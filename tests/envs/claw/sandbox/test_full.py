@@ -61,7 +61,7 @@ from pathlib import Path
 import onthejob
 from onthejob.envs.claw.sandbox import Limits, open_host
 from onthejob.errors import SandboxError
-assert onthejob.__file__.startswith("/mnt/"), onthejob.__file__
+assert onthejob.__file__.startswith("/mnt/source/"), onthejob.__file__
 os.chdir("/tmp")
 def fill():
     try:
@@ -101,14 +101,32 @@ print(json.dumps(found))
 """
 
 
+# Package and interpreter may lie below /tmp.
+MOUNT = (
+    "bash",
+    "-c",
+    """
+    set -e
+    mount -t tmpfs places /mnt
+    mkdir /mnt/source /mnt/python
+    mount --rbind "$0" /mnt/source
+    mount --rbind "$1" /mnt/python
+    mount -t tmpfs -o size=512k full /tmp
+    shift
+    exec "$@"
+    """,
+    str(SOURCE),
+    sys.prefix,
+)
+
+
 def test_a_full_disk_outside_stops_no_sandbox_and_is_said_without_one():
     enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
-    # The package may lie below /tmp.
-    mount = ["bash", "-c", 'mount --rbind "$0" /mnt && mount -t tmpfs -o size=512k full /tmp && exec "$@"', str(SOURCE)]
-    if (trial := subprocess.run([*enter, *mount, "true"], capture_output=True, text=True, timeout=60, check=False)).returncode:
+    if (trial := subprocess.run([*enter, *MOUNT, "true"], capture_output=True, text=True, timeout=60, check=False)).returncode:
         pytest.skip(f"nothing can be mounted here: {trial.stderr.strip()}")
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": "/mnt", "PYTHONDONTWRITEBYTECODE": "1"}
-    words = [*enter, *mount, sys.executable, "-s", "-c", FULL_DISK]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": "/mnt/source", "PYTHONDONTWRITEBYTECODE": "1"}
+    python = Path("/mnt/python") / Path(sys.executable).relative_to(sys.prefix)
+    words = [*enter, *MOUNT, str(python), "-s", "-c", FULL_DISK]
     done = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
