@@ -61,7 +61,7 @@ from pathlib import Path
 import onthejob
 from onthejob.envs.claw.sandbox import Limits, open_host
 from onthejob.errors import SandboxError
-assert onthejob.__file__.startswith("/mnt/source/"), onthejob.__file__
+assert Path(onthejob.__file__).is_relative_to(sys.argv[1]), onthejob.__file__
 os.chdir("/tmp")
 def fill():
     try:
@@ -101,16 +101,18 @@ print(json.dumps(found))
 """
 
 
-# Package and interpreter may lie below /tmp.
+# Package and interpreter may lie below /tmp, so that both are mounted elsewhere first.
+PLACE = Path("/", "mnt")
+PACKAGE, INTERPRETER = PLACE / "source", PLACE / "python"
 MOUNT = (
     "bash",
     "-c",
-    """
+    f"""
     set -e
-    mount -t tmpfs places /mnt
-    mkdir /mnt/source /mnt/python
-    mount --rbind "$0" /mnt/source
-    mount --rbind "$1" /mnt/python
+    mount -t tmpfs places {PLACE}
+    mkdir {PACKAGE} {INTERPRETER}
+    mount --rbind "$0" {PACKAGE}
+    mount --rbind "$1" {INTERPRETER}
     mount -t tmpfs -o size=512k full /tmp
     shift
     exec "$@"
@@ -124,9 +126,9 @@ def test_a_full_disk_outside_stops_no_sandbox_and_is_said_without_one():
     enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     if (trial := subprocess.run([*enter, *MOUNT, "true"], capture_output=True, text=True, timeout=60, check=False)).returncode:
         pytest.skip(f"nothing can be mounted here: {trial.stderr.strip()}")
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": "/mnt/source", "PYTHONDONTWRITEBYTECODE": "1"}
-    python = Path("/mnt/python") / Path(sys.executable).relative_to(sys.prefix)
-    words = [*enter, *MOUNT, str(python), "-s", "-c", FULL_DISK]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
+    python = INTERPRETER / Path(sys.executable).relative_to(sys.prefix)
+    words = [*enter, *MOUNT, str(python), "-s", "-c", FULL_DISK, str(PACKAGE)]
     done = subprocess.run(words, env=environment, cwd="/", capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
