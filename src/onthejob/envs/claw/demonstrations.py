@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.quotes import quoted
 from onthejob.envs.claw.schema import AssertionKind, ClawTask, FileKind
 from onthejob.errors import ConfigError
 from onthejob.types import Environment, Message, Split, Task
@@ -41,6 +42,9 @@ class DemonstrationConfig:
     by_steps: bool = False
     """Choose tasks in proportion to their elementary commands, so that a demonstration shows more; else all are equally likely.
     Needs a corpus of at least twice `count` training tasks, as there is little to choose otherwise."""
+    quotes: bool = False
+    """Put the part of the request that is done above its commands, as a comment, so that a small model need not find it among the
+    others while it writes the command."""
     per_family: int = 0
     """So many of every family first (all, where there are fewer); what is left of `count` is chosen as above."""
     seed: int = 0
@@ -163,7 +167,7 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
 
 def _demonstrate(plan: _Plan, make_env: Callable[[], Environment], config: DemonstrationConfig, max_turns: int) -> Demonstration:
     draw = Draw("demonstration", config.seed, plan.task.id)
-    gold = [block(command) for command in plan.claw.gold]
+    gold = [block(command) for command in (quoted(plan.claw.intent, plan.claw.gold) if config.quotes else plan.claw.gold)]
     env = make_env()
     try:
         if plan.near_miss:
