@@ -32,7 +32,7 @@ class Gates:
     """Check with scripted players whether the office can be trained on. Ends with 1 when a gate fails.
 
     Twelve gates: order of policies, agreement of reward and outcome, exploits by one seat, influence of every role, headroom,
-    variety of scenarios, worth of messages, scoping, determinism, position, signal for GRPO, books. docs/office.md explains them.
+    variety of scenarios, worth of messages, scoping, determinism, position, signal for GRPO, books. docs/gates.md explains them.
     """
 
     quick: bool = False
@@ -61,7 +61,7 @@ class Gates:
     workers: int | None = None
     """Processes; by default one per core, 0 measures in this one."""
     doc: Path | None = None
-    """Also write the table into this Markdown file, between its gate markers."""
+    """Also write the table into this Markdown file, between its gate markers; the table of docs/gates.md was made so."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
