@@ -11,6 +11,7 @@ import pytest
 
 from onthejob.learn import lora
 from onthejob.models.base import weights_digest
+from onthejob.record import Run
 from onthejob.rollout.seats import give_order
 from onthejob.testing import tiny_model
 from onthejob.testing.chat_server import IDLE, Chat
@@ -133,6 +134,69 @@ def test_what_cannot_work_is_said_before_anything_is_loaded(call, monkeypatch, w
     assert said in call(*words, code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--partner", "bedrock:small"), "Set AWS_DEFAULT_REGION"),
+        (("--partner", "anthropic:claude-haiku-4-5"), "Set the environment variable ANTHROPIC_API_KEY"),
+        (("--judge", "anthropic:claude-haiku-4-5"), "Set the environment variable ANTHROPIC_API_KEY"),
+    ],
+)
+def test_a_hosted_colleague_who_cannot_come_leaves_no_run(
+    call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_base: Path, words: tuple[str, ...], said: str
+):
+    pytest.importorskip("botocore", reason="the bedrock extra is not installed")
+    for name in ("ANTHROPIC_API_KEY", "AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    assert said in call("train", "--roles", "sales", *words, "--model.name", tiny_base, code=2)
+    assert not Path("runs").exists()
+
+
+def test_hosted_colleagues_play_and_judge_in_training(call, chat: Chat, tiny_base: Path):
+    def reply(body: dict[str, Any]) -> str:
+        asked = json.dumps(body["messages"])
+        if "score" not in json.dumps(body["response_format"]):
+            return IDLE
+        return '{"score": 5}' if "RUN_DEMO\\" in asked.split("Decision:")[1] else '{"score": 1}'
+
+    chat.reply = reply
+    small = (
+        "--scenarios",
+        "baseline",
+        "--days",
+        "1",
+        "--library-tasks",
+        "0",
+        "--scale-states",
+        "0",
+        "--sampling.max-new-tokens",
+        "4",
+    )
+    small += (
+        "--collect.episodes",
+        "1",
+        "--collect.segment-turns",
+        "7",
+        "--collect.fresh-share",
+        "1",
+        "--collect.partner-share",
+        "0",
+    )
+    small += ("--branch.group-size", "2", "--branch.turns", "2", "--branch.worlds", "1", "--iterations", "1", "--lora.rank", "2")
+    who = ("--partner", f"{chat.name}#colleague", "--judge", f"{chat.name}#judge")
+    call("train", "--dry-run", "--roles", "sales", *who, *small, "--name", "a", "--model.name", tiny_base)
+    assert {body["model"] for body in chat.seen} == {"colleague", "judge"}
+    with Run.open(Path("runs/a"), readonly=True) as run:
+        (episode,) = run.read_episodes(1)
+        (judged,) = run.read_metrics("judge", iteration=1, name="judged")
+    played = {turn["actor"]: turn["policy"] for turn in episode.timeline}
+    assert played["dev"] == f"{chat.name}#colleague"
+    assert played["sales"] == "sales@0000"
+    assert judged.value == 2.0, "the replies of one group"
+    assert Path("runs/a/judge.sqlite").is_file(), "a resumed run asks nothing twice"
+
+
 def test_a_worker_that_can_be_reached_needs_a_certificate(call, monkeypatch):
     monkeypatch.setenv("ONTHEJOB_TRAINER_TOKEN", "0123456789abcdef")
     assert "--tls-cert" in call("serve", "trainer", "--host", "0.0.0.0", code=2)
@@ -162,12 +226,18 @@ def test_an_order_is_written_beside_the_others(call, tmp_path: Path):
     assert json.loads((tmp_path / "orders.json").read_text()) == {"sales": "expert", "dev": "random"}
 
 
-def test_a_run_can_be_merged_into_one_model(call, tmp_path: Path):
+@pytest.fixture
+def tiny_base(tmp_path: Path) -> Path:
+    """A folder with a tiny model."""
     tiny = tiny_model()
     tiny.model.save_pretrained(tmp_path / "base")
     tiny.tokenizer.save_pretrained(tmp_path / "base")
-    model = lora.attach(tiny.model, ["sales"], lora.LoraSpec(rank=2), seed=0)
-    digest = weights_digest(tmp_path / "base")
+    return tmp_path / "base"
+
+
+def test_a_run_can_be_merged_into_one_model(call, tmp_path: Path, tiny_base: Path):
+    model = lora.attach(tiny_model().model, ["sales"], lora.LoraSpec(rank=2), seed=0)
+    digest = weights_digest(tiny_base)
     for version in (1, 2):
         lora.save_adapter(
             model, "sales", tmp_path / "adapters", version=version, parent=None, base_digest=digest, dtype="float32"
@@ -175,8 +245,8 @@ def test_a_run_can_be_merged_into_one_model(call, tmp_path: Path):
         for name, parameter in lora.parameters(model, "sales").items():
             if ".lora_B." in name:
                 parameter.data.add_(0.1)
-    told = call("model", "merge", "sales", "merged", "--from", "adapters", "--model", str(tmp_path / "base"))
+    told = call("model", "merge", "sales", "merged", "--from", "adapters", "--model", tiny_base)
     assert told["adapter"] == "sales@0002"
     assert told["max_difference"] < 1e-2
     assert (tmp_path / "merged" / "model.safetensors").is_file()
-    assert "exists" in call("model", "merge", "sales@0001", "merged", "--from", "adapters", "--model", tmp_path / "base", code=2)
+    assert "exists" in call("model", "merge", "sales@0001", "merged", "--from", "adapters", "--model", tiny_base, code=2)

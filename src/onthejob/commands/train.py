@@ -16,7 +16,7 @@ from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import HostedOptions, ModelOptions, lora_of, named_adapters
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.training import assemble, corrected, look, replay, run_loop, task_pool
+from onthejob.commands.training import assemble, corrected, look, replay, run_loop, seated, task_pool
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
 from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
@@ -228,12 +228,12 @@ class Train:
         options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
         pool = task_pool(options)
-        with options.place().opened() as make_env:
+        with seated(options) as others, options.place().opened() as make_env:
             stack, learner = assemble(options, terminal, init)
             opened = Run.open(again) if again is not None else Run.create(self.runs, config=options._settings(), name=self.name)
             with opened as run:
                 terminal.progress(f"run {run.path}")
-                result = run_loop(options, terminal, make_env, pool, stack, learner, run, resume=again is not None)
+                result = run_loop(options, terminal, make_env, pool, stack, learner, run, others, resume=again is not None)
                 path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onthejob.commands.seats import HostedSeats, adapters_folder, load_model, lora_of, named_adapters
 from onthejob.commands.terminal import Terminal, table
@@ -55,6 +56,31 @@ def assemble(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | N
     )
 
 
+class Others(NamedTuple):
+    """Who takes part in a run and is not trained."""
+
+    partners: Mapping[str, Policy]
+    judge: Callable[[Path], Judge] | None
+    """Makes the judge, given the file in which its verdicts are kept."""
+
+
+@contextmanager
+def seated(options: Train) -> Iterator[Others]:
+    """The others, found before a model is loaded or a run exists: a wrong name or a missing key should leave nothing behind.
+
+    Raises:
+        ConfigError: a hosted model's name, key or region is wrong or missing.
+        MissingDependency: its provider's extra is not installed.
+        ProviderError: its server does not say what it serves.
+    """
+    with closing(HostedSeats(options.hosted)) as hosted:
+        if is_hosted(options.partner):
+            partners: Mapping[str, Policy] = dict.fromkeys(options.place().roles, hosted.policy(options.partner))
+        else:
+            partners = options.place().partners(Split.TRAIN)
+        yield Others(partners, judge_of(options.judge, options.judging, hosted) if options.judge else None)
+
+
 def task_pool(options: Train) -> TaskPool:
     """The training tasks."""
     place = options.place()
@@ -76,6 +102,7 @@ def run_loop(
     stack: Stack,
     learner: Learner,
     run: Run,
+    others: Others,
     *,
     resume: bool = False,
 ) -> TrainResult:
@@ -83,16 +110,13 @@ def run_loop(
     from onthejob.train import train
 
     with ExitStack() as helpers:
-        hosted = HostedSeats(options.hosted)
-        helpers.callback(hosted.close)
         if options.trainer:
             learner = remote_learner(learner, options.trainer, stack.digest)
             helpers.callback(learner.close)
-        judge = judge_of(options.judge, options.judging, hosted, run.path / "judge.sqlite") if options.judge else None
+        judge = others.judge(run.path / "judge.sqlite") if others.judge is not None else None
         if judge is not None:
             helpers.callback(judge.close)
         place, sampler = options.place(), _sampler(options, stack, learner, run.path, terminal, helpers)
-        partners = _partners(options, place, hosted)
         return train(
             options.train,
             make_env=make_env,
@@ -101,10 +125,10 @@ def run_loop(
             sampler=sampler,
             encoder=stack.chat,
             run=run,
-            partners=partners,
+            partners=others.partners,
             trained_roles=options.roles,
             base_digest=stack.digest,
-            evaluate=_validator(options, place, make_env, sampler, partners) if options.train.eval_every else None,
+            evaluate=_validator(options, place, make_env, sampler, others.partners) if options.train.eval_every else None,
             judge=judge,
             on_progress=lambda report: terminal.progress(line(report)),
             resume=resume,
@@ -128,10 +152,10 @@ def look(options: Train, terminal: Terminal) -> int:
     lora = lora_of(options.init, options.roles, options.lora) if options.init else options.lora
     options = dataclasses.replace(options, train=loop, lora=lora)
     pool = task_pool(options)
-    with options.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
+    with seated(options) as others, options.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
         stack, learner = assemble(options, terminal, init)
         with Run.create(folder, config={}, name="smoke") as run:
-            run_loop(options, terminal, make_env, pool, stack, learner, run)
+            run_loop(options, terminal, make_env, pool, stack, learner, run, others)
             groups = list(run.read_groups(1))
     found, mix = spreads(groups), stop_mix(groups)
     alive = sum(group.std > 0.0 for group in found)
@@ -193,13 +217,6 @@ def corrected(options: Train, terminal: Terminal) -> Train:
     terminal.progress("vLLM samples: --learner.loss.correction token_truncate (TIS)")
     loss = dataclasses.replace(loss, correction="token_truncate")
     return dataclasses.replace(options, learner=dataclasses.replace(options.learner, loss=loss))
-
-
-def _partners(options: Train, place: Workplace, hosted: HostedSeats) -> Mapping[str, Policy]:
-    """Who plays what is not trained."""
-    if is_hosted(options.partner):
-        return dict.fromkeys(place.roles, hosted.policy(options.partner))
-    return place.partners(Split.TRAIN)
 
 
 def _validator(
@@ -285,19 +302,20 @@ def remote_learner(learner: Learner, url: str, base_digest: str) -> RemoteLearne
     return RemoteLearner(learner, url, base_digest=base_digest, token=token_from())
 
 
-def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats, cache: Path) -> Judge:
-    """The judge that `spec` names."""
+def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats) -> Callable[[Path], Judge]:
+    """What makes the judge that `spec` names, given the file in which its verdicts are kept."""
     from onthejob.models.hosted import Price
     from onthejob.rollout.judge import Judge
 
     client, entry, transport, accounts = hosted.client(spec)
-    return Judge(
+    made = partial(
+        Judge,
         client,
         transport,
         config=dataclasses.replace(config, max_tokens=max(config.max_tokens, entry.max_tokens)),
         accounts=accounts,
         price=Price(prompt=entry.input_usd, completion=entry.output_usd),
-        cache=cache,
         schema=entry.schema_,
         temperature=entry.temperature,
     )
+    return lambda cache: made(cache=cache)
