@@ -121,6 +121,26 @@ def test_options_that_cannot_work_are_refused(call, capsys: pytest.CaptureFixtur
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "has", "needed"),
+    [
+        (("play", "claw", *CORPUS, "--policy", "office"), "ceo, content, dev, hr, marketing, sales", "agent"),
+        (("compare", "gold", "office", "--env", "claw", *CORPUS), "ceo, content, dev, hr, marketing, sales", "agent"),
+        (("train", "--env", "claw", *CORPUS, "--init", "office"), "ceo, content, dev, hr, marketing, sales", "agent"),
+        (("train", "--env", "claw", *CORPUS, "--init", "office", "--smoke"), "ceo, content, dev, hr, marketing, sales", "agent"),
+        (("play", "office", "--team", "claw"), "agent", "ceo, dev, marketing, sales, content, hr"),
+        (("play", "office", "--seat", "sales=claw"), "agent", "ceo, dev, marketing, sales, content, hr"),
+    ],
+)
+def test_adapters_of_another_workplace_are_refused(call, repository: Path, words: tuple[str, ...], has: str, needed: str):
+    for name in ("office", "claw"):
+        Path(name).symlink_to(repository / "adapters" / name)
+    # There is no such model: nothing was loaded before.
+    told = " ".join(call(*words, "--model.name", "no/model", code=2).split())
+    assert f"holds adapters of {has}; needed here is one of {needed}. Name a run or a folder that has one" in told
+    assert not Path("runs").exists()
+
+
 def test_scripted_rows_are_compared_on_the_same_tasks(call):
     small = ("--env", "claw", *CORPUS, "--limit", "5")
     shown = call("compare", "noop", "gold", *small, "--report", "r.html")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -220,6 +220,21 @@ def named_adapters(source: str) -> dict[str, Adapter]:
     return find_adapters(folder, at=at)
 
 
+def adapters_for(source: str, roles: Collection[str]) -> dict[str, Adapter]:
+    """As `named_adapters`, for who is to play or to train some of `roles`.
+
+    Raises:
+        ConfigError: as `named_adapters`, or none of the adapters is of one of `roles`.
+    """
+    found = named_adapters(source)
+    if not found.keys() & set(roles):
+        raise ConfigError(
+            f"{source} holds adapters of {', '.join(sorted(found))}; needed here is one of {', '.join(roles)}. "
+            "Name a run or a folder that has one, or choose the workplace and the roles of these adapters."
+        )
+    return found
+
+
 def lora_of(source: str, roles: Sequence[str], asked: LoraSpec) -> LoraSpec:
     """The LoRA shape in which `roles` go on from the adapters of `source`; see `stack.shape_of`.
 
@@ -263,16 +278,14 @@ def teams(
         hosted: makes hosted models; None where none can sit.
 
     Raises:
-        ConfigError: a spec names nothing that can play.
+        ConfigError: a spec names nothing that can play, or adapters of other roles than those of `seats`.
     """
     from onthejob.models.catalogue import is_hosted
 
     named = names_and_sources(specs)
     local = local_sources(named, shipped)
     # Every name is checked before a model is loaded: a typing mistake should not cost a minute.
-    for source in local:
-        if source != BASE:
-            _check_source(source, shipped)
+    adapters = {source: _adapters_of(source, seats, shipped) for source in local if source != BASE}
     away = {}
     for name, source in named:
         if is_hosted(source):
@@ -287,7 +300,7 @@ def teams(
         elif stack is None or source in shipped:
             made.append(scripted_team(name, shipped[source], seats))
         else:
-            made.append(stack.team(name, {} if source == BASE else named_adapters(source), seats))
+            made.append(stack.team(name, adapters.get(source, {}), seats))
     return made, stack
 
 
@@ -303,11 +316,12 @@ def local_sources(named: Sequence[tuple[str, str]], shipped: Mapping[str, Policy
     return [source for _, source in named if source not in shipped and not is_hosted(source)]
 
 
-def _check_source(source: str, shipped: Mapping[str, Policy]) -> None:
+def _adapters_of(source: str, seats: Sequence[str], shipped: Mapping[str, Policy]) -> dict[str, Adapter]:
     try:
         place_and_iteration(source)
     except ConfigError as error:
         raise ConfigError(f"{error} Here the scripted players are {', '.join(sorted(shipped))}.") from error
+    return adapters_for(source, seats)
 
 
 def default_name(source: str) -> str:

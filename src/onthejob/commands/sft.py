@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import tyro
 
 from onthejob.commands.cores import usable_cores
-from onthejob.commands.seats import ModelOptions, load_model, lora_of, named_adapters
+from onthejob.commands.seats import ModelOptions, adapters_for, load_model, lora_of
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
@@ -99,7 +99,7 @@ class Sft:
         from onthejob.stack import attach_learner
 
         files = demonstration_files(self.data, roles)
-        init = named_adapters(self.init) if self.init else None
+        init = adapters_for(self.init, files) if self.init else None
         stack, learner = attach_learner(
             load_model(self.model, progress),
             list(files),

@@ -14,7 +14,7 @@ from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS, run_folder
-from onthejob.commands.seats import HostedOptions, ModelOptions, lora_of, named_adapters
+from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for, lora_of
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.training import assemble, corrected, look, replay, run_loop, seated, task_pool
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
@@ -220,7 +220,7 @@ class Train:
 
         again = None if self.resume is None else run_folder(self.resume)
         options = self._recorded(again) if again is not None else self
-        init = named_adapters(options.init) if options.init and again is None else None
+        init = adapters_for(options.init, options.roles) if options.init and again is None else None
         if init is not None:
             options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
         if init is not None and (missing := [role for role in options.roles if role not in init]):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from onthejob.commands.seats import HostedSeats, adapters_folder, load_model, lora_of, named_adapters
+from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, load_model, lora_of, named_adapters
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
@@ -148,7 +148,7 @@ def look(options: Train, terminal: Terminal) -> int:
         collect=dataclasses.replace(options.train.collect, episodes=SMOKE_TASKS),
         branch=dataclasses.replace(options.train.branch, group_size=SMOKE_SIZE),
     )
-    init = named_adapters(options.init) if options.init else None
+    init = adapters_for(options.init, options.roles) if options.init else None
     lora = lora_of(options.init, options.roles, options.lora) if options.init else options.lora
     options = dataclasses.replace(options, train=loop, lora=lora)
     pool = task_pool(options)

@@ -159,10 +159,9 @@ class Loader:
 
     def __call__(self, source: str) -> tuple[Team, ChatEncoder]:
         """The team that `source` names, and the encoder of its prompts."""
-        from onthejob.commands.seats import adapters_folder, load_model
-        from onthejob.stack import find_adapters
+        from onthejob.commands.seats import adapters_for, load_model
 
-        adapters = {} if source == BASE else find_adapters(adapters_folder(source))
+        adapters = {} if source == BASE else adapters_for(source, SEATS)
         if self._stack is None:
             self._stack = load_model(self._options, self._terminal.progress)
         return self._stack.team(source, adapters, SEATS), self._stack.chat
