@@ -125,6 +125,22 @@ def test_every_option_explains_itself(path: str):
     assert options(path).__doc__
 
 
+def test_flags_that_switch_something_off_say_so(capsys: pytest.CaptureFixture[str]):
+    """`--no-x` is shown with the help of x: it must be right for who reads it as that of `--no-x`, and state no default of x."""
+    on = {(path, field.name) for path in COMMANDS for field in dataclasses.fields(options(path)) if field.default is True}
+    assert on, "there is no such flag left: drop this test"
+    for path, name in on:
+        with pytest.raises(SystemExit):
+            parse(options(path), ["--help"], prog="onthejob")
+        words = " ".join(re.sub(r"[│─]", " ", capsys.readouterr().out).split())
+        flag = f"--no-{name.replace('_', '-')}"
+        told = re.search(rf" {flag} ([^(]*)(\(default: True\))?", words)
+        assert told is not None
+        assert f"`{flag}`" in told[1], told
+        assert "by default" in told[1], told
+        assert told[2] is None, told
+
+
 def test_the_readme_tree_matches_the_repository():
     tree = README.split("## The tree")[1].split("```")[1]
     depth: list[str] = []

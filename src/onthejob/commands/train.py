@@ -73,7 +73,7 @@ class Train:
     partner: str = "heuristic"
     """Office: who plays roles that are not trained, and all others in segments among partners: a scripted player or a hosted
     model."""
-    crisis_bonus: bool = True
+    crisis_bonus: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
     """Office: `--no-crisis-bonus` leaves out the extra reward for churn prevention while satisfaction is below 0.4, for asking
     whether the shift to retention is learned nevertheless; by default it is paid."""
     curriculum: bool = False

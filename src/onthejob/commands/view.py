@@ -50,8 +50,8 @@ class View:
     """Address to listen on. Anything but loopback lets other machines look at your runs."""
     port: int = 8080
     """Port to listen on; 0 takes a free one."""
-    open: bool = True
-    """Open the browser; otherwise the address is only printed."""
+    open: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """`--no-open` only prints the address; by default the browser is opened there too."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model behind `base` and adapters; loaded when somebody asks for it."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
