@@ -38,6 +38,27 @@ def test_a_recipe_is_a_training_configuration(name: str, repository: Path, capsy
     assert {path: settings[path] for path in named} == named
 
 
+def test_prompts_and_replies_of_the_large_office_fit_where_they_must(repository: Path, smollm2_tokenizer):
+    """Counted by a tokenizer of a third of Qwen's vocabulary, by which texts have more tokens."""
+    config = tomllib.loads((repository / "recipes/office_qwen14b.toml").read_text(encoding="utf-8"))
+    (task,) = office_tasks(Split.TRAIN, seeds=1, scenarios=["baseline"], days=1)
+    env, around = OfficeEnvironment(OfficeConfig(profile="full")), set()
+    observation = env.reset(task)
+    while observation is not None:
+        told = [{"role": message.role, "content": message.content} for message in observation.messages[:-1]]
+        whole = smollm2_tokenizer.apply_chat_template(
+            [*told, {"role": "user", "content": ""}], add_generation_prompt=True, tokenize=False
+        )
+        around.add(len(smollm2_tokenizer.encode(whole)))
+        observation = env.step(observation.view["legal"][0]).observation
+    assert max(around) > 200, "the system message and the template were counted"
+    prompt = config["prompt_budget"] + max(around)
+    assert prompt <= 3072
+    assert prompt + config["train"]["sampling"]["max_new_tokens"] <= config["server"]["max_model_len"]
+    replies = config["train"]["branch"]["group_size"] * config["train"]["sampling"]["max_new_tokens"]
+    assert prompt + replies <= config["learner"]["max_tokens"], "one group in one row"
+
+
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A tiny random model of Qwen2.5's architecture, whose tokenizer knows the words of a workplace's prompts."""
