@@ -124,3 +124,29 @@ def test_choices_are_spelled_alike_on_the_command_line_and_in_files(capsys: pyte
     written = capsys.readouterr().out
     assert 'optimizer = "adamw_8bit"' in written
     assert 'layout = "padded"' in written
+
+
+@pytest.mark.parametrize(
+    ("words", "correction"),
+    [
+        ("", "none"),
+        ("--sampler vllm", "token_truncate"),
+        ("--sampler worker --trainer http://127.0.0.1:1", "token_truncate"),
+        ("--sampler vllm --learner.loss.loss reinforce", "token_truncate"),
+        ("--sampler vllm --learner.loss.correction none", "none"),
+        ("--sampler vllm --learner.loss.correction sequence_mask", "sequence_mask"),
+        ("--learner.loss.correction token_mask", "token_mask"),
+        ("--sampler vllm --learner.loss.old sampler", "none"),
+        ("--sampler vllm --learner.loss.loss expected", "none"),
+    ],
+)
+def test_what_vllm_samples_is_corrected_unless_something_else_is_chosen(words: str, correction: str):
+    from onthejob.cli import parse
+    from onthejob.commands.terminal import Output, Terminal
+    from onthejob.commands.train import Train
+    from onthejob.commands.training import corrected
+
+    asked = parse(Train, words.split(), prog="onthejob train")
+    settled = corrected(asked, Terminal(Output(quiet=True)))
+    assert settled.learner.loss.correction == correction, "what the run records"
+    assert corrected(settled, Terminal(Output(quiet=True))) == settled, "a resumed run keeps it"

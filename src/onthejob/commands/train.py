@@ -109,8 +109,8 @@ class Train:
     """The base model."""
     sampler: Literal["in-process", "vllm", "worker"] = "in-process"
     """Who samples the trained roles' replies: this process, the default on a CPU, a vLLM server of this run, or the one beside
-    --trainer (`onthejob serve trainer --serve-model`). With vLLM, --learner.loss.correction defaults to token_truncate: its
-    numbers are not bit for bit the trainer's."""
+    --trainer (`onthejob serve trainer --serve-model`). What vLLM samples is corrected, as its numbers are not bit for bit
+    the trainer's: see --learner.loss.correction."""
     server: ServerConfig = field(default_factory=ServerConfig)
     """vLLM, with --sampler vllm."""
     trainer: str = ""

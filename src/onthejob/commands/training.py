@@ -211,11 +211,10 @@ def replay(options: Train, terminal: Terminal) -> int:
 
 def corrected(options: Train, terminal: Terminal) -> Train:
     """With vLLM, the difference between its numbers and the trainer's is corrected unless something else was asked for."""
-    loss = options.learner.loss
-    if options.sampler == "in-process" or loss.correction != "none" or loss.old == "sampler":
-        return options
-    terminal.progress("vLLM samples: --learner.loss.correction token_truncate (TIS)")
-    loss = dataclasses.replace(loss, correction="token_truncate")
+    asked = options.learner.loss
+    loss = asked.settled(exact=options.sampler == "in-process")
+    if loss.corrects and not asked.corrects:
+        terminal.progress(f"vLLM samples: --learner.loss.correction {loss.correction} (TIS)")
     return dataclasses.replace(options, learner=dataclasses.replace(options.learner, loss=loss))
 
 

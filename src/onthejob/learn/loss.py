@@ -20,7 +20,7 @@ from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.batch import Batch
 
 Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce", "expected"]
-Correction = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+Correction = Literal["auto", "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 _CLIPPED = ("grpo", "dr_grpo", "dapo", "bnpo", "gspo")
 _WITHOUT_RATIO = ("reinforce", "expected")
 _PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", "size", "legal")
@@ -58,9 +58,10 @@ class LossConfig:
     """Multiply the KL by the importance ratio (TRL's `use_bias_correction_kl`, on by default there)."""
     old: Literal["trainer", "sampler"] = "trainer"
     """Denominator of the ratio: the trainer's own log-probabilities before the update, or the recorded ones of the sampler."""
-    correction: Correction = "none"
+    correction: Correction = "auto"
     """With old=trainer: weight terms by exp(trainer - sampler), truncated at the bounds (TIS) or set to 0 outside of them (MIS),
-    per token or per trajectory. A token without a recorded log-probability counts as equal."""
+    per token or per trajectory. A token without a recorded log-probability counts as equal. auto: none, but token_truncate in a
+    training run that samples through vLLM, with every loss that takes one."""
     correction_min: float | None = None
     """Lower bound of the correction weight; None is 0."""
     correction_max: float = 3.0
@@ -89,11 +90,11 @@ class LossConfig:
             )
         if self.level == "sequence" and self.loss in _WITHOUT_RATIO:
             raise ConfigError(f"level='sequence' has no effect with {self.loss}, which has no ratio. Leave it 'token'.")
-        if self.loss == "expected" and self.correction != "none":
+        if self.loss == "expected" and self.corrects:
             raise ConfigError(
                 "a correction has no effect with expected, which asks for the present probabilities alone. Set correction='none'."
             )
-        if self.correction != "none" and self.old == "sampler":
+        if self.corrects and self.old == "sampler":
             raise ConfigError(
                 "with old='sampler' the ratio corrects for the sampler already, a correction would count it twice. "
                 "Set correction='none' or old='trainer'."
@@ -117,12 +118,28 @@ class LossConfig:
             "level": ("token", "sequence"),
             "kl": ("k1", "k2", "k3"),
             "old": ("trainer", "sampler"),
-            "correction": ("none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+            "correction": ("auto", "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
         }
         values = {"loss": self.loss, "level": self.level, "kl": self.kl, "old": self.old, "correction": self.correction}
         for name, allowed in choices.items():
             if values[name] not in allowed:
                 raise ConfigError(f"{name} must be one of {', '.join(allowed)}; got {values[name]!r}.")
+
+    @property
+    def corrects(self) -> bool:
+        """True when terms are weighed by a correction; auto is none until it is settled."""
+        return self.correction not in ("auto", "none")
+
+    def settled(self, *, exact: bool) -> LossConfig:
+        """These constants without `auto`.
+
+        Args:
+            exact: The sampler's log-probabilities are the trainer's own.
+        """
+        if self.correction != "auto":
+            return self
+        takes_one = self.old == "trainer" and self.loss != "expected"
+        return replace(self, correction="token_truncate" if takes_one and not exact else "none")
 
     @property
     def by_group(self) -> bool:
@@ -331,7 +348,7 @@ def _divergence(logprobs: Tensor, reference: Tensor, kind: str) -> Tensor:
 
 
 def _correction(trainer: Tensor, terms: _Terms, config: LossConfig) -> Tensor:
-    if config.correction == "none":
+    if not config.corrects:
         return torch.ones_like(trainer)
     gap = (trainer - terms.sampled).nan_to_num(nan=0.0)
     if config.correction.startswith("sequence"):
