@@ -76,6 +76,17 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
         (("compare", "base", "--prompt-budget", "0"), "budget must be at least 1 token"),
         (("train", "--reflect"), "reflect needs the memories of the full profile"),
         (("train", "--env", "claw", "--prompt-budget", "200"), "--prompt-budget has no effect in the workplace 'claw'"),
+        (("office", "behaviours", "--prompt-budget", "200"), "--prompt-budget has no effect without a model of this machine"),
+        (("office", "behaviours", "--reflect"), "--reflect has no effect without a model"),
+        (
+            ("office", "behaviours", "--teams", "base", "--reflect", "--memory", "off"),
+            "reflect needs the memories of the full profile",
+        ),
+        (("office", "behaviours", "--teams", "base", "--reflect", "--replays", "a.json"), "--reflect does not fit --replays"),
+        (("serve", "env", "--prompt-budget", "200"), "--prompt-budget and --tokenizer go together"),
+        (("serve", "env", "--tokenizer", "smollm2-135m"), "--prompt-budget and --tokenizer go together"),
+        (("serve", "env", "--reflect"), "reflect needs the memories of the full profile"),
+        (("serve", "env", "claw", "--reflect"), "--reflect has no effect in the workplace 'claw'"),
         (("play", "--prompt-budget", "200", "--seat", "sales=openai:http://127.0.0.1:9/v1#small"), "of this machine"),
     ],
 )

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from onthejob.commands.behaviours import Behaviours
 from onthejob.commands.collect import demonstrations
+from onthejob.commands.seats import ModelOptions
+from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.recorded import annotated_turns
@@ -17,7 +20,7 @@ from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run
 from onthejob.rollout.origin import read_origin
 from onthejob.testing import teach, tiny_model
-from onthejob.types import Message, Split
+from onthejob.types import Kind, Message, Split
 
 UNSHAPED = (
     "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--scenarios", "baseline", "--days", "3",
@@ -216,6 +219,31 @@ def test_prompts_have_a_budget_and_the_model_in_training_reflects(call, tiny_pat
             whole += [encoder.count(observation.messages[1].content)] if turn["actor"] == "hr" else []
             observation = env.step(turn["text"]).observation
     assert max(whole) > budget, "without the budget they are longer"
+
+
+@pytest.mark.slow  # 84 turns with long prompts
+def test_behaviours_are_measured_with_pruned_prompts_and_reflecting_models(tiny_path: Path):
+    """An episode is measured in the office in which it was played, where requests for reflection are no decisions."""
+    from transformers import AutoTokenizer
+
+    encoder, budget = ChatEncoder(AutoTokenizer.from_pretrained(tiny_path)), 330
+    asked = Behaviours(
+        teams=("base",), days=6, probes=1, prompt_budget=budget, reflect=True, max_new_tokens=8,
+        model=ModelOptions(name=str(tiny_path), dtype="float32"),
+    )  # fmt: skip
+    tasks = office_tasks(Split.TEST, seeds=1, scenarios=["baseline"], days=6)
+    ((_, (played,)),) = asked._episodes(tasks, Terminal(Output(quiet=True)))
+    env, sizes, kinds = played.make_env(), [], []
+    observation = env.reset(played.task)
+    for reply in played.replies:
+        assert observation is not None
+        kinds.append(observation.kind)
+        sizes += [encoder.count(observation.messages[1].content)] if observation.kind is Kind.ACT else []
+        observation = env.step(reply).observation
+    assert observation is None, "the whole episode was played"
+    assert kinds.count(Kind.REFLECT) == len(SEATS)
+    assert 0.7 * budget < max(sizes) <= budget
+    assert played.tallies["usable replies"].occasions == kinds.count(Kind.ACT)
 
 
 def test_eval_and_compare(call, tiny_path: Path):

@@ -11,14 +11,14 @@ import pytest
 
 from onthejob.compat.seat import Code, Seat, SeatError, Seen, Start
 from onthejob.compat.workplace import Workplace, office
-from onthejob.envs.office.env import SEATS, OfficeEnvironment
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.reward import PARTS
 from onthejob.errors import ConfigError
 from onthejob.players import team
 from onthejob.rollout.play import play
 from onthejob.testing import ToyShell, shell_tasks
-from onthejob.types import Observation, Sampling, Split, StopReason, Task
+from onthejob.types import Kind, Observation, Sampling, Split, StopReason, Task
 
 KEY = "a trainer's key of this test"
 EXPERT = as_reply(players()["expert"])
@@ -83,6 +83,30 @@ def test_the_learner_is_paid_everything_its_role_earns_and_nothing_else(workplac
     assert seen[-1].stop is StopReason.HORIZON
     assert seen[-1].metrics["company_value"] == env.state()["metrics"]["company_value"]
     assert seat.turns == env.state()["turn"] - 8  # the customer's two turns a day are the environment's own
+
+
+def test_a_client_reflects_itself_and_prompts_fit_their_budget():
+    """Once in 70 turns, without a turn of the company; scripted colleagues are asked too, and have nothing to say."""
+
+    def played(budget: int | None) -> list[Observation]:
+        config = OfficeConfig(profile="full", reflect=True, budget=budget)
+        seat = Seat(office(config, count_tokens=words))
+        seen, requests = seat.reset(Start(seed=1_003, role="sales", options={"days": 6})), []
+        while seen.observation is not None:
+            requests.append(seen.observation)
+            seen = seat.step("Two calls win it [0]" if requests[-1].kind is Kind.REFLECT else EXPERT(requests[-1], 7))
+        assert seen.stop is StopReason.HORIZON
+        return requests
+
+    def words(text: str) -> int:
+        return len(text.split())
+
+    requests = played(None)
+    assert [request.kind for request in requests].count(Kind.REFLECT) == 1
+    assert "Two calls win it" in requests[-1].messages[1].content, "what it concluded is remembered"
+    longest = max(words(request.messages[1].content) for request in requests if request.kind is Kind.ACT)
+    pruned = played(longest - 10)
+    assert max(words(request.messages[1].content) for request in pruned if request.kind is Kind.ACT) <= longest - 10
 
 
 def test_the_table_is_the_environment_itself(workplace: Workplace):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from onthejob.commands.seats import ModelOptions, teams
+from onthejob.commands.seats import ModelOptions, local_sources, names_and_sources, teams
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
     from onthejob.envs.office.behaviours import Deed, Tally
-    from onthejob.envs.office.env import OfficeConfig
+    from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
     from onthejob.evaluate.statistics import Estimate
     from onthejob.rollout.episode import Encoder
     from onthejob.types import Policy, Task
@@ -49,6 +49,10 @@ class Behaviours:
     no_crisis_bonus: bool = False
     """Leave out the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
     and the gains that the insights in a full prompt speak of; for the rest, a team plays as before."""
+    prompt_budget: int | None = None
+    """The most tokens of what a seat is told, by the tokenizer of --model; what matters least is left out."""
+    reflect: bool = False
+    """With memory: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     temperature: float = 1.0
     """Of a model's replies."""
     max_new_tokens: int = 48
@@ -61,7 +65,7 @@ class Behaviours:
 
     def run(self, terminal: Terminal) -> int:
         """Play, measure, print one row per behaviour and one column per team."""
-        from onthejob.commands.office import scenarios_named
+        from onthejob.commands.office import Office, check_prompts, scenarios_named
         from onthejob.envs.office.tasks import office_tasks
         from onthejob.types import Split
 
@@ -72,6 +76,11 @@ class Behaviours:
         if not 0.0 <= self.temperature < math.inf or self.max_new_tokens < 1:
             got = f"{self.temperature} and {self.max_new_tokens}"
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
+        local = local_sources(names_and_sources(self.teams), Office().players(()))
+        check_prompts(self.prompt_budget, self.reflect, local=bool(local), models=bool(local))
+        if self.reflect and self.replays:
+            raise ConfigError("--reflect does not fit --replays: nobody reflected in a game by hand. Leave one of them out.")
+        _ = self._config  # it says what is wrong with it
         tasks = office_tasks(Split.TEST, seeds=self.seeds, scenarios=scenarios_named(self.scenarios), days=self.days)
         found: dict[str, Mapping[str, Estimate]] = {}
         counts: dict[str, int] = {}
@@ -91,17 +100,27 @@ class Behaviours:
         terminal.result(data, table(("behaviour", *found), rows))
         return 0
 
+    @property
+    def _config(self) -> OfficeConfig:
+        from onthejob.envs.office.env import OfficeConfig
+
+        return OfficeConfig(
+            profile="full" if self.memory == "on" else "compact",
+            days=self.days,
+            crisis_bonus=not self.no_crisis_bonus,
+            budget=self.prompt_budget,
+            reflect=self.reflect,
+        )
+
     def _episodes(self, tasks: Sequence[Task], terminal: Terminal) -> list[tuple[str, list[Played]]]:
         """Team -> its episodes."""
-        from onthejob.commands.office import Office
-        from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+        from onthejob.commands.office import Office, make_office, most_turns
+        from onthejob.envs.office.env import SEATS
         from onthejob.rollout.play import play
         from onthejob.rollout.replay import Replay
         from onthejob.types import Sampling
 
-        config = OfficeConfig(
-            profile="full" if self.memory == "on" else "compact", days=self.days, crisis_bonus=not self.no_crisis_bonus
-        )
+        make_env = make_office(self._config, model=self.model.name)
         sampling = Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
         shipped = Office().players(())
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped) if self.teams else ([], None)
@@ -111,17 +130,17 @@ class Behaviours:
             for start in range(0, len(tasks), self.batch):
                 part = tasks[start : start + self.batch]
                 for episode in play(
-                    [OfficeEnvironment(config) for _ in part],
+                    [make_env() for _ in part],
                     part,
                     team.policies,
                     sampling,
                     seed=0,
                     encoder=stack.chat if stack else None,
-                    max_turns=14 * self.days,
+                    max_turns=most_turns(self.days, retries=0, reflect=self.reflect),
                 ):
                     if episode.error:
                         raise ConfigError(f"{team.name} failed on {episode.task.id}: {episode.error}.")
-                    played = _played(config, episode.task, [turn.text for turn in episode.transcript])
+                    played = _played(make_env, episode.task, [turn.text for turn in episode.transcript])
                     if stack is not None and self.memory == "on":
                         played.tallies.update(self._probe(played, team.policies, stack.chat))
                     episodes.append(played)
@@ -129,18 +148,17 @@ class Behaviours:
             found.append((team.name, episodes))
         if self.replays:
             games = [Replay.read(path) for path in self.replays]
-            found.append(("replays", [_played(config, g.task, [said.text for said in g.replies]) for g in games]))
+            found.append(("replays", [_played(make_env, g.task, [said.text for said in g.replies]) for g in games]))
         return found
 
     def _probe(self, played: Played, policies: Mapping[str, Policy], encoder: Encoder) -> dict[str, Tally]:
         """Ask some of the episode's requests again, greedily."""
-        from onthejob.envs.office.env import OfficeEnvironment
         from onthejob.envs.office.recall import RECALLED, moved, recalls
         from onthejob.types import Context, Sampling
 
         sampling = Sampling(temperature=0.0, max_new_tokens=self.max_new_tokens)
         replies, roles = [], []
-        for recall in recalls(OfficeEnvironment(played.config), played.task, played.replies, count=self.probes):
+        for recall in recalls(played.make_env(), played.task, played.replies, count=self.probes):
             policy = policies[recall.own.actor]
             if policy.reads != "tokens":  # scripted: it reads the view, which is the same
                 continue
@@ -155,7 +173,8 @@ class Behaviours:
 class Played:
     """One episode, and how often each behaviour was seen in it."""
 
-    config: OfficeConfig
+    make_env: Callable[[], OfficeEnvironment]
+    """As it was played in."""
     task: Task
     replies: Sequence[str]
     tallies: dict[str, Tally]
@@ -166,11 +185,10 @@ class Played:
         return str(self.task.payload.get("scenario", "baseline"))
 
 
-def _played(config: OfficeConfig, task: Task, replies: Sequence[str]) -> Played:
+def _played(make_env: Callable[[], OfficeEnvironment], task: Task, replies: Sequence[str]) -> Played:
     from onthejob.envs.office.behaviours import deeds
-    from onthejob.envs.office.env import OfficeEnvironment
 
-    return Played(config=config, task=task, replies=replies, tallies=tallied(deeds(OfficeEnvironment(config), task, replies)))
+    return Played(make_env=make_env, task=task, replies=replies, tallies=tallied(deeds(make_env(), task, replies)))
 
 
 def tallied(done: Sequence[Deed]) -> dict[str, Tally]:

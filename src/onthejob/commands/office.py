@@ -42,12 +42,12 @@ def office_of(config: OfficeConfig, *, model: str = "", on_turn: OnTurn | None =
 
 def _count(model: str, text: str) -> int:
     # Only now: worker processes and players who read no prompt need no tokenizer, and a record can be replayed without it.
-    return _counter(model)(text)
+    return counter(model)(text)
 
 
 @lru_cache(maxsize=2)
-def _counter(model: str) -> Count:
-    """One per tokenizer and process."""
+def counter(model: str) -> Count:
+    """What counts tokens as `model` does; one per tokenizer and process."""
     from onthejob.models.counting import token_counter
 
     return cached(token_counter(model))

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from onthejob.compat.workplace import Workplace
+    from onthejob.envs.office.env import OfficeConfig
 
-OWN = {"office": ("profile", "reader"), "claw": ("claw",)}
+OWN = {"office": ("profile", "reader", "prompt_budget", "tokenizer", "reflect"), "claw": ("claw",)}
 """Options that only one workplace has."""
 FILES = {"office": 1, "claw": 6}
 """Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts."""
@@ -50,6 +51,13 @@ class Env:
     """Office: prompts of about 250 tokens, or with team status, memories and reasoning."""
     reader: str = ""
     """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
+    prompt_budget: int | None = None
+    """Office: the most tokens of what a seat is told, by --tokenizer; what matters least is left out."""
+    tokenizer: str = ""
+    """Office, with --prompt-budget: whose tokenizer counts, as for `onthejob model fetch`; the model that clients train."""
+    reflect: bool = False
+    """Office, with --profile full: clients reflect themselves every 70 turns (an observation of kind `reflect`, which takes no
+    turn); else a template does."""
     trainer_key_file: Path | None = None
     """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -61,6 +69,7 @@ class Env:
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
         refuse_foreign(self, self.workplace, OWN)
+        _ = self._config  # it says what is wrong with it
         key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
         served = {"office": self._office, "claw": self._claw}[self.workplace]
 
@@ -72,14 +81,26 @@ class Env:
             app = make_app(workplace, max_sessions=self.max_sessions, session_timeout_s=self.session_timeout_s, trainer_key=key)
             return self._serve(terminal, app)
 
-    @contextmanager
-    def _office(self) -> Iterator[Workplace]:
-        from onthejob.commands.office import reader_of
-        from onthejob.compat.workplace import office
+    @property
+    def _config(self) -> OfficeConfig:
+        """How the office presents itself.
+
+        Raises:
+            ConfigError: options that do not go together.
+        """
         from onthejob.envs.office.env import OfficeConfig
 
-        config = OfficeConfig(profile=self.profile, reader=self.reader)
-        yield office(config, reader=reader_of(config))
+        if (self.prompt_budget is None) != (not self.tokenizer):
+            raise ConfigError("--prompt-budget and --tokenizer go together, e.g. --prompt-budget 2000 --tokenizer smollm2-135m.")
+        return OfficeConfig(profile=self.profile, reader=self.reader, budget=self.prompt_budget, reflect=self.reflect)
+
+    @contextmanager
+    def _office(self) -> Iterator[Workplace]:
+        from onthejob.commands.office import counter, reader_of
+        from onthejob.compat.workplace import office
+
+        config = self._config
+        yield office(config, reader=reader_of(config), count_tokens=counter(self.tokenizer) if self.tokenizer else None)
 
     @contextmanager
     def _claw(self) -> Iterator[Workplace]:

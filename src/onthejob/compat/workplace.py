@@ -16,6 +16,7 @@ from onthejob.envs.claw.sandbox import SandboxHost
 from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.scenarios import SHIPPED
+from onthejob.envs.office.sections import Count
 from onthejob.envs.office.tasks import FIRST_SEED, office_tasks, split_of
 from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
@@ -84,7 +85,7 @@ OFFICE_SEEDS: Mapping[Split, int] = MappingProxyType({Split.TRAIN: 2_000, Split.
 """Seeds per scenario that are published as tasks; any other seed can be asked for by number."""
 
 
-def office(config: OfficeConfig | None = None, *, reader: Reader | None = None) -> Workplace:
+def office(config: OfficeConfig | None = None, *, reader: Reader | None = None, count_tokens: Count | None = None) -> Workplace:
     """The office: six seats, the customer belongs to the environment.
 
     Options of a task: `scenario` (a shipped name; not with an index, which names one) and `days` (1 to 90).
@@ -92,6 +93,7 @@ def office(config: OfficeConfig | None = None, *, reader: Reader | None = None) 
     Args:
         config: presentation.
         reader: what `config.reader` names, shared by all sessions.
+        count_tokens: the tokenizer for `config.budget`, shared by all sessions.
     """
     config = config or OfficeConfig()
     return Workplace(
@@ -100,7 +102,7 @@ def office(config: OfficeConfig | None = None, *, reader: Reader | None = None) 
             "A startup of seven roles, simulated for 30 days of 14 turns. Take one role beside scripted colleagues, or all six. "
             "The reward is what the decisions do to the company; the same seed gives the same company, luck included."
         ),
-        make=partial(OfficeEnvironment, config, reader=reader),
+        make=partial(OfficeEnvironment, config, reader=reader, count_tokens=count_tokens),
         seats=SEATS,
         players={name: as_reply(player) for name, player in players(held_out=False).items()},
         default_player="heuristic",
