@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -123,6 +124,17 @@ def test_same_seed_and_actions_give_the_same_bytes_in_any_connection(address: st
     assert expected == again == mixed
     assert expected != other
     assert len(expected) == 5
+
+
+@pytest.mark.server
+def test_the_pages_client_plays_what_the_page_says(address: str, repository: Path, capsys: pytest.CaptureFixture[str]):
+    page = (repository / "docs/openenv.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert "127.0.0.1:8000" in example
+    exec(compile(example.replace("127.0.0.1:8000", address), "docs/openenv.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    first, last = re.findall(r"prints ten turns of Sales, from `(.*?)` to `(.*?)`", page)[0]
+    assert (len(lines), lines[0], lines[-1]) == (11, first, last)
 
 
 def next_step(client: ClientConnection, frame: str, options: dict[str, Any]) -> str:
