@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import textwrap
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,40 @@ def test_every_page_is_listed():
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name == "README.md" or f"({page.name})" in index, f"docs/README.md does not list {page.name}"
+
+
+READS = (
+    r"environ\b\)?(?:\.get\(|\[)\s*\"([A-Z][A-Z0-9_]+)\"(?!\] =)",  # os.environ["X"], environ.get("X"), (...).get("X")
+    r"\"([A-Z][A-Z0-9_]+)\" in os\.environ",
+    r"^[A-Z_]+_ENV = \"([A-Z][A-Z0-9_]+)\"",  # constants that are handed to one of these
+    r"key_env = \"([A-Z][A-Z0-9_]+)\"",  # the catalogue's
+    r"\$\{(ONTHEJOB_[A-Z0-9_]+)",  # shell
+)
+"""How a file shows that it reads an environment variable."""
+
+
+def variables(paths: Iterable[Path]) -> set[str]:
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    return {name for text in texts for way in READS for name in re.findall(way, text, flags=re.MULTILINE)}
+
+
+def test_every_environment_variable_that_is_read_is_in_the_table():
+    page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    own, around = (
+        page.split(f"## {title}\n")[1].split("\n## ")[0] for title in ("Read by the package", "Read by its surroundings")
+    )
+    package = ROOT / "src/onthejob"
+    read = variables([*package.rglob("*.py"), package / "models/catalogue.toml"])
+    # What only its test sets and takes away again.
+    assert set(re.findall(r"^\| `([A-Z0-9_]+)` \|", own, flags=re.MULTILINE)) == read - {"ONTHEJOB_FAULT_SECRET"}
+    others = [
+        ROOT / "hatch_build.py",
+        ROOT / ".ci/run",
+        ROOT / "spaces/office/server/app.py",
+        *(ROOT / "tests").rglob("*.py"),
+    ]
+    elsewhere = {name for name in variables(others) if name.startswith(("ONTHEJOB_", "MAX_"))} - read
+    assert set(re.findall(r"^\| `([A-Z0-9_]+)` \|", around, flags=re.MULTILINE)) == elsewhere
 
 
 def test_changelog_lines_are_short():
