@@ -1,0 +1,105 @@
+"""docs/training.md: options and defaults are those of `onthejob train`, none is left out, and the progress line is real."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onthejob.commands.train import Train
+from onthejob.commands.training import line
+from onthejob.learn.learner import LearnerConfig
+from onthejob.learn.loss import Name
+from onthejob.rollout.summary import GroupSummary
+from onthejob.train.config import TrainConfig
+from onthejob.train.reports import IterationReport, RoleReport
+
+ROW = re.compile(r"^\| `--([a-z0-9.-]+)` \| ([^|]+?) \|", flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def page(repository: Path) -> str:
+    return (repository / "docs/training.md").read_text(encoding="utf-8")
+
+
+def default(flag: str, env: str) -> Any:
+    """What the option is when nobody says; the loop's stand without a prefix on the command line."""
+    command = Train.starting(env)
+    first, *rest = flag.replace("-", "_").split(".")
+    value = getattr(command, first) if hasattr(command, first) else getattr(command.train, first)
+    for name in rest:
+        value = getattr(value, name)
+    return value
+
+
+def written(text: str) -> Any:
+    if text in ("on", "off"):
+        return text == "on"
+    if text == "none":
+        return None
+    try:
+        return ast.literal_eval(text)
+    except ValueError:
+        return text
+
+
+def test_the_defaults_in_the_tables_are_those_of_the_command(page: str):
+    rows = ROW.findall(page)
+    assert len(rows) > 50
+    for flag, told in rows:
+        office, _, claw = told.partition(", claw ")
+        for env, text in (("office", office), ("claw", claw or office)):
+            value = default(flag, env)
+            value = value.value if isinstance(value, Enum) else value
+            assert value == written(text), f"--{flag} of {env} is {value!r}, the page says {text!r}"
+
+
+def leaves(config: Any, prefix: str = "") -> list[str]:
+    found = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        name = prefix + field.name.replace("_", "-")
+        found += leaves(value, f"{name}.") if dataclasses.is_dataclass(value) else [name]
+    return found
+
+
+def test_no_option_of_the_loop_and_of_the_learner_is_left_out(page: str):
+    options = [*leaves(TrainConfig()), *leaves(LearnerConfig(), "learner.")]
+    missing = [flag for flag in options if f"`--{flag}`" not in page]
+    assert missing == []
+    losses = re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", page, flags=re.MULTILINE)))
+    assert set(losses) == set(Name.__args__)
+
+
+def test_the_progress_line_is_what_is_printed(page: str):
+    (shown,) = re.findall(r"<!-- progress:begin -->\n```\n(.*)\n```\n<!-- progress:end -->", page)
+    report = IterationReport(
+        iteration=10,
+        iterations=20,
+        roles=(
+            RoleReport(
+                role="dev",
+                summary=GroupSummary(groups=50, alive=44, mean_return=0.104, valid_rate=0.97),
+                update={},
+                adapter="dev@0010",
+                published=True,
+            ),
+            RoleReport(
+                role="sales",
+                summary=GroupSummary(groups=50, alive=48, mean_return=-0.021, valid_rate=0.99),
+                update={},
+                adapter="sales@0010",
+                published=True,
+            ),
+        ),
+        seconds=212.0,
+        tokens_per_second=143.0,
+        eta_s=46 * 60.0,
+        evaluation={"company_value": 198_000.0, "best_iteration": 5.0, "best_score": 201_344.0},
+    )
+    assert line(report) == shown
