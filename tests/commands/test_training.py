@@ -143,6 +143,8 @@ def test_training_goes_on_in_the_shape_of_the_first_adapters(call, tiny_path: Pa
     call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
     of = ("--limit", "4", *model(tiny_path))
     call("sft", "--roles", "hr", "--lora.rank", "2", "--lora.alpha", "8", "--out", "first", *of)
+    refused = call("play", "--seat", "sales=first", "--days", "1", *model(tiny_path), code=2)
+    assert "first holds adapters of hr; needed here is one of sales." in refused
     # Sales has no first adapter: it gets the same shape.
     longer = call("sft", "--roles", "hr", "sales", "--init", "first", "--out", "longer", *of)
     assert [spec_of(row["path"]) for row in longer] == [(2, 8), (2, 8)]

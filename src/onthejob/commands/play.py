@@ -173,7 +173,8 @@ class Play:
             models=bool(models or self.orders),
         )
         seats = HostedSeats(self.hosted)
-        made, stack = self._teams(specs, seats, terminal)
+        rest = [role for role in SEATS if role not in others] or SEATS
+        made, stack = self._teams(specs, [rest, *([role] for role in others)], seats, terminal)
         policies: dict[str, Policy] = dict(made[0].policies)
         for role, team in zip(others, made[1:], strict=True):
             policies[role] = team.policies[role]
@@ -217,15 +218,17 @@ class Play:
             write_transcript(self.transcript, episode)
         return report(terminal, episode, accounts)
 
-    def _teams(self, specs: Sequence[str], hosted: HostedSeats, terminal: Terminal) -> tuple[list[Team], Stack | None]:
+    def _teams(
+        self, specs: Sequence[str], parts: Sequence[Sequence[str]], hosted: HostedSeats, terminal: Terminal
+    ) -> tuple[list[Team], Stack | None]:
         shipped = Office().players(())
-        return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted)
+        return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted, parts=parts)
 
     def _obey(self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal) -> None:
         """Do what somebody ordered; an order that cannot be done is said and changes nothing."""
         try:
             for role, who in orders.new().items():
-                (team,), stack = self._teams([who], hosted, terminal)
+                (team,), stack = self._teams([who], [[role]], hosted, terminal)
                 if stack is not None:
                     encoder.chat = stack.chat
                 before = table_seats.swap(role, team.policies[role])

@@ -266,6 +266,7 @@ def teams(
     seats: Sequence[str],
     shipped: Mapping[str, Policy],
     hosted: HostedSeats | None = None,
+    parts: Sequence[Sequence[str]] = (),
 ) -> tuple[list[Team], Stack | None]:
     """One team per spec, and the model that was loaded for them, if any needed one.
 
@@ -276,31 +277,36 @@ def teams(
         seats: actors that every team plays.
         shipped: the workplace's scripted players.
         hosted: makes hosted models; None where none can sit.
+        parts: of each spec the seats that its team takes; without, all of `seats`.
 
     Raises:
-        ConfigError: a spec names nothing that can play, or adapters of other roles than those of `seats`.
+        ConfigError: a spec names nothing that can play, or adapters of other roles than those of its seats.
     """
     from onthejob.models.catalogue import is_hosted
 
     named = names_and_sources(specs)
     local = local_sources(named, shipped)
     # Every name is checked before a model is loaded: a typing mistake should not cost a minute.
-    adapters = {source: _adapters_of(source, seats, shipped) for source in local if source != BASE}
-    away = {}
-    for name, source in named:
+    places = parts or [seats] * len(named)
+    adapters = [
+        _adapters_of(source, taken, shipped) if source in local and source != BASE else {}
+        for (_, source), taken in zip(named, places, strict=True)
+    ]
+    away: dict[int, Team] = {}
+    for place, ((name, source), taken) in enumerate(zip(named, places, strict=True)):
         if is_hosted(source):
             if hosted is None:
                 raise ConfigError(f"{source!r} is a hosted model, which cannot sit here. Name a local one.")
-            away[name, source] = hosted.team(name, source, seats)
+            away[place] = hosted.team(name, source, taken)
     stack = load_model(options, progress) if local else None
     made: list[Team] = []
-    for name, source in named:
-        if (name, source) in away:
-            made.append(away[name, source])
+    for place, ((name, source), taken, known) in enumerate(zip(named, places, adapters, strict=True)):
+        if place in away:
+            made.append(away[place])
         elif stack is None or source in shipped:
-            made.append(scripted_team(name, shipped[source], seats))
+            made.append(scripted_team(name, shipped[source], taken))
         else:
-            made.append(stack.team(name, adapters.get(source, {}), seats))
+            made.append(stack.team(name, known, taken))
     return made, stack
 
 
@@ -321,7 +327,7 @@ def _adapters_of(source: str, seats: Sequence[str], shipped: Mapping[str, Policy
         place_and_iteration(source)
     except ConfigError as error:
         raise ConfigError(f"{error} Here the scripted players are {', '.join(sorted(shipped))}.") from error
-    return adapters_for(source, seats)
+    return {role: adapter for role, adapter in adapters_for(source, seats).items() if role in seats}
 
 
 def default_name(source: str) -> str:
