@@ -169,6 +169,22 @@ def test_a_stopped_run_continues_bit_for_bit(make_rig: MakeRig):
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
+def test_no_iteration_begins_when_the_time_is_up_and_resuming_goes_on(make_rig: MakeRig):
+    whole = make_rig("whole")
+    whole.train(replace(SMALL, iterations=2))
+    part = make_rig("part")
+    brief = replace(SMALL, iterations=2, minutes=1e-6)
+    reports: list[IterationReport] = []
+    result = part.train(brief, on_progress=reports.append)
+    assert (result.stop, result.exit_code, result.iterations) == ("minutes", 0, 1)
+    assert reports[-1].eta_s == 0.0
+    part.run.close()
+    again = make_rig("part")
+    result = again.train(brief, resume=True)
+    assert (result.stop, result.iterations) == ("iterations", 2)
+    assert again.run.digest() == whole.run.digest()
+
+
 class Imitated(ToyWorkplace):
     """Stand-ins that choose the first legal word; what they are told is the share of each word among the replies."""
 
@@ -440,6 +456,8 @@ def test_a_start_that_training_only_made_worse_stays_the_best(make_rig: MakeRig)
     "changes",
     [
         {"iterations": 0},
+        {"minutes": -1.0},
+        {"minutes": float("nan")},
         {"sampling": Sampling(temperature=0.0)},
         {"sampling": Sampling(temperature=float("nan"))},
         {"library_share": 0.0},

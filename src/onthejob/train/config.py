@@ -19,6 +19,9 @@ class TrainConfig:
     """Root of everything random."""
     iterations: int = 30
     """Updates per role; the run stops earlier when the pool has converged."""
+    minutes: float = 0.0
+    """No further iteration begins when so many minutes have passed since this command began to train; what is there is kept, and
+    --resume goes on for as long again. At least one iteration is made. 0 sets no limit."""
     grouping: Literal["branch", "episodes"] = "branch"
     """`branch`: replies to one prompt, scored in forks. `episodes`: whole episodes of one task, where nothing can be forked."""
     collect: CollectConfig = field(default_factory=CollectConfig)
@@ -61,6 +64,8 @@ class TrainConfig:
             raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
         if self.iterations < 1:
             raise ConfigError(f"iterations must be >= 1, got {self.iterations}. Set --iterations 30.")
+        if not 0.0 <= self.minutes < float("inf"):
+            raise ConfigError(f"minutes must be finite and >= 0, got {self.minutes}. Set --minutes 60, or 0 for no limit.")
         if not 0.0 < self.sampling.temperature < float("inf"):
             raise ConfigError(f"temperature must be > 0 to train, got {self.sampling.temperature}. Set --sampling.temperature 1.")
         if self.sampling.max_new_tokens < 1 or self.max_turns < 1:

@@ -10,6 +10,7 @@ run that was killed at any moment continues bit for bit (on the CPU) from its la
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -73,7 +74,7 @@ def train(
     on_progress: Callable[[IterationReport], None] | None = None,
     resume: bool = False,
 ) -> TrainResult:
-    """Train `trained_roles` until `config.iterations` are done or the pool has converged.
+    """Train `trained_roles` until `config.iterations` are done, `config.minutes` are up or the pool has converged.
 
     Iteration 0 of the record is the start: the adapters as they are in `learner` (fresh, or after a warm start), the measured
     scales and the first snapshot library. Iterations 1.. are updates; iteration n publishes version n of each role it changed.
@@ -104,6 +105,7 @@ def train(
         TrainingError: every episode of an iteration failed, no group could be scored, the judge is silent or cannot be believed,
             or at the end: every update was skipped because its numbers were not finite.
     """
+    begun = time.perf_counter()
     if not trained_roles or len(set(trained_roles)) != len(trained_roles):
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
     if config.eval_every > 0 and evaluate is None:
@@ -125,7 +127,7 @@ def train(
     )
     if config.grouping == "episodes":
         state, last = _enter(parts, None, resume=resume)
-        return _loop(parts, state, None, last, on_progress)
+        return _loop(parts, state, None, last, begun, on_progress)
     with BranchScorer(make_env, workers=config.workers) as scorer:
         state, last = _enter(parts, scorer, resume=resume)
         collector = Collector(
@@ -138,7 +140,7 @@ def train(
             partners=partners,
             encoder=encoder,
         )
-        return _loop(parts, state, collector, last, on_progress)
+        return _loop(parts, state, collector, last, begun, on_progress)
 
 
 def _enter(parts: Parts, scorer: BranchScorer | None, *, resume: bool) -> tuple[State, int]:
@@ -156,18 +158,20 @@ def _loop(
     state: State,
     collector: Collector | None,
     last: int,
+    begun: float,
     on_progress: Callable[[IterationReport], None] | None,
 ) -> TrainResult:
     config, paces = parts.config, []
+    until = begun + 60.0 * config.minutes if config.minutes else math.inf
     iteration = last
-    while iteration < config.iterations and not parts.pool.converged:
+    while iteration < config.iterations and not parts.pool.converged and not (paces and time.perf_counter() >= until):
         iteration += 1
         started = time.perf_counter()
         report = _iterate(parts, state, collector, iteration)
         paces.append(time.perf_counter() - started)
         if on_progress is not None:
-            remaining = config.iterations - iteration
-            on_progress(replace(report, seconds=paces[-1], eta_s=remaining * median(paces)))
+            left = (config.iterations - iteration) * median(paces)
+            on_progress(replace(report, seconds=paces[-1], eta_s=max(0.0, min(left, until - time.perf_counter()))))
     skipped = parts.run.read_events(kind="update_skipped")
     if skipped and not any(adapter.version for adapter in state.adapters.values()):
         raise TrainingError(
@@ -176,7 +180,7 @@ def _loop(
             "Load the model in float32, or look at the groups with `onthejob runs show`."
         )
     return TrainResult(
-        stop="pool_converged" if parts.pool.converged else "iterations",
+        stop="pool_converged" if parts.pool.converged else "iterations" if iteration >= config.iterations else "minutes",
         iterations=iteration,
         adapters=dict(state.adapters),
         best_iteration=None if state.best is None else state.best[0],

@@ -65,7 +65,8 @@ def reply_scores(collection: Collection, groups: Sequence[Group]) -> dict[str, f
 class TrainResult:
     """How a run ended."""
 
-    stop: Literal["iterations", "pool_converged"]
+    stop: Literal["iterations", "minutes", "pool_converged"]
+    """All iterations are done, the time is up, or the pool has nothing more to teach."""
     iterations: int
     """Last committed iteration."""
     adapters: Mapping[str, Adapter]
