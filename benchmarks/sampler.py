@@ -7,6 +7,7 @@ in one generate call (`num_return_sequences=K`, its default attention and cache,
 switches the sharing of equal beginnings off, so that it shows the engine alone (replies to random prompts part at once anyway).
 `mixed` are conversations of different length, which transformers pads on the left. The last rows show what sharing adds:
 `handbook` are shell episodes whose long system message is the same, the chat prompt at a low temperature has predictable replies.
+`shell` are whole conversations of four turns, eight to each of six requests: what is asked in a turn is what was said so far.
 Both sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process.
 """
 
@@ -74,6 +75,24 @@ def ours(sampler: Sampler, prompts: list[tuple[int, ...]], replies: int, tokens:
     assert all(len(completion.token_ids) == tokens for completion in done)
 
 
+def requests(chat: ChatEncoder, count: int, vocab: int) -> list[tuple[int, ...]]:
+    """First contexts of shell episodes, some 300 tokens each."""
+    system = Message("system", system_text(ProtocolConfig()))
+    generator = torch.Generator().manual_seed(10)
+    tails = torch.randint(100, vocab, (count, 200), generator=generator).tolist()
+    return [chat.encode([system, Message("user", chat.decode(tail))]) for tail in tails]
+
+
+def converse(sampler: Sampler, first: list[tuple[int, ...]], replies: int, tokens: int, turns: int = 4) -> None:
+    """Every conversation hears the same short message after each of its replies."""
+    contexts = [prompt for prompt in first for _ in range(replies)]
+    heard = [Message("user", "exit code: 0\nstdout:\n" + "total 4 files " * 5)]
+    for turn in range(turns):
+        sampling = Sampling(temperature=1.0, max_new_tokens=tokens)
+        done = sampler.generate(contexts, adapter=None, sampling=sampling, seeds=range(1000 * turn, 1000 * turn + len(contexts)))
+        contexts = [sampler.chat.extend(ids, reply.token_ids, heard) for ids, reply in zip(contexts, done, strict=True)]
+
+
 def measure(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, tuple[float, float]]:
     """Name -> (wall seconds, CPU seconds), the smallest of the repeats each."""
     best = dict.fromkeys(runs, (float("inf"), float("inf")))
@@ -135,6 +154,16 @@ def main() -> int:
         args.repeats,
     )
     rows += table_rows(f"handbook, {len(episodes)} x 1", len(episodes) * args.tokens, times)
+    shell = requests(chat, 6, len(base.tokenizer))
+    going = Sampler(base.model, chat, goes_on=True)
+    times = measure(
+        {
+            "ours": lambda: converse(shared, shell, 8, args.tokens),
+            "ours, goes_on": lambda: converse(going, shell, 8, args.tokens),
+        },
+        args.repeats,
+    )
+    rows += table_rows(f"shell, {len(shell)} x 8 x 4 turns", len(shell) * 8 * 4 * args.tokens, times)
     system = "You write one JSON object and nothing else."
     question = 'Write exactly this: {"action_type":"RUN_DEMO","target":"Acme","message":"We would love to show you the product"}'
     chats = [chat.encode([Message("system", system), Message("user", question)])]

@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         history = sft(learner, ACTOR, examples(stack, shown), schedule)
         console.print(f"loss {history[0].loss:.3f} -> {history[-1].loss:.3f} in {len(history)} steps")
         adapter = save_adapter(learner.model, ACTOR, given.out, version=0, parent=None, base_digest=stack.digest, dtype="float32")
-        sampler = stack.sampler()
+        sampler = stack.sampler(goes_on=True)
         sampler.publish(adapter)
         policy = InProcessPolicy(sampler, stack.chat, adapter=adapter.name)
         stops, passed, turns = judge(make_env, policy, stack, given.judge, tokens=8 if given.tiny else 192)

@@ -38,11 +38,11 @@ class Stack:
     chat: ChatEncoder
     digest: str
 
-    def sampler(self) -> Sampler:
+    def sampler(self, *, goes_on: bool = False) -> Sampler:
         """A sampler of its own (adapter names repeat between runs, so every team has one) on the shared weights."""
         from onthejob.models.sampler import Sampler
 
-        return Sampler(self.model, self.chat, base_digest=self.digest)
+        return Sampler(self.model, self.chat, base_digest=self.digest, goes_on=goes_on)
 
     def replies(self, messages: Sequence[Message]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """(prompt ids, reply ids) of every assistant message of a conversation, each prompt grown from the one before it.
@@ -68,11 +68,11 @@ class Stack:
             raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")
         return found
 
-    def team(self, name: str, adapters: Mapping[str, Adapter], seats: Sequence[str]) -> Team:
+    def team(self, name: str, adapters: Mapping[str, Adapter], seats: Sequence[str], *, goes_on: bool = False) -> Team:
         """The model in all `seats`: with an adapter where there is one, else as it is."""
         from onthejob.models.sampler import InProcessPolicy
 
-        sampler = self.sampler()
+        sampler = self.sampler(goes_on=goes_on)
         for adapter in adapters.values():
             sampler.publish(adapter)
         return Team(

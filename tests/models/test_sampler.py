@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -145,6 +146,61 @@ def test_a_conversation_that_goes_on_is_not_computed_again(make_model, chat, kin
     # Turns 1 and 2 are computed whole; after that only what is new.
     assert kept.stats.prefilled < 0.6 * forgetful.stats.prefilled
     assert talk(Sampler(make_model(kind), chat, fast=fast), chat, 5) == talk(Sampler(make_model(kind), chat, fast=fast), chat, 5)
+
+
+@engines
+def test_where_conversations_go_on_only_what_is_new_is_computed(make_model, chat, kind, fast, monkeypatch):
+    """From the second turn on, and replies neither: what ends a reply is left, and what was heard since."""
+    going, whole = (
+        Sampler(make_model(kind), chat, fast=fast, goes_on=on, conversation_cache_tokens=4096 * on) for on in (True, False)
+    )
+    calls = []
+    generate = going.generate
+
+    def seen(prompts, **options):
+        calls.append((list(prompts), generate(prompts, **options)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(going, "generate", seen)
+    for ours, theirs in zip(talk(going, chat, 5), talk(whole, chat, 5), strict=True):
+        assert_same(ours, theirs)
+    assert going.stats.prefilled + going.stats.cached == whole.stats.prefilled + whole.stats.cached
+    first = calls[0][0]
+    new = sum(map(len, first)) - (len(first) - 1) * chat.prefix_length(first[0])
+    for (asked, replies), (then, _) in pairwise(calls):
+        known = [len(prompt) + len(reply.token_ids) - 1 for prompt, reply in zip(asked, replies, strict=True)]
+        new += sum(len(prompt) - count for prompt, count in zip(then, known, strict=True))
+    assert going.stats.prefilled == new < 0.3 * whole.stats.prefilled
+    again = Sampler(make_model(kind), chat, fast=fast, goes_on=True, conversation_cache_tokens=4096)
+    assert talk(again, chat, 5) == [replies for _, replies in calls]
+
+
+@engines
+def test_replies_to_one_prompt_each_go_on_from_their_own(make_model, chat, kind, fast):
+    """Their prompt is kept once; some of them end early and leave the batch, others are cut."""
+    prompt = prompts_of(chat)[2]
+    found = []
+    for goes_on in (True, False):
+        sampler = Sampler(make_model(kind), chat, fast=fast, goes_on=goes_on, conversation_cache_tokens=100_000)
+        replies = sampler.generate(
+            [prompt] * 12, adapter=None, sampling=Sampling(temperature=1.5, max_new_tokens=150), seeds=range(12)
+        )
+        assert {reply.finish_reason for reply in replies} == {"stop", "length"}
+        then = [chat.extend(prompt, reply.token_ids, [Message("user", "and?")]) for reply in replies]
+        found.append((replies, sampler.generate(then, adapter=None, sampling=T1, seeds=range(12)), sampler.stats.prefilled))
+    (ours, after, few), (theirs, after_theirs, many) = found
+    assert_same(ours, theirs)
+    assert_same(after, after_theirs)
+    assert few < 0.5 * many
+
+
+def test_prompts_computed_side_by_side_are_what_they_are_alone(make_model, chat, monkeypatch):
+    sampler = Sampler(make_model("llama"), chat)
+    together = sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5))
+    monkeypatch.setattr("onthejob.models.llama._TOGETHER", 1)
+    assert_same(
+        Sampler(make_model("llama"), chat).generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5)), together
+    )
 
 
 def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, chat, monkeypatch):

@@ -170,7 +170,9 @@ class Compare:
         if self.name:
             check_writable(kept_path(RUNS, self.name), "--name")
         hosted = HostedSeats(self.hosted, schema=office_schema if self.env == "office" else None)
-        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted)
+        made, stack = teams(
+            self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted, goes_on=place.goes_on
+        )
         around = Team(
             name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
         )

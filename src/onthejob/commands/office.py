@@ -149,6 +149,7 @@ class Office:
     headline: ClassVar[tuple[str, ...]] = ("company_value", "value_less_luck", "team_reward")
     max_new_tokens: ClassVar[int] = 32
     threads: ClassVar[int] = 1
+    goes_on: ClassVar[bool] = False
 
     scenarios: tuple[str, ...] = ("all",)
     """Scenario names or TOML files; `all` for the shipped ones."""

@@ -174,7 +174,9 @@ def _policy(
     shipped = place.players([task])
     if who == "gold" and "gold" not in shipped:
         raise ConfigError(f"task {task.id} has no gold commands. Choose another --policy.")
-    (team,), stack = teams([who], model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted)
+    (team,), stack = teams(
+        [who], model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted, goes_on=place.goes_on
+    )
     return team.policies[ACTOR], stack.chat if stack else None
 
 

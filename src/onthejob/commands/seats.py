@@ -267,6 +267,7 @@ def teams(
     shipped: Mapping[str, Policy],
     hosted: HostedSeats | None = None,
     parts: Sequence[Sequence[str]] = (),
+    goes_on: bool = False,
 ) -> tuple[list[Team], Stack | None]:
     """One team per spec, and the model that was loaded for them, if any needed one.
 
@@ -278,6 +279,7 @@ def teams(
         shipped: the workplace's scripted players.
         hosted: makes hosted models; None where none can sit.
         parts: of each spec the seats that its team takes; without, all of `seats`.
+        goes_on: of the workplace.
 
     Raises:
         ConfigError: a spec names nothing that can play, or adapters of other roles than those of its seats.
@@ -306,7 +308,7 @@ def teams(
         elif stack is None or source in shipped:
             made.append(scripted_team(name, shipped[source], taken))
         else:
-            made.append(stack.team(name, known, taken))
+            made.append(stack.team(name, known, taken, goes_on=goes_on))
     return made, stack
 
 

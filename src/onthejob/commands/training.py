@@ -246,7 +246,7 @@ def _sampler(
 ) -> Sampler | VllmSampler | RemoteSampler:
     """Who samples; a server that is started ends with `helpers`."""
     if options.sampler == "in-process":
-        return stack.sampler()
+        return stack.sampler(goes_on=options.place().goes_on)
     if options.sampler == "worker":
         from onthejob.serve.remote import token_from
         from onthejob.serve.remote_sampler import RemoteSampler

@@ -83,8 +83,21 @@ class GenericBatch:
         """A prompt's keys and values, for `load_prefix` of another batch."""
         return _pairs(self._prompts[slot])
 
-    def prefill(self, slot: int, ids: Sequence[int], *, start: int) -> Tensor:
-        """Compute one prompt from position `start` on; returns the next token's logits (vocab,)."""
+    def conversation(self, row: int, like: object = None) -> list[tuple[Tensor, Tensor]]:
+        """A row's prompt and what it sampled, but for the last token; nothing is shared with `like`."""
+        if self._joined is None:
+            return self.prefix(self._slots[row])
+        length = self._lengths[self._slots[row]] + self._time
+        return [
+            (keys[row : row + 1, :, -length:].clone(), values[row : row + 1, :, -length:].clone())
+            for keys, values in _pairs(self._joined)
+        ]
+
+    def prefill(self, prompts: Sequence[tuple[int, Sequence[int], int]]) -> Tensor:
+        """Compute prompts, each (slot, ids, where what is not loaded begins); the next tokens' logits (prompts, vocab)."""
+        return torch.stack([self._prefill(*prompt) for prompt in prompts])
+
+    def _prefill(self, slot: int, ids: Sequence[int], start: int) -> Tensor:
         tokens = torch.tensor([ids[start:]], device=self._engine.device)
         positions = torch.arange(start, len(ids), device=self._engine.device)[None]
         mask = torch.ones(1, len(ids), dtype=torch.long, device=self._engine.device)

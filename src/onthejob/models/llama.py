@@ -180,34 +180,71 @@ class LlamaBatch:
         keys, values = (cache[:, :, :length].clone() for cache in self._prompts[slot])
         return ((keys, values),) if self._trunk is None else (self._trunk, (keys, values))
 
-    def prefill(self, slot: int, ids: Sequence[int], *, start: int) -> Tensor:
-        """Compute one prompt from position `start` on (its earlier part was loaded); returns the next token's logits (vocab,)."""
+    def conversation(self, row: int, like: Cached | None = None) -> Cached:
+        """A row's prompt and what it sampled, but for the last token, which was never put in: for `load_prefix` of another batch.
+
+        `like` is what this gave for another row of the same prompt; its beginning is shared and not copied again.
+        """
+        beginning = self.prefix(self._slots[row]) if like is None else like[:-1]
+        own = (self._own_keys[:, row, :, : self._time].clone(), self._own_values[:, row, :, : self._time].clone())
+        return (*beginning, own)
+
+    def prefill(self, prompts: Sequence[tuple[int, Sequence[int], int]]) -> Tensor:
+        """Compute prompts, each (slot, ids, where what is not loaded begins); the next tokens' logits (prompts, vocab).
+
+        Side by side up to `_TOGETHER` tokens: what a conversation heard since its last turn is too little to fill a core alone.
+        """
+        found, part, size = [], [], 0
+        for prompt in prompts:
+            count = len(prompt[1]) - prompt[2]
+            if part and size + count > _TOGETHER:
+                found.append(self._prefill(part))
+                part, size = [], 0
+            part.append(prompt)
+            size += count
+        return torch.cat([*found, self._prefill(part)])
+
+    def _prefill(self, prompts: Sequence[tuple[int, Sequence[int], int]]) -> Tensor:
         engine = self._engine
-        end = len(ids)
-        count = end - start
-        positions = torch.arange(start, end, device=engine.device)
+        counts = [len(ids) - start for _, ids, start in prompts]
+        positions = torch.cat([torch.arange(start, len(ids), device=engine.device) for _, ids, start in prompts])
         rotary = engine.rotary(positions)
-        mask = None if start == 0 else torch.arange(end, device=engine.device)[None] <= positions[:, None]
-        x = engine.model.embed_tokens(torch.tensor(ids[start:], device=engine.device))
-        first, last = start - self._start, end - self._start
+        masks = [
+            None if start == 0 else torch.arange(len(ids), device=engine.device)[None] <= own[:, None]
+            for (_, ids, start), own in zip(prompts, positions.split(counts), strict=True)
+        ]
+        x = engine.model.embed_tokens(
+            torch.tensor([token for _, ids, start in prompts for token in ids[start:]], device=engine.device)
+        )
         for index, layer in enumerate(engine.layers):
             lora = self._lora[index]
             q, k, v = engine.project(norm(x, layer.input_layernorm), layer, rotary, lora[0])
-            for cache, new in zip(self._prompts[slot], (k, v), strict=True):
-                cache[index, :, first:last] = new.transpose(0, 1)
-            keys, values = (cache[index, :, :last] for cache in self._prompts[slot])
-            if self._trunk is not None:
-                keys, values = (torch.cat([trunk[index], own], 1) for trunk, own in zip(self._trunk, (keys, values), strict=True))
-            attended = F.scaled_dot_product_attention(
-                q.transpose(0, 1)[None],
-                keys[None],
-                values[None],
-                attn_mask=mask,
-                is_causal=mask is None and count > 1,
-                enable_gqa=True,
-            )
-            x = engine.finish(x, attended[0].transpose(0, 1).reshape(count, -1), layer, lora)
-        return engine.head(norm(x[-1:], engine.model.norm))[0]
+            attended = [
+                self._attend_prompt(index, slot, own, start, mask)
+                for (slot, _, start), mask, *own in zip(prompts, masks, *(part.split(counts) for part in (q, k, v)), strict=True)
+            ]
+            x = engine.finish(x, torch.cat(attended), layer, lora)
+        last = torch.tensor(counts, device=engine.device).cumsum(0) - 1
+        return engine.head(norm(x[last], engine.model.norm))
+
+    def _attend_prompt(self, index: int, slot: int, own: Sequence[Tensor], start: int, mask: Tensor | None) -> Tensor:
+        """A prompt's new tokens attend to all of it; own: queries, keys, values (tokens, heads, dim) -> (tokens, hidden)."""
+        q, *new = own
+        first, last = start - self._start, start - self._start + len(q)
+        for cache, part in zip(self._prompts[slot], new, strict=True):
+            cache[index, :, first:last] = part.transpose(0, 1)
+        keys, values = (cache[index, :, :last] for cache in self._prompts[slot])
+        if self._trunk is not None:
+            keys, values = (torch.cat([trunk[index], own], 1) for trunk, own in zip(self._trunk, (keys, values), strict=True))
+        attended = F.scaled_dot_product_attention(
+            q.transpose(0, 1)[None],
+            keys[None],
+            values[None],
+            attn_mask=mask,
+            is_causal=mask is None and len(q) > 1,
+            enable_gqa=True,
+        )
+        return attended[0].transpose(0, 1).reshape(len(q), -1)
 
     def select(self, sources: Sequence[int]) -> None:
         """Row i becomes a copy of the former row sources[i].
@@ -357,6 +394,8 @@ class _Bucket:
         return x.view(prompts, kv, self.width, -1, n).transpose(1, 2).reshape(prompts * self.width, kv, -1, n)
 
 
+_TOGETHER = 4096
+"""Tokens of prompts that are computed side by side; bounds memory."""
 _NEAR = 0.75
 """A prompt shorter than this share of the longest in its bucket may begin another one."""
 _WORTH = 2048

@@ -7,7 +7,8 @@ What makes it fast on a CPU, and exact:
   gets bit-identical numbers whether the cache was warm or not;
 * many prompts with the same first turn attend to it together, as one trunk;
 * a conversation that goes on is, from its third turn on, not computed again: what an adapter was asked in its last call is kept
-  when it holds a reply, and a prompt that extends it begins there;
+  when it holds a reply, and a prompt that extends it begins there. Where conversations usually go on (`goes_on`), that holds from
+  the second turn on, replies included, so that nothing but what was heard in between is computed;
 * replies of one prompt are one row for as long as they are equal (same tokens so far, same distribution), and part when they
   draw different tokens; finished rows leave the batch;
 * adapters are never merged: the base's weights are shared with the learner and are never written.
@@ -21,8 +22,9 @@ import copy
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -87,6 +89,7 @@ class Sampler:
         max_rows: int = 64,
         prefix_cache_tokens: int = 16384,
         conversation_cache_tokens: int = 49152,
+        goes_on: bool = False,
         share_beginnings: bool = True,
         fast: bool = True,
         base_digest: str = "",
@@ -100,6 +103,7 @@ class Sampler:
             prefix_cache_tokens: how many tokens of first turns are kept (least recently used go first). 0 keeps none.
             conversation_cache_tokens: how many tokens of conversations that may go on are kept between calls (22 kB each for
                 SmolLM2-135M in bfloat16); those of the adapter that was asked longest ago go first. 0 keeps none.
+            goes_on: a context and its reply usually come back with more behind them, as in a shell, so every one is kept.
             share_beginnings: replies of one prompt share a row while they are equal, and prompts with the same long first turn
                 attend to it together. False only serves measurements.
             fast: use the fast path where the architecture allows. False takes the model's own forward.
@@ -115,6 +119,7 @@ class Sampler:
         self.chat = chat
         self.stats = SamplerStats()
         self._max_rows = max_rows
+        self._goes_on = goes_on
         self._share_beginnings = share_beginnings
         self._base_digest = base_digest
         own = without_adapters(model)
@@ -221,7 +226,7 @@ class Sampler:
             raise ContractError(f"score needs at least two ids, got {len(ids)}.")
         lora = None if adapter is None else self._lora(adapter)
         batch = self._engine.batch([1], rows=1, new_tokens=len(ids), lora=lora)
-        logits = batch.prefill(0, tuple(ids[:1]), start=0)
+        logits = batch.prefill([(0, tuple(ids[:1]), 0)])[0]
         scores = []
         for token in ids[1:]:
             scores.append(float(torch.log_softmax(logits.double(), dim=-1)[token]))
@@ -275,12 +280,16 @@ class Sampler:
             lora=lora,
             trunk=self._trunk(chunk, adapter, lora),
         )
-        logits = torch.stack([self._prefill(batch, slot, prompt, adapter, lora) for slot, prompt in enumerate(chunk)])
+        logits = batch.prefill(
+            [(slot, prompt, self._load(batch, slot, prompt, adapter, lora)) for slot, prompt in enumerate(chunk)]
+        )
         self.stats.cached += sum(len(prompt) * (len(members) - 1) for prompt, members in chunk.items())
+        kept = _Kept(batch, spoken, self._spoken_budget)
         for slot, prompt in enumerate(chunk):
             # A context without a reply is usually asked once; when it goes on, it is computed once more and kept from then on.
-            if self.chat.turns(prompt) > 2 and sum(map(len, spoken)) + len(prompt) <= self._spoken_budget:
-                spoken[prompt] = batch.prefix(slot)
+            if not self._goes_on and self.chat.turns(prompt) > 2:
+                kept.keep(prompt, partial(batch.prefix, slot))
+        asked = {member: prompt for prompt, members in chunk.items() for member in members}
         decoding = time.perf_counter()
         self.stats.prefill_s += decoding - started
         rows = list(chunk.values())
@@ -292,8 +301,14 @@ class Sampler:
             for member, token, logprob in zip(members, tokens, logprobs, strict=True):
                 replies[member].tokens.append(token)
                 replies[member].logprobs.append(logprob)
+            last = time_step == limit - 1
+            if self._goes_on:
+                for row, owners in enumerate(rows):
+                    for member in owners:
+                        if last or replies[member].tokens[-1] in self.chat.end_ids:
+                            kept.keep_row(row, asked[member], replies[member].tokens)
             sources, rows = self._continue(rows, replies)
-            if not rows or time_step == limit - 1:
+            if not rows or last:
                 break
             batch.select(sources)
             logits = batch.step([replies[owners[0]].tokens[-1] for owners in rows])
@@ -326,8 +341,8 @@ class Sampler:
         settled = [place if place is not None else next(filler) for place in placed]
         return [source for source, _ in settled], [owners for _, owners in settled]
 
-    def _prefill(self, batch: Any, slot: int, prompt: tuple[int, ...], adapter: str | None, lora: Any) -> torch.Tensor:
-        """Logits after a prompt.
+    def _load(self, batch: Any, slot: int, prompt: tuple[int, ...], adapter: str | None, lora: Any) -> int:
+        """Load what is known of a prompt; the position from which on it is to be computed.
 
         Its beginning is taken from the conversation that it extends, or else from the cached first turn, which is computed by a
         forward of its own.
@@ -344,7 +359,7 @@ class Sampler:
             start = batch.load_prefix(slot, prefix)
             self.stats.cached += 0 if computed else length
         self.stats.prefilled += len(prompt) - start
-        return batch.prefill(slot, prompt, start=start)
+        return start
 
     def _remember(self, adapter: str | None, spoken: dict[tuple[int, ...], Any]) -> None:
         """Keep the conversations of this call in the place of those of the adapter's call before."""
@@ -375,7 +390,7 @@ class Sampler:
             self._prefixes.move_to_end(key)
             return self._prefixes[key], False
         batch = self._engine.batch([len(ids)], rows=0, new_tokens=0, lora=lora)
-        batch.prefill(0, ids, start=0)
+        batch.prefill([(0, ids, 0)])
         self.stats.prefilled += len(ids)
         prefix = batch.prefix(0)
         self._prefixes[key] = prefix
@@ -391,6 +406,31 @@ class Sampler:
             logprobs=tuple(reply.logprobs),
             finish_reason="stop" if stopped else "length",
         )
+
+
+class _Kept:
+    """Conversations of one batch that may go on, in `spoken` while there is room."""
+
+    def __init__(self, batch: Any, spoken: dict[tuple[int, ...], Any], budget: int) -> None:
+        self._batch = batch
+        self._spoken = spoken
+        self._room = budget - sum(map(len, spoken))
+        self._of_prompt: dict[tuple[int, ...], Any] = {}
+
+    def keep(self, ids: tuple[int, ...], make: Callable[[], Any]) -> Any:
+        """Keep what `make` gives for `ids`; None where there is no room or it is there already."""
+        if ids in self._spoken or len(ids) > self._room:
+            return None
+        self._room -= len(ids)
+        found = self._spoken[ids] = make()
+        return found
+
+    def keep_row(self, row: int, prompt: tuple[int, ...], tokens: Sequence[int]) -> None:
+        """Keep a row that ends with the last of `tokens`, which the model was not given yet."""
+        like = self._of_prompt.get(prompt)
+        made = self.keep(prompt + tuple(tokens[:-1]), lambda: self._batch.conversation(row, like))
+        if made is not None and like is None:
+            self._of_prompt[prompt] = made
 
 
 class Generates(Protocol):
