@@ -33,7 +33,7 @@ OUTSIDE: dict[type, dict[str, tuple[float, ...]]] = {
     LoraSpec: {"alpha": (0.0, -1.0), "dropout": (0.1,)},
     CollectConfig: dict.fromkeys(("fresh_share", "partner_share", "keep_share"), (-0.1, 1.1)),
     BranchConfig: {"outcome_weight": (-1.0,), "return_weight": (-1.0,)},
-    TrainConfig: {"library_share": (0.0, 1.1)},
+    TrainConfig: {"library_share": (0.0, 1.1), "minutes": (-1.0,)},
 }  # fmt: skip
 
 

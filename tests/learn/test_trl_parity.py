@@ -149,7 +149,7 @@ def settings(trainer: GRPOTrainer, config: LossConfig) -> None:
     args.delta = config.delta
     args.use_bias_correction_kl = config.kl_ratio
     trainer.max_completion_length = LIMIT
-    trainer.use_vllm = trainer.vllm_importance_sampling_correction = config.correction != "none"
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = config.corrects
 
 
 def correction_ratio(config: LossConfig, old: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ def compare(trainer: GRPOTrainer, model, config: LossConfig, *, seed: int, off_p
     extra |= {} if old is None else {"old_per_token_logps": old}
     extra |= {} if reference is None else {"ref_per_token_logps": reference}
     inputs = padded(groups, values, {name: by_trajectory(batch, terms) for name, terms in extra.items()})
-    if config.correction != "none":
+    if config.corrects:
         inputs["importance_sampling_ratio"] = correction_ratio(
             config, inputs["old_per_token_logps"], inputs["sampling_per_token_logps"], inputs["tool_mask"]
         )
