@@ -21,7 +21,7 @@ from pathlib import Path as FilePath
 import numpy as np
 import torch
 
-from onthejob.commands.seats import lora_of, named_adapters
+from onthejob.commands.seats import adapters_for, lora_of
 from onthejob.commands.sft import demonstration_files, examples_of, read_demonstrations
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
@@ -84,7 +84,7 @@ def main() -> None:
             lora=lora_of(source, [given.role], LoraSpec()),
             config=LearnerConfig(),
             seed=0,
-            init=named_adapters(source),
+            init=adapters_for(source, [given.role]),
         )
         started = time.perf_counter()
         found = likelihoods(learner, given.role, conversations(stack, file, given.limit))
