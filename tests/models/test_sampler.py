@@ -255,16 +255,16 @@ def test_kept_conversations_stay_within_their_bound(make_model, make_adapter, ch
     everything = talk(Sampler(make_model("llama"), chat), chat, 4)
     for ours, theirs in zip(talk(sampler, chat, 4), everything, strict=True):
         assert_same(ours, theirs)
-    assert 0 < sum(len(ids) for kept in sampler._spoken.values() for ids in kept) <= 150
+    assert 0 < len(sampler._conversations) <= 150
     adapter, _ = make_adapter("llama")
     sampler.publish(adapter)
     prompt = chat.extend(prompts_of(chat)[0], everything[0][0].token_ids, [Message("user", "and?")])
     sampler.generate([prompt], adapter=adapter.name, sampling=T1, seeds=[0])
-    assert list(sampler._spoken)[-1] == adapter.name
+    assert sampler._conversations.adapters[-1] == adapter.name
     sampler.withdraw(adapter.name)
-    assert adapter.name not in sampler._spoken
+    assert adapter.name not in sampler._conversations.adapters
     sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5))
-    assert None not in sampler._spoken, "contexts without a reply are not kept"
+    assert None not in sampler._conversations.adapters, "contexts without a reply are not kept"
 
 
 def test_seeds_decide(make_model, chat):

@@ -22,7 +22,7 @@ import copy
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ from torch import nn
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.adapter_weights import read_adapter_weights
 from onthejob.models.chat import ChatEncoder
+from onthejob.models.conversations import Conversations, Said
 from onthejob.models.draw import draw, uniforms
 from onthejob.models.generic import GenericEngine
 from onthejob.models.llama import LlamaEngine
@@ -132,9 +133,7 @@ class Sampler:
         self._published: dict[str, _Published] = {}
         self._prefixes: OrderedDict[tuple[str | None, tuple[int, ...]], Any] = OrderedDict()
         self._prefix_budget = prefix_cache_tokens
-        self._spoken: OrderedDict[str | None, dict[tuple[int, ...], Any]] = OrderedDict()
-        """Adapter -> the conversations of its last call, with their keys and values."""
-        self._spoken_budget = conversation_cache_tokens
+        self._conversations = Conversations(conversation_cache_tokens)
 
     @property
     def published(self) -> tuple[str, ...]:
@@ -176,7 +175,7 @@ class Sampler:
         """
         self._lora(name)
         del self._published[name]
-        self._spoken.pop(name, None)
+        self._conversations.forget(name)
         for key in [key for key in self._prefixes if key[0] == name]:
             del self._prefixes[key]
 
@@ -208,10 +207,10 @@ class Sampler:
                 f"got {sampling.temperature} and {sampling.max_new_tokens}."
             )
         replies = [_Reply(uniforms(seed, sampling.max_new_tokens)) for seed in seeds]
-        spoken: dict[tuple[int, ...], Any] = {}
+        said = Said(self._conversations.bound)
         for chunk in self._chunks([tuple(prompt) for prompt in prompts]):
-            self._run(chunk, replies, adapter, lora, sampling, spoken)
-        self._remember(adapter, spoken)
+            self._run(chunk, replies, adapter, lora, sampling, said)
+        self._conversations.replace(adapter, said)
         self.stats.decoded += sum(len(reply.tokens) for reply in replies)
         return [self._completion(reply) for reply in replies]
 
@@ -266,9 +265,9 @@ class Sampler:
         adapter: str | None,
         lora: Any,
         sampling: Sampling,
-        spoken: dict[tuple[int, ...], Any],
+        said: Said,
     ) -> None:
-        """Sample one chunk in lock step; fills the replies' tokens and logprobs, and `spoken` with what may go on."""
+        """Sample one chunk in lock step; fills the replies' tokens and logprobs, and `said` with what may go on."""
         started = time.perf_counter()
         # Neighbours of similar length can attend together without much padding.
         chunk = dict(sorted(chunk.items(), key=lambda item: -len(item[0])))
@@ -284,11 +283,10 @@ class Sampler:
             [(slot, prompt, self._load(batch, slot, prompt, adapter, lora)) for slot, prompt in enumerate(chunk)]
         )
         self.stats.cached += sum(len(prompt) * (len(members) - 1) for prompt, members in chunk.items())
-        kept = _Kept(batch, spoken, self._spoken_budget)
         for slot, prompt in enumerate(chunk):
             # A context without a reply is usually asked once; when it goes on, it is computed once more and kept from then on.
             if not self._goes_on and self.chat.turns(prompt) > 2:
-                kept.keep(prompt, partial(batch.prefix, slot))
+                said.keep(prompt, partial(batch.prefix, slot))
         asked = {member: prompt for prompt, members in chunk.items() for member in members}
         decoding = time.perf_counter()
         self.stats.prefill_s += decoding - started
@@ -306,7 +304,7 @@ class Sampler:
                 for row, owners in enumerate(rows):
                     for member in owners:
                         if last or replies[member].tokens[-1] in self.chat.end_ids:
-                            kept.keep_row(row, asked[member], replies[member].tokens)
+                            said.keep_reply(batch, row, asked[member], replies[member].tokens)
             sources, rows = self._continue(rows, replies)
             if not rows or last:
                 break
@@ -349,10 +347,9 @@ class Sampler:
         """
         length = self.chat.prefix_length(prompt)
         start = 0
-        said = [ids for ids in self._spoken.get(adapter, ()) if len(ids) < len(prompt) and prompt[: len(ids)] == ids]
-        if said:
-            longest = max(said, key=len)
-            start = batch.load_prefix(slot, self._spoken[adapter][longest])
+        begun = self._conversations.begun(adapter, prompt)
+        if begun is not None:
+            start = batch.load_prefix(slot, begun)
             self.stats.cached += start
         elif 0 < length < len(prompt):
             prefix, computed = self._first_turn(prompt[:length], adapter, lora)
@@ -360,14 +357,6 @@ class Sampler:
             self.stats.cached += 0 if computed else length
         self.stats.prefilled += len(prompt) - start
         return start
-
-    def _remember(self, adapter: str | None, spoken: dict[tuple[int, ...], Any]) -> None:
-        """Keep the conversations of this call in the place of those of the adapter's call before."""
-        self._spoken.pop(adapter, None)
-        if spoken:
-            self._spoken[adapter] = spoken
-        while sum(len(ids) for kept in self._spoken.values() for ids in kept) > self._spoken_budget:
-            self._spoken.popitem(last=False)
 
     def _trunk(self, prompts: Collection[tuple[int, ...]], adapter: str | None, lora: Any) -> Any:
         """The cached first turn when all prompts begin with it, and attending to it apart saves enough; else None."""
@@ -406,31 +395,6 @@ class Sampler:
             logprobs=tuple(reply.logprobs),
             finish_reason="stop" if stopped else "length",
         )
-
-
-class _Kept:
-    """Conversations of one batch that may go on, in `spoken` while there is room."""
-
-    def __init__(self, batch: Any, spoken: dict[tuple[int, ...], Any], budget: int) -> None:
-        self._batch = batch
-        self._spoken = spoken
-        self._room = budget - sum(map(len, spoken))
-        self._of_prompt: dict[tuple[int, ...], Any] = {}
-
-    def keep(self, ids: tuple[int, ...], make: Callable[[], Any]) -> Any:
-        """Keep what `make` gives for `ids`; None where there is no room or it is there already."""
-        if ids in self._spoken or len(ids) > self._room:
-            return None
-        self._room -= len(ids)
-        found = self._spoken[ids] = make()
-        return found
-
-    def keep_row(self, row: int, prompt: tuple[int, ...], tokens: Sequence[int]) -> None:
-        """Keep a row that ends with the last of `tokens`, which the model was not given yet."""
-        like = self._of_prompt.get(prompt)
-        made = self.keep(prompt + tuple(tokens[:-1]), lambda: self._batch.conversation(row, like))
-        if made is not None and like is None:
-            self._of_prompt[prompt] = made
 
 
 class Generates(Protocol):
