@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,6 +164,21 @@ def test_schedules():
     assert flat == pytest.approx([1e-3 * x for x in (1 / 3, 2 / 3, 1, 1, 1, 1)])
 
 
+def test_a_time_limit_ends_the_steps_with_the_rate_down(monkeypatch: pytest.MonkeyPatch):
+    clock = itertools.count()
+    monkeypatch.setattr("onthejob.learn.sft.time", SimpleNamespace(perf_counter=lambda: 3.0 * next(clock)))
+    config = SftConfig(lr=1e-3, epochs=9, batch_tokens=64, warmup=2, minutes=1.0)
+    done = sft(learner_for(), "sales", examples(), config)
+    rates = [metrics.lr for metrics in done]
+    assert 2 < len(done) < done[0].steps
+    assert rates[0] < rates[1] <= 1e-3
+    assert rates[2:] == sorted(rates[2:], reverse=True)
+    assert rates[-1] < 0.25e-3
+    assert 0 <= done[-1].eta_s < done[0].eta_s <= 60
+    (only,) = sft(learner_for(), "sales", examples(), dataclasses.replace(config, minutes=0.01))
+    assert only.lr > 0
+
+
 def test_learning_rate_zero_and_policy_gradient_moments_stay():
     learner = learner_for()
     before, state = Snapshot.take(learner.model, "sales"), learner.export_state("sales")
@@ -180,7 +197,15 @@ def test_bad_requests():
         sft(learner, "sales", examples(2, weight=0.0), SftConfig())
     with pytest.raises(ContractError, match="context"):
         sft(learner, "sales", [Example(prompt_ids=(), completion_ids=(1,))], SftConfig())
-    for options in ({"lr": -1.0}, {"epochs": 0}, {"batch_tokens": 1}, {"warmup": -1}, {"max_steps": 0}, {"schedule": "cosine"}):
+    for options in (
+        {"lr": -1.0},
+        {"epochs": 0},
+        {"batch_tokens": 1},
+        {"warmup": -1},
+        {"max_steps": 0},
+        {"minutes": -1.0},
+        {"schedule": "cosine"},
+    ):
         with pytest.raises(ConfigError):
             SftConfig(**options)
 

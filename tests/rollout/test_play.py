@@ -151,6 +151,38 @@ def test_episodes_are_batched_by_policy():
     assert maker.batches == seller.batches == [6, 6, 6]
 
 
+class Asked(Recorder):
+    """A model: it reads messages."""
+
+    @property
+    def reads(self) -> str:
+        return "messages"
+
+
+def test_a_model_is_asked_seldom_and_much_at_a_time_and_episodes_are_as_alone():
+    orders = [list("abcabcabc"), list("bcabcabca"), list("cabcabcab"), list("abcabcabc")]
+    tasks = toy_tasks(len(orders))
+
+    def teams() -> dict[str, Recorder]:
+        models = {name: Asked(lambda observation, seed: f"{seed}", version=name) for name in "ab"}
+        return models | {"c": Recorder(lambda observation, seed: f"{seed}", version="c")}
+
+    def scored(order: list[str]) -> Scores:
+        return Scores(order, [{"a": turn / 4} for turn in range(len(order))])
+
+    together = teams()
+    episodes = play(list(map(scored, orders)), tasks, together, SAMPLING, seed=0, max_turns=99)
+    alone = [
+        play([scored(order)], [task], teams(), SAMPLING, seed=0, max_turns=99)[0]
+        for order, task in zip(orders, tasks, strict=True)
+    ]
+    assert list(map(_digest, episodes)) == list(map(_digest, alone))
+    # Turn by turn it would be [2, 1, 1] three times, as only the first and the last episode ask alike.
+    assert sum(together["a"].batches) == sum(together["b"].batches) == 12
+    assert len(together["a"].batches) <= 5
+    assert len(together["b"].batches) <= 5
+
+
 def test_an_append_only_conversation_keeps_what_was_sampled():
     tokenizer = tiny_tokenizer()
     replies = ["w\u00e9ird  \u0501", "write red", "ls", "done"]

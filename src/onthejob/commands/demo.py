@@ -5,9 +5,10 @@ Everything is what the other commands do, at small counts. The figures are real 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +56,8 @@ LEARNER = LearnerConfig(
     advantage=AdvantageConfig(eps=0.5, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
 )
 """GRPO in its usual form, for few updates."""
+TRAINING = 0.3
+"""Share of the time that the warm start may take, and GRPO."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,9 @@ class Demo:
     """States on which the spread of returns is measured once, before the first update."""
     states: int = 16
     """Held-out states per role on which single decisions are judged."""
+    minutes: float = 11.0
+    """About how long the demo may take: on slow processors the warm start ends after three tenths of it and GRPO after as much
+    again, with fewer steps than the counts above allow; the comparison gets the rest. 0 sets no limit."""
     seeds: int = 1
     """Held-out episodes per scenario."""
     days: int = 5
@@ -102,6 +108,8 @@ class Demo:
         if self.decisions < 1 or self.states < 2:
             raise ConfigError(f"decisions must be >= 1 and states >= 2, got {self.decisions} and {self.states}.")
         check_days(self.days)
+        if not 0 <= self.minutes < math.inf:
+            raise ConfigError(f"minutes must be finite and >= 0, got {self.minutes}. 0 sets no limit.")
         if self.seeds < 1 or self.workers < 0:
             raise ConfigError(f"seeds must be >= 1 and workers >= 0, got {self.seeds} and {self.workers}.")
         # Ten minutes of training must not end in a wrong option or an unwritable folder.
@@ -121,7 +129,7 @@ class Demo:
             path = run.path
             step(2, f"warm start of {', '.join(self.roles)} from the stochastic {TEACHER}")
             init = self._warm_start(path / "warm_start", terminal)
-            step(3, f"GRPO, {self.iterations} updates per role, on what each reply does to the company")
+            step(3, f"GRPO, at most {self.iterations} updates per role, on what each reply does to the company")
             stack, learner = attach_learner(stack, self.roles, lora=self.lora, config=LEARNER, seed=self.seed, init=init)
             self._grpo(stack, learner, run, config, terminal)
             first, last = ({role: run.adapters(role)[index] for role in self.roles} for index in (0, -1))
@@ -145,6 +153,7 @@ class Demo:
         return TrainConfig(
             seed=self.seed,
             iterations=self.iterations,
+            minutes=TRAINING * self.minutes,
             collect=CollectConfig(episodes=4, segment_turns=7, partner_share=0.0),
             branch=BranchConfig(group_size=8, worlds=self.worlds, continuation="stand_ins"),
             workers=self.workers,
@@ -174,7 +183,7 @@ class Demo:
             limit=self.decisions,
             marks=("expert",),
             processes=max(1, min(len(self.roles), usable_cores())),
-            sft=WARM_START,
+            sft=replace(WARM_START, minutes=TRAINING * self.minutes),
             lora=self.lora,
             model=self.model,
         ).imitate(terminal)
@@ -269,7 +278,7 @@ class Demo:
 
         report = Report(
             title="onthejob demo",
-            lead=f"{', '.join(self.roles)} trained by SFT and {self.iterations} GRPO updates; heuristics in the other seats.",
+            lead=f"{', '.join(self.roles)} trained by SFT and {run.last_iteration()} GRPO updates; heuristics elsewhere.",
             quality=quality,
             comparison=comparison,
             featured="grpo",

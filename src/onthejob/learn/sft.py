@@ -52,6 +52,9 @@ class SftConfig:
     last step of an epoch may be smaller."""
     max_steps: int | None = None
     """Stop after this many optimizer steps."""
+    minutes: float = 0.0
+    """Stop when so many have passed, with the rate down by then; how many steps that are depends on the machine. At least one is
+    made. 0 sets no limit."""
     warmup: int = 10
     """Steps over which the rate rises linearly."""
     schedule: Literal["linear", "constant"] = "linear"
@@ -76,6 +79,8 @@ class SftConfig:
             )
         if self.seed < 0:
             raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
+        if not 0 <= self.minutes < math.inf:
+            raise ConfigError(f"minutes must be finite and >= 0, got {self.minutes}. 0 sets no limit.")
         if self.max_steps is not None and self.max_steps < 1:
             raise ConfigError(f"max_steps must be >= 1 or None, got {self.max_steps}.")
         if self.schedule not in ("linear", "constant"):
@@ -118,7 +123,7 @@ def sft(
     *,
     on_progress: Callable[[SftMetrics], None] | None = None,
 ) -> list[SftMetrics]:
-    """Train `role` on `examples`, loss on completion tokens only; the same seed gives the same weights.
+    """Train `role` on `examples`, loss on completion tokens only; without `minutes` the same seed gives the same weights.
 
     Args:
         learner: Holds the model; its max_tokens bounds a row, its optimizers are not touched.
@@ -151,10 +156,14 @@ def sft(
         weight_decay=config.weight_decay,
     )
     history: list[SftMetrics] = []
+    limit = 60 * config.minutes or math.inf
     started, seen = time.perf_counter(), 0
     for index, chosen in enumerate(plan):
+        spent = (time.perf_counter() - started) / limit if index else 0.0
+        if spent >= 1:
+            break
         totals, nodes = _accumulate(learner, [wanted[i] for i in chosen])
-        lr = config.lr * _rate(index, len(plan), config)
+        lr = config.lr * _rate(index, spent, len(plan), config)
         step(optimizer, totals, lr=lr, max_grad_norm=config.max_grad_norm)
         optimizer.zero_grad(set_to_none=True)
         tokens = _size([wanted[i] for i in chosen])
@@ -172,7 +181,7 @@ def sft(
             tokens=tokens,
             nodes=nodes,
             tokens_per_s=seen / elapsed,
-            eta_s=elapsed / (index + 1) * (len(plan) - index - 1),
+            eta_s=max(0.0, min(elapsed / (index + 1) * (len(plan) - index - 1), limit - elapsed)),
         )
         history.append(metrics)
         if on_progress is not None:
@@ -234,10 +243,13 @@ def _generator(root: int, seed: int, role: str) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(root, spawn_key=(seed, *role.encode())))
 
 
-def _rate(index: int, steps: int, config: SftConfig) -> float:
-    if index < config.warmup:
-        return (index + 1) / (config.warmup + 1)
-    return 1.0 if config.schedule == "constant" else (steps - index) / max(1, steps - config.warmup)
+def _rate(index: int, spent: float, steps: int, config: SftConfig) -> float:
+    """Share of the peak rate in step `index` (from 0) of `steps`, when `spent` of the time limit has passed."""
+    rising = (index + 1) / (config.warmup + 1)
+    if config.schedule == "constant":
+        return min(1.0, rising)
+    falling = min(steps - index, (1 - spent) * steps) / max(1, steps - config.warmup)
+    return min(1.0, rising, falling)
 
 
 def _size(examples: Sequence[Example]) -> int:

@@ -1,8 +1,10 @@
-"""play: whole episodes in lock-step.
+"""play: whole episodes side by side.
 
-Each round, every active episode shows its pending request; requests are grouped by policy, each policy answers its whole
-group in one call, and every environment is stepped. With an in-process model this is what makes a batch. Environments that wait
-(on a sandbox, a socket) may be stepped by several threads; the result is the same with any number of them.
+Each round, every active episode shows its pending request. Scripted players, for whom a batch saves nothing, answer first; when
+all episodes wait for models, the one that most of them wait for answers all of those in one call, and whoever waits for another
+stays where it is. So a model is asked seldom and much at a time, which is what is cheap, although the roles of different episodes
+take their turns in different orders. Environments that wait (on a sandbox, a socket) may be stepped by several threads;
+the result is the same with any number of them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 OnTurn = Callable[[LiveEpisode, Completion, Step], None]
-"""Called after every turn, in lock-step order; for progress and the live view."""
+"""Called after every turn; for progress and the live view."""
 
 
 def play(
@@ -99,11 +101,11 @@ def _play(
 ) -> list[Episode]:
     live = over(lambda pair: start(pair[0], pair[1], encoder=encoder), list(zip(envs, tasks, strict=True)))
     while any(episode.active for episode in live):
-        asked = [index for index, episode in enumerate(live) if episode.active]
-        # Looked up once a turn: a seat may be given to somebody else while a reply is awaited.
-        asking = [(live[i], policy_for(live[i], policies), keyed_seed(seeds[i], live[i].turn)) for i in asked]
+        # Looked up once a round: a seat may be given to somebody else while a reply is awaited.
+        waiting = {index: policy_for(episode, policies) for index, episode in enumerate(live) if episode.active}
+        asking = [(live[i], waiting[i], keyed_seed(seeds[i], live[i].turn)) for i in due(waiting)]
         answers = answer(asking, sampling)
-        turns = [(live[asked[index]], *answered, asking[index][1]) for index, answered in answers.items()]
+        turns = [(asking[index][0], *answered, asking[index][1]) for index, answered in answers.items()]
         steps = over(lambda turn: advance(*turn, sampling), turns)
         for (episode, _, completion, _), step in zip(turns, steps, strict=True):
             if step is not None and on_turn is not None:
@@ -171,6 +173,19 @@ def policy_for(episode: LiveEpisode, policies: Mapping[str, Policy]) -> Policy:
     if before is not None and not pending.fresh and policy.reads not in ("view", before.reads):
         return before
     return policy
+
+
+def due(waiting: Mapping[int, Policy]) -> list[int]:
+    """Who is answered in a round: whoever waits for a player that reads no text, else all that wait for the model asked by most.
+
+    Args:
+        waiting: episode -> who answers its pending request.
+    """
+    scripted = [index for index, policy in waiting.items() if policy.reads == "view"]
+    if scripted:
+        return scripted
+    most, _ = Counter(map(id, waiting.values())).most_common(1)[0]  # The first of equals.
+    return [index for index, policy in waiting.items() if id(policy) == most]
 
 
 def answer(requests: Sequence[tuple[LiveEpisode, Policy, int]], sampling: Sampling) -> dict[int, tuple[Context, Completion]]:
