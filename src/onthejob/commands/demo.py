@@ -56,7 +56,7 @@ LEARNER = LearnerConfig(
     advantage=AdvantageConfig(eps=0.5, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
 )
 """GRPO in its usual form, for few updates."""
-TRAINING = 0.3
+TRAINING = 0.25
 """Share of the time that the warm start may take, and GRPO."""
 
 
@@ -76,8 +76,8 @@ class Demo:
     """States on which the spread of returns is measured once, before the first update."""
     states: int = 16
     """Held-out states per role on which single decisions are judged."""
-    minutes: float = 11.0
-    """About how long the demo may take: on slow processors the warm start ends after three tenths of it and GRPO after as much
+    minutes: float = 10.0
+    """About how long the demo may take: on slow processors the warm start ends after a quarter of it and GRPO after as much
     again, with fewer steps than the counts above allow; the comparison gets the rest. 0 sets no limit."""
     seeds: int = 1
     """Held-out episodes per scenario."""
