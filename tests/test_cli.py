@@ -223,6 +223,7 @@ def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str
         (["compare", "heuristic", "--days", "91"], "days must be in 1..90"),
         (["sft", "--seed", "-1"], "seed must be >= 0"),
         (["demo", "--days", "0"], "days must be in 1..90"),
+        (["demo", "--minutes", "-1"], "minutes must be finite and >= 0"),
         (["demo", "--seeds", "0"], "seeds must be >= 1"),
         (["demo", "--workers", "-1"], "workers"),
         (["demo", "--iterations", "0"], "iterations must be >= 1"),

@@ -57,7 +57,7 @@ LEARNER = LearnerConfig(
 )
 """GRPO in its usual form, for few updates."""
 TRAINING = 0.25
-"""Share of the time that the warm start may take, and GRPO."""
+"""Share of the time that the warm start may take, and GRPO as much again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
