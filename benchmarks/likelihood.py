@@ -1,9 +1,9 @@
 """How surely does an adapter say what demonstrations say? A cheap alarm before anything is played.
 
-For every conversation (or decision): minus the log-probability of its replies, and whether each of their tokens has more than
-half, which is when greedy decoding says the same word for word. On demonstrations that were not trained on, the share of such
-conversations is near what is passed greedily where there is one way to do a task, and it falls before play does when updates
-break what was imitated. It says nothing about what is done well in other words.
+For every conversation (or decision): minus the log-probability of its replies; their probability, which is how often sampling at
+temperature 1 says the same word for word; and whether each of their tokens has more than half, which is when greedy decoding
+does. On demonstrations that were not trained on, these are near what is passed where there is one way to do a task, and they fall
+before play does when updates break what was imitated. They say nothing about what is done well in other words.
 
     onthejob collect --env claw --claw.seed 1 --gold.count 60 --gold.near-misses 0 --out others
     python benchmarks/likelihood.py others adapters/claw RUN-OR-FOLDER [--role agent] [--limit 60]
@@ -89,10 +89,12 @@ def main() -> None:
         started = time.perf_counter()
         found = likelihoods(learner, given.role, conversations(stack, file, given.limit))
         sums = np.array([one.nll for one in found])
+        chance = np.exp(-sums)
         sure = np.array([one.lowest > 0.5 for one in found])
         print(
             f"{source}: {len(found)} conversations, {sum(one.tokens for one in found) / len(found):.0f} tokens of replies each; "
-            f"-log p {sums.mean():.2f} +- {sums.std(ddof=1) / math.sqrt(len(sums)):.2f} (median {np.median(sums):.2f}); every "
+            f"-log p {sums.mean():.2f} +- {sums.std(ddof=1) / math.sqrt(len(sums)):.2f} (median {np.median(sums):.2f}); "
+            f"p {chance.mean():.3f} +- {chance.std(ddof=1) / math.sqrt(len(sums)):.3f}; every "
             f"token above half in {sure.mean():.3f} +- {sure.std(ddof=1) / math.sqrt(len(sure)):.3f}; "
             f"{time.perf_counter() - started:.0f} s",
             flush=True,

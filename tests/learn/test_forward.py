@@ -16,7 +16,7 @@ from transformers import (
 from onthejob.errors import ModelError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, Row, pack
-from onthejob.learn.forward import Layout, _DeviceBlock, _ProductAttention, choose_layout, score
+from onthejob.learn.forward import Layout, _DeviceBlock, _PairLogprobs, _ProductAttention, choose_layout, score
 
 from .conftest import VOCAB, gradients, random_groups, tiny_base, tiny_peft
 
@@ -182,6 +182,31 @@ def test_entropy_is_that_of_the_sampling_distribution():
         logits = model(input_ids=torch.tensor([[5, 6, 7]])).logits[0, -1] / 0.5
         expected = torch.distributions.Categorical(logits=logits).entropy()
         torch.testing.assert_close(score(model, row).entropy[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (0.7, -2.0)], ids=["logprob", "entropy", "both"])
+def test_gradients_of_logprob_and_entropy_are_those_of_autograd(temperature, weights):
+    model = tiny_base()
+    path = Path(ids=(5, 6, 7, 8), context=3, temperature=temperature)
+    (row,) = pack([path], max_tokens=10)
+    scores = score(model, row)
+    ours = weights[0] * scores.logprobs[0] if weights[0] else 0.0
+    ours = ours + weights[1] * scores.entropy[0] if weights[1] else ours
+    found = torch.autograd.grad(ours, model.lm_head.weight)[0]
+    logprobs = (model(input_ids=torch.tensor([[5, 6, 7]])).logits[0, -1] / temperature).log_softmax(-1)
+    expected = weights[0] * logprobs[8] - weights[1] * (logprobs.exp() * logprobs).sum()
+    torch.testing.assert_close(found, torch.autograd.grad(expected, model.lm_head.weight)[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_certain_distribution_has_an_entropy_with_a_finite_gradient():
+    logits = torch.tensor([[0.0, 2000.0, -2000.0]], requires_grad=True)
+    heads = torch.tensor([0])
+    _, entropy = _PairLogprobs.apply(logits, None, heads, torch.tensor([1]))
+    entropy.sum().backward()
+    assert entropy.item() == 0
+    assert logits.grad is not None
+    assert torch.equal(logits.grad, torch.zeros_like(logits))
 
 
 def test_many_head_positions_are_recomputed_in_chunks():

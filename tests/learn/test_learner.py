@@ -270,6 +270,22 @@ def test_a_reply_without_advantage_still_has_its_part_of_what_is_expected():
     assert again.loss < metrics.loss
 
 
+@pytest.mark.parametrize("loss", ["grpo", "reinforce", "expected"])
+def test_the_entropy_term_makes_certain_or_uncertain_and_needs_all_replies(loss):
+    turns = [make_turn([1, 2, 3], [token]) for token in (10, 20, 30)]
+    group = make_group((1, turns[0]), (0.5, turns[1]), (0, turns[2]))
+    entropies, nodes = {}, {}
+    for weight in (-10.0, 0.0, 10.0):
+        config = LossConfig(loss=loss, entropy=weight)
+        learner = learner_for(("sales",), lr=3e-3, loss=config, advantage=AdvantageConfig(scale="none"))
+        for _ in range(4):
+            nodes[weight] = learner.update("sales", [group]).nodes
+        entropies[weight] = learner.update("sales", [group]).entropy
+    assert entropies[-10.0] < entropies[0.0] - 0.1
+    assert entropies[10.0] > entropies[0.0] + 0.1
+    assert nodes[10.0] >= nodes[0.0]
+
+
 def test_reference_is_the_given_snapshot_and_not_the_base():
     learner = learner_for(lr=1e-2, loss=LossConfig(beta=0.1))
     own = Snapshot.take(learner.model, "sales")

@@ -25,7 +25,13 @@ ALL = [
     LossConfig(loss="gspo"),
     LossConfig(loss="reinforce"),
     LossConfig(loss="expected"),
+    LossConfig(loss="expected", entropy=-0.3),
+    LossConfig(loss="dapo", entropy=0.2),
 ]
+
+
+def name_of(config: LossConfig) -> str:
+    return f"{config.loss} with entropy" if config.entropy else config.loss
 
 
 def two_replies(sampled: tuple[float, float, float] = (-1.0, -2.0, -3.0)) -> Batch:
@@ -235,11 +241,12 @@ def test_old_may_be_the_samplers():
     assert policy_loss(logprobs, two_replies(), config).loss.item() == pytest.approx((-1.1 - 1 + 2) / 3)
 
 
-@pytest.mark.parametrize("config", [config for config in ALL if config.loss != "expected"], ids=lambda c: c.loss)
+@pytest.mark.parametrize("config", [config for config in ALL if config.loss != "expected"], ids=name_of)
 def test_on_policy_gradient_is_reinforce(config):
     """On policy all ratios are 1, nothing is clipped, and the gradient is advantage times grad log-probability."""
     logprobs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
-    output = policy_loss(logprobs, two_replies(), config, reference=logprobs.detach())
+    entropy = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
+    output = policy_loss(logprobs, two_replies(), config, reference=logprobs.detach(), entropy=entropy)
     output.loss.backward()
     weights = {
         "grpo": (0.25, 0.25, 0.5),
@@ -249,13 +256,17 @@ def test_on_policy_gradient_is_reinforce(config):
     }.get(config.loss, (1 / 3, 1 / 3, 1 / 3))
     expected = torch.tensor([-weights[0], -weights[1], 2 * weights[2]])
     torch.testing.assert_close(logprobs.grad, expected)
+    if config.entropy:  # Weighed as the rewards are, and more of it lowers the loss where it is a bonus.
+        torch.testing.assert_close(entropy.grad, -config.entropy * torch.tensor(weights))
+    else:
+        assert entropy.grad is None
     assert output.sums["ratio"] == 3
     assert output.maxima["ratio_max"] == 1
     assert output.sums["kl"] == 0
     assert sum(count for name, count in output.sums.items() if "clip" in name) == 0
 
 
-@pytest.mark.parametrize("config", ALL, ids=lambda c: c.loss)
+@pytest.mark.parametrize("config", ALL, ids=name_of)
 def test_gradients_do_not_depend_on_how_the_update_is_cut(config):
     model = tiny_peft()
     groups = random_groups(3, groups=8, size=4)
@@ -266,10 +277,11 @@ def test_gradients_do_not_depend_on_how_the_update_is_cut(config):
         present = [(batch, score(model, batch.row).logprobs.detach()) for batch in batches]
         total = 0.0
         for batch in batches:
-            shifted = score(model, batch.row).logprobs
+            scores = score(model, batch.row)
+            shifted = scores.logprobs
             old = (shifted - 0.1 * torch.sin(shifted)).detach()
             others = [(other, numbers) for other, numbers in present if other is not batch] if config.by_group else []
-            output = policy_loss(shifted, batch, config, old=old, others=others)
+            output = policy_loss(shifted, batch, config, old=old, entropy=scores.entropy, others=others)
             output.loss.backward()
             total += output.loss.item()
         found[max_tokens, share] = (len(batches), total, gradients(model))
@@ -337,6 +349,7 @@ def test_trajectory_level_losses_need_whole_trajectories():
         {"loss": "expected", "level": "sequence"},
         {"loss": "expected", "correction": "token_mask"},
         {"loss": "expected", "beta": 0.1, "kl_ratio": True},
+        {"entropy": math.inf},
         {"beta": -1.0},
         {"beta": math.nan},
         {"kl_ratio": True},
@@ -353,6 +366,11 @@ def test_trajectory_level_losses_need_whole_trajectories():
 def test_unknown_and_ineffective_options_are_errors(options):
     with pytest.raises(ConfigError):
         LossConfig(**options)
+
+
+def test_the_entropy_term_without_entropies_is_an_error():
+    with pytest.raises(ConfigError, match="needs the terms' entropy"):
+        policy_loss(torch.zeros(3), two_replies(), LossConfig(entropy=-0.1))
 
 
 def test_kl_without_a_reference_is_an_error():

@@ -73,7 +73,8 @@ def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind,
     seeds = list(range(len(prompts)))
     together = Sampler(make_model(kind), chat, fast=fast).generate(prompts, adapter=None, sampling=T1, seeds=seeds)
     variants = {
-        "small chunks": {"max_rows": 2},
+        "few rows at once": {"max_rows": 2},
+        "few tokens at once": {"max_tokens": 100},
         "no shared beginnings": {"share_beginnings": False},
         "no prefix cache": {"prefix_cache_tokens": 0},
     }
@@ -417,8 +418,38 @@ def test_misuse_is_refused(make_model, chat):
         sampler.generate([()], adapter=None, sampling=T1, seeds=[1])
     with pytest.raises(ConfigError, match="temperature"):
         sampler.generate([(1, 2)], adapter=None, sampling=Sampling(temperature=-1.0), seeds=[1])
-    with pytest.raises(ConfigError, match="max_rows"):
-        Sampler(model, chat, max_rows=0)
+    for limits in ({"max_rows": 0}, {"max_tokens": 0}):
+        with pytest.raises(ConfigError, match="max_rows and max_tokens must be >= 1"):
+            Sampler(model, chat, **limits)
+
+
+@engines
+@pytest.mark.parametrize(
+    ("limits", "most"), [({"max_rows": 7}, (7, 10**6)), ({"max_tokens": 400}, (10**6, 400))], ids=["rows", "tokens"]
+)
+def test_no_more_rows_and_tokens_are_held_at_once_than_allowed(make_model, chat, kind, fast, limits, most, monkeypatch):
+    sampler = Sampler(make_model(kind), chat, fast=fast, **limits)
+    held = []
+    make = sampler._engine.batch
+
+    def batch(lengths, *, rows, new_tokens, **options):
+        if rows:
+            held.append((rows, sum(lengths) + rows * new_tokens))
+        return make(lengths, rows=rows, new_tokens=new_tokens, **options)
+
+    monkeypatch.setattr(sampler._engine, "batch", batch)
+    prompts = [prompt for prompt in prompts_of(chat) for _ in range(10)]
+    sampling = Sampling(max_new_tokens=12)
+    sampler.generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
+    rows, tokens = (list(numbers) for numbers in zip(*held, strict=True))
+    assert sum(rows) == len(prompts)
+    assert (max(rows) <= most[0], max(tokens) <= most[1]) == (True, True)
+    assert max(rows) == 7 or max(tokens) > 300, "the limit is used"
+    held.clear()
+    long = prompts[0] * 30
+    sampler.generate([long, long], adapter=None, sampling=sampling, seeds=[0, 1])
+    if "max_tokens" in limits:
+        assert [rows for rows, _ in held] == [1, 1], "what is larger than the limit is sampled alone"
 
 
 @pytest.mark.parametrize("worth", [1, 10**6], ids=["trunk", "no trunk"])

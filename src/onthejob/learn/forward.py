@@ -48,7 +48,7 @@ class Scores(NamedTuple):
     logprobs: Tensor
     """Natural log-probabilities at the sampling temperature, fp32, differentiable.  # (N,)"""
     entropy: Tensor
-    """Entropy of the distribution each token was drawn from, nats, no gradient.  # (N,)"""
+    """Entropy of the distribution each token was drawn from, nats, differentiable.  # (N,)"""
 
 
 def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE, head_rows: int = 1024) -> Scores:
@@ -326,9 +326,10 @@ def _head(
 
 
 class _PairLogprobs(torch.autograd.Function):
-    """log softmax(logits / temperature)[head, token] for chosen pairs; keeps only the logits for the backward pass.
+    """log softmax(logits / temperature)[head, token] for chosen pairs, and each head's entropy; keeps only the logits.
 
-    Passes over (rows, vocabulary) are what the head costs beside its product, so temperature 1 (None) is not divided by.
+    Passes over (rows, vocabulary) are what the head costs beside its product, so temperature 1 (None) is not divided by, and the
+    entropy's gradient is computed only where a loss has an entropy term.
     """
 
     @staticmethod
@@ -338,21 +339,33 @@ class _PairLogprobs(torch.autograd.Function):
         every = _scaled(logits, temperature).log_softmax(1, dtype=torch.float32)  # (R, V)
         logprobs = every[pair_head, pair_token]
         entropy = -every.exp().mul_(every).sum(dim=1)
-        ctx.save_for_backward(logits, temperature, pair_head, pair_token)
-        ctx.mark_non_differentiable(entropy)
+        ctx.save_for_backward(logits, temperature, pair_head, pair_token, entropy)
+        ctx.set_materialize_grads(False)
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None]:
-        grad: Tensor = grads[0]  # the entropy is not differentiable
-        logits, temperature, pair_head, pair_token = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        of_logprobs, of_entropy = grads
+        if of_logprobs is None and of_entropy is None:
+            return None, None, None, None
+        logits, temperature, pair_head, pair_token, entropy = ctx.saved_tensors
         gradient = _scaled(logits, temperature).softmax(1, dtype=torch.float32)
-        total = gradient.new_zeros(len(gradient)).index_add_(0, pair_head, grad)
-        gradient.mul_(-total[:, None])
-        gradient.index_put_((pair_head, pair_token), grad, accumulate=True)
+        # Each gradient is p times a factor, -sum of dL/dlogprob or -(log p + H) dL/dH; chosen tokens have a part of their own.
+        factor = gradient.new_zeros(len(gradient), 1)
+        if of_logprobs is not None:
+            factor[:, 0].index_add_(0, pair_head, of_logprobs, alpha=-1)
+        if of_entropy is not None:
+            factor = factor - (gradient.clamp(min=_TINY).log_() + entropy[:, None]) * of_entropy[:, None]
+        gradient.mul_(factor)
+        if of_logprobs is not None:
+            gradient.index_put_((pair_head, pair_token), of_logprobs, accumulate=True)
         if temperature is not None:
             gradient.div_(temperature[:, None])
         return gradient.to(logits.dtype), None, None, None
+
+
+_TINY = torch.finfo(torch.float32).tiny
+"""Probabilities below have no logarithm; times themselves they are 0 all the same."""
 
 
 def _scaled(logits: Tensor, temperature: Tensor | None) -> Tensor:

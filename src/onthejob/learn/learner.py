@@ -109,7 +109,7 @@ class UpdateMetrics:
     tokens: int
     """Tokens of their replies."""
     nodes: int
-    """Tokens actually forwarded, after sharing; without a KL term, replies whose advantage is 0 are not."""
+    """Tokens actually forwarded, after sharing; without a KL or an entropy term, replies whose advantage is 0 are not."""
     rows: int
     """Forward and backward passes of one epoch."""
     skipped: str
@@ -220,7 +220,7 @@ class Learner:
                 [values for _, values in part],
                 max_tokens=self.config.max_tokens,
                 share=self.layout is Layout.TREE,
-                skip_zero=self.config.loss.beta == 0 and not self.config.loss.by_group,
+                skip_zero=self.config.loss.by_advantage,
             )
             for part in _cut(live, self.config.minibatches)
         ]
@@ -338,9 +338,17 @@ class Learner:
             others = [] if batch.whole else [(other, values) for other, values in present if other is not batch]
             with scoring(self.model, layout=self.layout):
                 scores = score(self.model, batch.row, layout=self.layout)
-                output = policy_loss(scores.logprobs, batch, self.config.loss, old=old, reference=reference, others=others)
+                output = policy_loss(
+                    scores.logprobs,
+                    batch,
+                    self.config.loss,
+                    old=old,
+                    reference=reference,
+                    entropy=scores.entropy,
+                    others=others,
+                )
                 output.loss.backward()
-            sums = output.sums | {"entropy": scores.entropy.sum().item()}
+            sums = output.sums | {"entropy": scores.entropy.detach().sum().item()}
             totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
         return step(state.optimizer, totals, lr=lr, max_grad_norm=self.config.max_grad_norm)
 

@@ -54,6 +54,9 @@ class LossConfig:
     kl: Literal["k1", "k2", "k3"] = "k3"
     """Estimator from the sampled token (Schulman): k1 = log p - log q, unbiased, but its gradient has mean zero on policy, so it
     is for reading; k2 = half its square; k3 = q/p - 1 - log(q/p), unbiased and >= 0."""
+    entropy: float = 0.0
+    """Weight of the policy's entropy, as a bonus when above 0 (keeps exploring) and as a cost when below 0 (becomes more certain
+    of what it would say anyway, without being told what is good). 0 leaves it to the rewards."""
     kl_ratio: bool = False
     """Multiply the KL by the importance ratio (TRL's `use_bias_correction_kl`, on by default there)."""
     old: Literal["trainer", "sampler"] = "trainer"
@@ -83,6 +86,8 @@ class LossConfig:
             )
         if not self.beta >= 0 or not math.isfinite(self.beta):
             raise ConfigError(f"beta must be finite and >= 0, got {self.beta}. 0 trains without a reference.")
+        if not math.isfinite(self.entropy):
+            raise ConfigError(f"entropy must be finite, got {self.entropy}. 0 leaves it out; 0.001 to 0.01 is a usual bonus.")
         if self.kl_ratio and (self.beta == 0 or self.loss in _WITHOUT_RATIO):
             raise ConfigError(
                 "kl_ratio has no effect without a KL term (beta > 0) and a ratio (neither reinforce nor expected has one). "
@@ -142,6 +147,11 @@ class LossConfig:
         return replace(self, correction="token_truncate" if takes_one and not exact else "none")
 
     @property
+    def by_advantage(self) -> bool:
+        """True when what has no advantage has no part in the gradient."""
+        return self.beta == 0 and self.entropy == 0 and not self.by_group
+
+    @property
     def by_group(self) -> bool:
         """True when some term needs all terms of its group, also those of trajectories whose advantage is 0, in the same row."""
         return self.loss == "expected"
@@ -170,6 +180,7 @@ def policy_loss(
     *,
     old: Tensor | None = None,
     reference: Tensor | None = None,
+    entropy: Tensor | None = None,
     others: Sequence[tuple[Batch, Tensor]] = (),
 ) -> LossOutput:
     """The loss of one row.
@@ -180,13 +191,15 @@ def policy_loss(
         config: Loss and constants.
         old: Trainer's log-probabilities before the update (N,); None means the update has just begun, so they are `logprobs`.
         reference: Log-probabilities of the reference policy (N,), needed for beta > 0; without beta it is only measured.
+        entropy: Of the present policy at each term (N,), with gradient; needed for its weight.
         others: For `expected`, where a group is spread over rows: the rows that hold the rest of it, with what the present policy
             gives their terms. They count as constants here; the gradients of all rows sum to that of the whole group.
 
     Raises:
         TrainingError: A trajectory-level loss meets a trajectory that is spread over several rows, or `expected` such a group
             without its other rows.
-        ConfigError: beta > 0 without a reference, or old='sampler' without recorded log-probabilities.
+        ConfigError: beta > 0 without a reference, a weight of the entropy without it, or old='sampler' without recorded
+            log-probabilities.
 
     Source: GRPO 2402.03300, Dr. GRPO 2503.20783, DAPO 2503.14476, CISPO 2506.13585, GSPO 2507.18071, TIS/MIS as in TRL 1.16;
     expected: the all-action policy gradient (Sutton et al. 2000; Expected Policy Gradients, 1801.03326) over the distinct
@@ -203,6 +216,8 @@ def policy_loss(
         )
     if config.beta > 0 and reference is None:
         raise ConfigError(f"beta={config.beta} needs a reference snapshot. Pass one, or set beta=0.")
+    if config.entropy != 0 and entropy is None:
+        raise ConfigError(f"entropy={config.entropy} needs the terms' entropy. Pass `entropy`, or set its weight to 0.")
     terms = _Terms(batch, logprobs.device)
     trainer_old = logprobs.detach() if old is None else old.detach()
     start = terms.sampled if config.old == "sampler" else trainer_old
@@ -225,6 +240,8 @@ def policy_loss(
         kl = kl * ratio if config.kl_ratio else kl
         sums["kl"] = kl.detach().sum().item()
         value = value + config.beta * kl if config.beta > 0 else value
+    if config.entropy != 0 and entropy is not None:
+        value = value - config.entropy * entropy
     sums["ratio"] = ratio.detach().sum().item()
     sums["sampling/importance_sampling_ratio/mean"] = correction.sum().item()
     maxima = {"ratio_max": ratio.detach().max().item(), "sampling/importance_sampling_ratio/max": correction.max().item()}

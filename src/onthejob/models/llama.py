@@ -89,7 +89,7 @@ class LlamaEngine:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Project x (rows, hidden) to queries (rows, heads, dim), keys and values (rows, kv_heads, dim), with positions."""
         attention = layer.self_attn
-        outputs = [attention.q_proj(x), attention.k_proj(x), attention.v_proj(x)]
+        outputs = [linear(part, x) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
         if lora is not None:
             lora.add_to(outputs, x)
         qk = torch.cat(outputs[:2], 1).view(-1, self.heads + self.kv_heads, self.head_dim)
@@ -99,16 +99,16 @@ class LlamaEngine:
 
     def finish(self, x: Tensor, attended: Tensor, layer: Any, lora: Sequence[FusedLora | None]) -> Tensor:
         """The rest of a layer after attention; x, attended (rows, hidden) -> (rows, hidden)."""
-        out = [layer.self_attn.o_proj(attended)]
+        out = [linear(layer.self_attn.o_proj, attended)]
         if lora[1] is not None:
             lora[1].add_to(out, attended)
         x = x + out[0]
         h = norm(x, layer.post_attention_layernorm)
-        gate_up = [layer.mlp.gate_proj(h), layer.mlp.up_proj(h)]
+        gate_up = [linear(part, h) for part in (layer.mlp.gate_proj, layer.mlp.up_proj)]
         if lora[2] is not None:
             lora[2].add_to(gate_up, h)
         h = F.silu(gate_up[0]) * gate_up[1]
-        down = [layer.mlp.down_proj(h)]
+        down = [linear(layer.mlp.down_proj, h)]
         if lora[3] is not None:
             lora[3].add_to(down, h)
         return x + down[0]
@@ -225,7 +225,7 @@ class LlamaBatch:
             ]
             x = engine.finish(x, torch.cat(attended), layer, lora)
         last = torch.tensor(counts, device=engine.device).cumsum(0) - 1
-        return engine.head(norm(x[last], engine.model.norm))
+        return linear(engine.head, norm(x[last], engine.model.norm)).contiguous()
 
     def _attend_prompt(self, index: int, slot: int, own: Sequence[Tensor], start: int, mask: Tensor | None) -> Tensor:
         """A prompt's new tokens attend to all of it; own: queries, keys, values (tokens, heads, dim) -> (tokens, hidden)."""
@@ -273,7 +273,7 @@ class LlamaBatch:
             self._own_values[index, : len(tokens), :, self._time] = v
             x = engine.finish(x, self._attend(index, q), layer, lora)
         self._time += 1
-        return engine.head(norm(x, engine.model.norm))
+        return linear(engine.head, norm(x, engine.model.norm)).contiguous()
 
     def _attend(self, index: int, q: Tensor) -> Tensor:
         """Attention of one new token per row to its prompt and to its own tokens; q (rows, heads, dim) -> (rows, hidden)."""
@@ -416,6 +416,21 @@ def _edges(lengths: Sequence[int]) -> list[int]:
 def _scores(queries: Tensor, keys: Tensor) -> Tensor:
     """(..., m, dim) and (..., n, dim) -> (..., m, n); few queries on the right, as transposed keys would be copied first."""
     return (keys @ queries.transpose(-1, -2)).transpose(-1, -2)
+
+
+_FEW = range(2, 33)
+"""Rows for which a product is faster with the weights on the left (`linear`)."""
+
+
+def linear(module: Any, x: Tensor) -> Tensor:
+    """A linear layer of x (rows, in) -> (rows, out), possibly not contiguous.
+
+    Few rows in float32 on a CPU: a product's time is that of reading the weights, which torch's own order of the factors takes
+    up to three times as long for (`benchmarks/few_rows.py`).
+    """
+    if len(x) in _FEW and x.dtype is torch.float32 and x.device.type == "cpu" and module.bias is None:
+        return (module.weight @ x.T).T
+    return module(x)
 
 
 def norm(x: Tensor, module: Any) -> Tensor:

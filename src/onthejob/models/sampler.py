@@ -87,7 +87,8 @@ class Sampler:
         model: Any,
         chat: ChatEncoder,
         *,
-        max_rows: int = 64,
+        max_rows: int = 256,
+        max_tokens: int = 98304,
         prefix_cache_tokens: int = 16384,
         conversation_cache_tokens: int = 49152,
         goes_on: bool = False,
@@ -100,7 +101,9 @@ class Sampler:
         Args:
             model: a causal language model or a PeftModel around one; its weights are shared, its own adapters are ignored.
             chat: of the same model.
-            max_rows: largest number of replies in lock step; bounds memory.
+            max_rows: largest number of replies in lock step.
+            max_tokens: of prompts and of replies at their limit for which keys and values are held at once; bounds memory (46 kB
+                each for SmolLM2-135M in float32). What does not fit is sampled after it. One reply is sampled whatever its size.
             prefix_cache_tokens: how many tokens of first turns are kept (least recently used go first). 0 keeps none.
             conversation_cache_tokens: how many tokens of conversations that may go on are kept between calls (22 kB each for
                 SmolLM2-135M in bfloat16); those of the adapter that was asked longest ago go first. 0 keeps none.
@@ -111,15 +114,16 @@ class Sampler:
             base_digest: of the base's weights; adapters trained on another base are then refused.
 
         Raises:
-            ConfigError: max_rows below 1.
+            ConfigError: max_rows or max_tokens below 1.
             ContractError: an adapter is merged into the model's weights.
             ModelError: the model's cache is of a kind that cannot be shared.
         """
-        if max_rows < 1:
-            raise ConfigError(f"max_rows must be >= 1, got {max_rows}.")
+        if min(max_rows, max_tokens) < 1:
+            raise ConfigError(f"max_rows and max_tokens must be >= 1, got {max_rows} and {max_tokens}. Usual: 256 and 98304.")
         self.chat = chat
         self.stats = SamplerStats()
         self._max_rows = max_rows
+        self._max_tokens = max_tokens
         self._goes_on = goes_on
         self._share_beginnings = share_beginnings
         self._base_digest = base_digest
@@ -208,7 +212,7 @@ class Sampler:
             )
         replies = [_Reply(uniforms(seed, sampling.max_new_tokens)) for seed in seeds]
         said = Said(self._conversations.bound)
-        for chunk in self._chunks([tuple(prompt) for prompt in prompts]):
+        for chunk in self._chunks([tuple(prompt) for prompt in prompts], sampling.max_new_tokens):
             self._run(chunk, replies, adapter, lora, sampling, said)
         self._conversations.replace(adapter, said)
         self.stats.decoded += sum(len(reply.tokens) for reply in replies)
@@ -238,25 +242,24 @@ class Sampler:
             raise ContractError(f"adapter {name!r} is not published. Published are: {', '.join(self._published) or 'none'}.")
         return self._published[name].lora
 
-    def _chunks(self, prompts: Sequence[tuple[int, ...]]) -> list[dict[tuple[int, ...], list[int]]]:
-        """Replies (indices) by prompt, cut where a chunk would exceed max_rows."""
+    def _chunks(self, prompts: Sequence[tuple[int, ...]], limit: int) -> list[dict[tuple[int, ...], list[int]]]:
+        """Replies (indices) by prompt, cut where a chunk would exceed max_rows or max_tokens with replies of `limit` tokens."""
         by_prompt: dict[tuple[int, ...], list[int]] = {}
         for index, prompt in enumerate(prompts):
             by_prompt.setdefault(prompt, []).append(index)
-        chunks: list[dict[tuple[int, ...], list[int]]] = [{}]
-        room = self._max_rows
+        chunks: list[dict[tuple[int, ...], list[int]]] = []
+        rows = tokens = 0
         for prompt, members in by_prompt.items():
-            if len(members) > room and room < self._max_rows:
-                chunks.append({})
-                room = self._max_rows
-            for start in range(0, len(members), self._max_rows):
-                part = members[start : start + self._max_rows]
-                if len(part) > room:
+            most = max(1, min(self._max_rows, (self._max_tokens - len(prompt)) // limit))
+            for start in range(0, len(members), most):
+                part = members[start : start + most]
+                size = len(prompt) + len(part) * limit
+                if not chunks or rows + len(part) > self._max_rows or tokens + size > self._max_tokens:
                     chunks.append({})
-                    room = self._max_rows
+                    rows = tokens = 0
                 chunks[-1][prompt] = part
-                room -= len(part)
-        return chunks if prompts else []
+                rows, tokens = rows + len(part), tokens + size
+        return chunks
 
     def _run(
         self,
