@@ -23,7 +23,7 @@ CONFIGS = (LossConfig, AdvantageConfig, LearnerConfig, SftConfig, LoraSpec, Coll
 OUTSIDE: dict[type, dict[str, tuple[float, ...]]] = {
     LossConfig: {
         "epsilon_low": (-0.1, 1.0), "epsilon_high": (0.0,), "delta": (1.2,), "beta": (-1.0,),
-        "correction_min": (-1.0, 4.0), "correction_max": (0.0,),
+        "correction_min": (-1.0, 4.0), "correction_max": (0.0,), "entropy": (),
     },
     AdvantageConfig: {
         "eps": (0.0,), "bound": (0.0,), "invalid_gap": (-1.0,), "invalid_ceiling": (0.0,), "negative_weight": (-0.1, 1.1),
