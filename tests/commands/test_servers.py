@@ -198,3 +198,16 @@ def test_a_worker_is_needed_to_sample_beside_it(environ: dict[str, str], base: P
     assert "--trainer" in capsys.readouterr().err
     assert main(["train", *SMALL, "--model.name", str(base), "--model.device", "meta"]) == 2
     assert "no weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("token", "words"), [("", "ONTHEJOB_TRAINER_TOKEN"), ("t" * 16, "does not answer")])
+def test_a_worker_that_cannot_be_reached_leaves_no_run(
+    token: str, words: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("ONTHEJOB_TRAINER_TOKEN", token)
+    runs = tmp_path / "runs"
+    nobody = f"http://127.0.0.1:{free_port()}"
+    code = main(["train", *SMALL, "--model.name", str(base), "--trainer", nobody, "--runs", str(runs)])
+    assert code in (1, 2)
+    assert words in capsys.readouterr().err
+    assert not list(runs.glob("*"))

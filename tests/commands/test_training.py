@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from onthejob.cli import main
 from onthejob.commands.behaviours import Behaviours
 from onthejob.commands.collect import demonstrations
 from onthejob.commands.seats import ModelOptions
@@ -91,7 +95,7 @@ def test_roles_that_learn_side_by_side_learn_the_same(call, tiny_path: Path):
     assert [row["adapter"] for row in alone] == [row["adapter"] for row in beside] == ["hr@0000", "sales@0000"]
 
 
-def test_train_resume_replay_and_play(call, tiny_path: Path):
+def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.CaptureFixture[str]):
     first = call("train", "--roles", "hr", "--iterations", "2", "--name", "a", *SMALL, *model(tiny_path))
     assert first["stop"] == "iterations"
     with Run.open(Path("runs/a"), readonly=True) as run:
@@ -122,6 +126,16 @@ def test_train_resume_replay_and_play(call, tiny_path: Path):
         replayed = call("train", "--from-groups", f"runs/b:{iteration}", *options)
         assert replayed["hr"]["delta_l2"] == pytest.approx(recorded[iteration], rel=1e-6)
     assert "checkpoint" in call("train", "--from-groups", "runs/b:2", *options, code=1)
+
+    # As if a server had sampled it, whose numbers are not the trainer's.
+    shutil.copytree("runs/b", "runs/served")
+    with closing(sqlite3.connect("runs/served/run.sqlite")) as database, database:
+        database.execute("""UPDATE meta SET value = replace(value, '"in-process"', '"vllm"') WHERE key = 'config'""")
+    capsys.readouterr()
+    assert main(["train", "--from-groups", "served:3", *options]) == 0
+    assert "vLLM samples: --learner.loss.correction token_truncate" in capsys.readouterr().err
+    assert main(["train", "--from-groups", "b:3", *options]) == 0
+    assert "correction" not in capsys.readouterr().err
 
     assert call("runs", "show", "b") == call("runs", "show", "runs/b")
     assert "no run at" in call("runs", "show", "c", code=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,7 +17,7 @@ from onthejob.commands.options import overlay, to_toml
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for, lora_of
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.training import assemble, corrected, look, replay, run_loop, seated, task_pool
+from onthejob.commands.training import assemble, corrected, look, replay, run_loop, seated, task_pool, updated_by
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
 from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
@@ -228,8 +229,11 @@ class Train:
         options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
         pool = task_pool(options)
-        with seated(options) as others, options.place().opened() as make_env:
+        with ExitStack() as held:
+            others = held.enter_context(seated(options))
+            make_env = held.enter_context(options.place().opened())
             stack, learner = assemble(options, terminal, init)
+            learner = held.enter_context(updated_by(options, stack, learner))
             opened = Run.open(again) if again is not None else Run.create(self.runs, config=options._settings(), name=self.name)
             with opened as run:
                 terminal.progress(f"run {run.path}")

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from onthejob.models.sampler import Sampler
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
-    from onthejob.serve.remote import RemoteLearner
     from onthejob.serve.remote_sampler import RemoteSampler
     from onthejob.serve.vllm import VllmSampler
     from onthejob.stack import Stack
@@ -110,9 +109,6 @@ def run_loop(
     from onthejob.train import train
 
     with ExitStack() as helpers:
-        if options.trainer:
-            learner = remote_learner(learner, options.trainer, stack.digest)
-            helpers.callback(learner.close)
         judge = others.judge(run.path / "judge.sqlite") if others.judge is not None else None
         if judge is not None:
             helpers.callback(judge.close)
@@ -154,7 +150,7 @@ def look(options: Train, terminal: Terminal) -> int:
     pool = task_pool(options)
     with seated(options) as others, options.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
         stack, learner = assemble(options, terminal, init)
-        with Run.create(folder, config={}, name="smoke") as run:
+        with updated_by(options, stack, learner) as learner, Run.create(folder, config={}, name="smoke") as run:
             run_loop(options, terminal, make_env, pool, stack, learner, run, others)
             groups = list(run.read_groups(1))
     found, mix = spreads(groups), stop_mix(groups)
@@ -199,6 +195,7 @@ def replay(options: Train, terminal: Terminal) -> int:
             if role in options.roles
         }
         lora = shape_of(loaded, options.lora, where=path)
+        options = corrected(dataclasses.replace(options, sampler=run.config.get("sampler", options.sampler)), terminal)
         _, learner = assemble(dataclasses.replace(options, lora=lora), terminal, None)
         updates = {
             role: replay_update(run, int(number), role, learner=learner, init=init.get(role), reference=reference.get(role))
@@ -289,16 +286,21 @@ def _counts(stops: Mapping[StopReason, int]) -> str:
     return ", ".join(f"{count} {stop}" for stop, count in stops.items())
 
 
-def remote_learner(learner: Learner, url: str, base_digest: str) -> RemoteLearner:
-    """The learner whose updates a worker makes.
+@contextmanager
+def updated_by(options: Train, stack: Stack, learner: Learner) -> Iterator[Learner]:
+    """Who makes the updates: `learner`, or the worker of `--trainer`, which is reached before a run exists.
 
     Raises:
         ConfigError: no token, or a worker that does not fit.
         ServeError: the worker does not answer.
     """
+    if not options.trainer:
+        yield learner
+        return
     from onthejob.serve.remote import RemoteLearner, token_from
 
-    return RemoteLearner(learner, url, base_digest=base_digest, token=token_from())
+    with closing(RemoteLearner(learner, options.trainer, base_digest=stack.digest, token=token_from())) as remote:
+        yield remote
 
 
 def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats) -> Callable[[Path], Judge]:
