@@ -28,7 +28,9 @@ OUTSIDE: dict[type, dict[str, tuple[float, ...]]] = {
     AdvantageConfig: {
         "eps": (0.0,), "bound": (0.0,), "invalid_gap": (-1.0,), "invalid_ceiling": (0.0,), "negative_weight": (-0.1, 1.1),
     },
-    LearnerConfig: {"lr": (-1.0,), "adam_eps": (0.0,), "weight_decay": (-1.0,), "max_grad_norm": (0.0,)},
+    LearnerConfig: {
+        "lr": (-1.0,), "logit_scale_lr": (-1.0,), "adam_eps": (0.0,), "weight_decay": (-1.0,), "max_grad_norm": (0.0,),
+    },
     SftConfig: {"lr": (-1.0,), "weight_decay": (-1.0,), "max_grad_norm": (0.0,), "minutes": (-1.0,)},
     LoraSpec: {"alpha": (0.0, -1.0), "dropout": (0.1,)},
     CollectConfig: dict.fromkeys(("fresh_share", "partner_share", "keep_share"), (-0.1, 1.1)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -178,8 +178,9 @@ def shape_of(adapters: Mapping[str, Adapter], asked: LoraSpec, *, where: str) ->
     if not found:
         return asked
     first, spec = next(iter(found.items()))
+    learns = asked.logit_scale or any(other.logit_scale for other in found.values())
     for role, other in found.items():
-        if other != spec:
+        if _words(other) != _words(spec):
             raise ConfigError(
                 f"the adapters of {where} differ in shape: {first} has {_words(spec)}, {role} has {_words(other)}; roles that "
                 "are trained together have one shape. Name roles of one shape with --roles."
@@ -194,7 +195,8 @@ def shape_of(adapters: Mapping[str, Adapter], asked: LoraSpec, *, where: str) ->
                 f"--lora.{name} {_plain(want)} does not fit the adapters of {where}, which have {_plain(have)}. "
                 f"Leave --lora.{name} out: adapters go on in their own shape."
             )
-    return asked if _words(asked) == _words(spec) else spec  # Equal but for the order of targets: stays as it was written.
+    # Equal but for the order of targets: stays as it was written.
+    return replace(asked if _words(asked) == _words(spec) else spec, logit_scale=learns)
 
 
 def _words(spec: LoraSpec) -> str:

@@ -20,6 +20,7 @@ from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.recorded import annotated_turns
 from onthejob.learn.lora import read_spec
+from onthejob.models.adapter_weights import read_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run
 from onthejob.rollout.origin import read_origin
@@ -171,6 +172,16 @@ def test_training_goes_on_in_the_shape_of_the_first_adapters(call, tiny_path: Pa
         assert {spec_of(adapter.path) for adapter in run.adapters()} == {(2, 8)}
     call("train", "--resume", "runs/goes-on", "--extend", "2")
     call("train", "--from-groups", "runs/goes-on:2", "--roles", "hr", *model(tiny_path))
+
+    # Whether roles learn how sure to be is part of the shape; it begins at 1, and a resumed run goes on with what it was.
+    call("train", "--init", "first", "--name", "surer", "--lora.logit-scale", "--learner.lr", "0", *small, *model(tiny_path))
+    call("train", "--resume", "surer", "--extend", "2")
+    with Run.open(Path("runs/surer"), readonly=True) as run:
+        adapters = [read_logit_scale(adapter.path) for adapter in run.adapters("hr")]
+        recorded = [metric.value for metric in run.read_metrics("train/hr", name="logit_scale")]
+    assert adapters[0] == 1.0
+    assert recorded == pytest.approx(adapters[1:]), "every update that was published moved it"
+    assert len(set(adapters)) == len(adapters) == 3
 
     # Refused before a model is loaded: there is none of this name.
     nowhere = (*small, "--model.name", "no/model")

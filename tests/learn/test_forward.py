@@ -202,7 +202,7 @@ def test_gradients_of_logprob_and_entropy_are_those_of_autograd(temperature, wei
 def test_a_certain_distribution_has_an_entropy_with_a_finite_gradient():
     logits = torch.tensor([[0.0, 2000.0, -2000.0]], requires_grad=True)
     heads = torch.tensor([0])
-    _, entropy = _PairLogprobs.apply(logits, None, heads, torch.tensor([1]))
+    _, entropy = _PairLogprobs.apply(logits, None, None, heads, torch.tensor([1]))
     entropy.sum().backward()
     assert entropy.item() == 0
     assert logits.grad is not None

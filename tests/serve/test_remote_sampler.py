@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import torch
 import uvicorn
 
 from onthejob.commands.servers import PROBE_TEXT, BesideTrainer
@@ -30,10 +33,13 @@ from .conftest import Workshop
 TOKEN = "0123456789abcdef0123456789abcdef"
 IDS = tuple(range(5, 21))
 REPLIES = Sampling(max_new_tokens=6)
+SPEC = lora.LoraSpec(rank=4, alpha=8)
 
 
 @contextmanager
-def worker(workshop: Workshop, folder: Path, *, port: int, serving: bool = True) -> Iterator[TrainingService]:
+def worker(
+    workshop: Workshop, folder: Path, *, port: int, serving: bool = True, spec: lora.LoraSpec = SPEC
+) -> Iterator[TrainingService]:
     """A worker of its own with a model server of its own, on the same base."""
     with ExitStack() as after:
         beside = None
@@ -49,7 +55,7 @@ def worker(workshop: Workshop, folder: Path, *, port: int, serving: bool = True)
             ids = tuple(workshop.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
             probe = Probe(ids=ids, mean_tolerance=1e-3, max_tolerance=1e-2)
             beside = BesideTrainer(client, Publisher(client, Intake(folder / "store", workshop.base), probe=probe), workshop.chat)
-        model = lora.attach(tiny_model().model, ["sales", "dev"], lora.LoraSpec(rank=4, alpha=8), seed=9)
+        model = lora.attach(tiny_model().model, ["sales", "dev"], spec, seed=9)
         service = TrainingService(model, folder=folder, base_digest=workshop.base.digest, serving=beside)
         app = uvicorn.Server(uvicorn.Config(make_app(service, token=TOKEN), host="127.0.0.1", port=port, log_level="error"))
         thread = threading.Thread(target=app.run, daemon=True)
@@ -102,6 +108,22 @@ def test_replies_are_the_published_adapters(workshop: Workshop, tmp_path: Path):
         assert sampler.generate([], adapter=None, sampling=REPLIES, seeds=[]) == []
         with pytest.raises(ContractError, match="non-empty"):
             sampler.generate([()], adapter=None, sampling=REPLIES, seeds=[0])
+
+
+def test_an_adapter_s_logit_scale_goes_to_the_worker_with_it(workshop: Workshop, tmp_path: Path):
+    spec, port = dataclasses.replace(SPEC, logit_scale=True), free_port()
+    surer = dataclasses.replace(workshop, model=lora.attach(tiny_model().model, ["sales", "dev"], spec, seed=0))
+    with torch.no_grad():
+        lora.parameters(surer.model, "sales")["log_logit_scale"].fill_(0.7)
+    with worker(surer, tmp_path / "worker", port=port, spec=spec), sampling_from(surer, port) as sampler:
+        sampler.publish(surer.write("sales", 1))
+        replies = sampler.generate([IDS] * 3, adapter="sales@0001", sampling=REPLIES, seeds=[0] * 3)
+    for reply in replies:
+        ids = torch.tensor([IDS + reply.token_ids])
+        with torch.no_grad():
+            logits = surer.model(input_ids=ids).logits[0, len(IDS) - 1 : -1]
+        scores = (logits * math.exp(0.7)).log_softmax(-1).gather(1, ids[0, len(IDS) :, None])[:, 0]
+        assert list(reply.logprobs) == pytest.approx(scores.tolist(), abs=1e-4)
 
 
 def test_a_new_worker_is_given_what_the_old_one_served(workshop: Workshop, tmp_path: Path):

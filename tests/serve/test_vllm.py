@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
+from onthejob.learn import lora
 from onthejob.models.sampler import InProcessPolicy
 from onthejob.serve.intake import Intake
 from onthejob.serve.local import trainer_scores
 from onthejob.serve.publish import Probe, Publisher
 from onthejob.serve.vllm import VllmClient, VllmOptions, VllmSampler
 from onthejob.testing.model_server import ModelState, make_handler
+from onthejob.testing.tiny import tiny_model
 from onthejob.types import Context, Sampling, TextObservation
 
 from .conftest import Workshop
@@ -83,6 +88,24 @@ def test_published_adapters_are_sampled_with_what_the_trainer_computes(served: S
         assert list(reply.logprobs) == pytest.approx(scores, abs=1e-4)
         assert reply.text == served.workshop.chat.decode(reply.token_ids)
     assert len({reply.token_ids for reply in replies[:3]}) > 1  # Replies to one prompt are draws of their own.
+
+
+def test_an_adapter_s_logit_scale_is_sampled_though_the_server_knows_nothing_of_it(workshop: Workshop, tmp_path: Path):
+    spec = lora.LoraSpec(rank=4, alpha=8, logit_scale=True)
+    surer = dataclasses.replace(workshop, model=lora.attach(tiny_model().model, ["sales", "dev"], spec, seed=0))
+    with torch.no_grad():
+        lora.parameters(surer.model, "sales")["log_logit_scale"].fill_(0.7)
+    sampling, prompts = Sampling(temperature=1.5, max_new_tokens=6), [IDS] * 4
+    with serving(surer, tmp_path / "store") as served:
+        served.sampler.publish(surer.write("sales", 1))
+        replies = served.sampler.generate(prompts, adapter="sales@0001", sampling=sampling, seeds=[0] * 4)
+    for reply in replies:
+        ids = torch.tensor([IDS + reply.token_ids])
+        lora.activate(surer.model, "sales")
+        with torch.no_grad():
+            logits = surer.model(input_ids=ids).logits[0, len(IDS) - 1 : -1]
+        scores = (logits * math.exp(0.7) / 1.5).log_softmax(-1).gather(1, ids[0, len(IDS) :, None])[:, 0]
+        assert list(reply.logprobs) == pytest.approx(scores.tolist(), abs=1e-4)
 
 
 def test_it_takes_the_samplers_place_in_a_policy(served: Served):

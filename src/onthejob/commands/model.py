@@ -84,6 +84,7 @@ class Merge:
             ("dtype", done.dtype),
             ("mean difference, nats", done.mean_difference),
             ("largest difference, nats", done.max_difference),
+            ("temperature", done.temperature),
         ]
         terminal.result(done, table(("", "merged"), rows))
         return 0

@@ -25,6 +25,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from onthejob.errors import ModelError
 from onthejob.learn.batch import Path, Row, pack
+from onthejob.learn.lora import log_logit_scale
 from onthejob.learn.lora_linear import folded
 from onthejob.learn.tree import attention_blocks
 
@@ -46,7 +47,7 @@ class Scores(NamedTuple):
     """Of the N terms of a row."""
 
     logprobs: Tensor
-    """Natural log-probabilities at the sampling temperature, fp32, differentiable.  # (N,)"""
+    """Natural log-probabilities at the sampling temperature and the adapter's logit scale, fp32, differentiable.  # (N,)"""
     entropy: Tensor
     """Entropy of the distribution each token was drawn from, nats, differentiable.  # (N,)"""
 
@@ -69,12 +70,14 @@ def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE, head_rows
     base = _base(model)
     device = base.get_input_embeddings().weight.device
     half = torch.autocast(device.type, base.dtype) if _is_mixed(model, base) else nullcontext()
+    log_scale = log_logit_scale(model)
     with scoring(model, layout=layout), half:
         hidden = _tree_hidden(base, row, device) if layout is Layout.TREE else _padded_hidden(base, row, device)
         pair_head, pair_token = _tensor(row.pair_head, device), _tensor(row.pair_token, device)
         temperatures = None if (row.temperatures == 1).all() else _tensor(row.temperatures, device)
+        scale = None if log_scale is None else log_scale.exp()
         head = base.get_output_embeddings()
-        logprobs, entropy = _head(head, hidden, temperatures, pair_head, pair_token, size=head_rows)
+        logprobs, entropy = _head(head, hidden, temperatures, scale, pair_head, pair_token, size=head_rows)
     term_pair = _tensor(row.term_pair, device)
     return Scores(logprobs[term_pair], entropy[pair_head][term_pair])
 
@@ -307,26 +310,35 @@ def _weights(query: Tensor, key: Tensor, bias: Tensor, scale: float) -> Tensor:
 
 
 def _head(
-    head: nn.Module, hidden: Tensor, temperatures: Tensor | None, pair_head: Tensor, pair_token: Tensor, *, size: int
+    head: nn.Module,
+    hidden: Tensor,
+    temperatures: Tensor | None,
+    scale: Tensor | None,
+    pair_head: Tensor,
+    pair_token: Tensor,
+    *,
+    size: int,
 ) -> tuple[Tensor, Tensor]:
-    def chunk(rows: Tensor, temperature: Tensor | None, pairs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        return _PairLogprobs.apply(head(rows), temperature, pairs, tokens)
+    def chunk(
+        rows: Tensor, temperature: Tensor | None, scale: Tensor | None, pairs: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return _PairLogprobs.apply(head(rows), temperature, scale, pairs, tokens)
 
     if len(hidden) <= size:
-        return chunk(hidden, temperatures, pair_head, pair_token)
+        return chunk(hidden, temperatures, scale, pair_head, pair_token)
     parts = []
     for start in range(0, len(hidden), size):
         stop = min(start + size, len(hidden))
         here = (pair_head >= start) & (pair_head < stop)  # Pairs are sorted by head, so parts concatenate in order.
         temperature = None if temperatures is None else temperatures[start:stop]
-        arguments = (hidden[start:stop], temperature, pair_head[here] - start, pair_token[here])
+        arguments = (hidden[start:stop], temperature, scale, pair_head[here] - start, pair_token[here])
         parts.append(checkpoint(chunk, *arguments, use_reentrant=False))
     logprobs, entropies = zip(*parts, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
 
 
 class _PairLogprobs(torch.autograd.Function):
-    """log softmax(logits / temperature)[head, token] for chosen pairs, and each head's entropy; keeps only the logits.
+    """log softmax(scale * logits / temperature)[head, token] for chosen pairs, and each head's entropy; keeps only the logits.
 
     Passes over (rows, vocabulary) are what the head costs beside its product, so temperature 1 (None) is not divided by, and the
     entropy's gradient is computed only where a loss has an entropy term.
@@ -334,22 +346,22 @@ class _PairLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, temperature: Tensor | None, pair_head: Tensor, pair_token: Tensor
+        ctx: Any, logits: Tensor, temperature: Tensor | None, scale: Tensor | None, pair_head: Tensor, pair_token: Tensor
     ) -> tuple[Tensor, Tensor]:
-        every = _scaled(logits, temperature).log_softmax(1, dtype=torch.float32)  # (R, V)
+        every = _scaled(logits, temperature, scale).log_softmax(1, dtype=torch.float32)  # (R, V)
         logprobs = every[pair_head, pair_token]
         entropy = -every.exp().mul_(every).sum(dim=1)
-        ctx.save_for_backward(logits, temperature, pair_head, pair_token, entropy)
+        ctx.save_for_backward(logits, temperature, scale, pair_head, pair_token, entropy)
         ctx.set_materialize_grads(False)
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, Tensor | None, None, None]:
         of_logprobs, of_entropy = grads
         if of_logprobs is None and of_entropy is None:
-            return None, None, None, None
-        logits, temperature, pair_head, pair_token, entropy = ctx.saved_tensors
-        gradient = _scaled(logits, temperature).softmax(1, dtype=torch.float32)
+            return None, None, None, None, None
+        logits, temperature, scale, pair_head, pair_token, entropy = ctx.saved_tensors
+        gradient = _scaled(logits, temperature, scale).softmax(1, dtype=torch.float32)
         # Each gradient is p times a factor, -sum of dL/dlogprob or -(log p + H) dL/dH; chosen tokens have a part of their own.
         factor = gradient.new_zeros(len(gradient), 1)
         if of_logprobs is not None:
@@ -361,15 +373,20 @@ class _PairLogprobs(torch.autograd.Function):
             gradient.index_put_((pair_head, pair_token), of_logprobs, accumulate=True)
         if temperature is not None:
             gradient.div_(temperature[:, None])
-        return gradient.to(logits.dtype), None, None, None
+        of_scale = None
+        if scale is not None:
+            of_scale = (gradient * logits).sum() if ctx.needs_input_grad[2] else None
+            gradient.mul_(scale)
+        return gradient.to(logits.dtype), None, of_scale, None, None
 
 
 _TINY = torch.finfo(torch.float32).tiny
 """Probabilities below have no logarithm; times themselves they are 0 all the same."""
 
 
-def _scaled(logits: Tensor, temperature: Tensor | None) -> Tensor:
-    return logits if temperature is None else logits.float() / temperature[:, None]
+def _scaled(logits: Tensor, temperature: Tensor | None, scale: Tensor | None) -> Tensor:
+    scaled = logits if temperature is None else logits.float() / temperature[:, None]
+    return scaled if scale is None else scaled.float() * scale
 
 
 def _tensor(array: np.ndarray, device: torch.device) -> Tensor:

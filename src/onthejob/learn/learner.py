@@ -29,6 +29,7 @@ from onthejob.learn.forward import Layout, choose_layout, score, scoring
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig, policy_loss
 from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, restore, step
+from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.types import Group
 
 
@@ -38,6 +39,8 @@ class LearnerConfig:
 
     lr: float = 1e-4
     """Peak learning rate of AdamW; 0 changes nothing, exactly."""
+    logit_scale_lr: float = 0.05
+    """The same of the logarithm of a role's logit scale, where roles have one (`lora.logit_scale`); it takes `lr`'s schedule."""
     warmup: int = 0
     """Updates over which the rate rises linearly to `lr`."""
     decay: int = 0
@@ -70,6 +73,8 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         if not (self.lr >= 0 and math.isfinite(self.lr)):
             raise ConfigError(f"lr must be a number >= 0, got {self.lr}. 1e-4 is usual for LoRA.")
+        if not (self.logit_scale_lr >= 0 and math.isfinite(self.logit_scale_lr)):
+            raise ConfigError(f"logit_scale_lr must be finite and >= 0, got {self.logit_scale_lr}. 0.05 is usual.")
         if min(self.warmup, self.decay) < 0 or min(self.epochs, self.minibatches) < 1:
             raise ConfigError(
                 "warmup and decay must be >= 0, epochs and minibatches >= 1, got "
@@ -132,7 +137,7 @@ class UpdateMetrics:
     kl_spike: bool
     """True when the KL (to the reference, else to the sampler) is above 100 times its running median."""
     values: Mapping[str, float]
-    """Ratios, clip fractions and the mismatch between trainer and sampler, under TRL's names."""
+    """Ratios, clip fractions and the mismatch between trainer and sampler, under TRL's names; and `logit_scale`, if learned."""
     wall_s: float
 
     def as_dict(self) -> dict[str, float]:
@@ -227,12 +232,14 @@ class Learner:
         parts = [batches for batches in parts if batches]
         lora.activate(self.model, role)
         before = Snapshot.take(self.model, role)
-        lr = self.config.lr * _schedule(state.updates, self.config)
-        totals = self._optimise(state, role, parts, reference, lr)
+        share = _schedule(state.updates, self.config)
+        totals = self._optimise(state, role, parts, reference, share)
         delta = weight_delta(before, Snapshot.take(self.model, role))
         state.updates += 1
         values = totals.means()
         kl = values.pop("kl", None)
+        if (scale := lora.log_logit_scale(self.model)) is not None:
+            values["logit_scale"] = math.exp(scale.item())
         return UpdateMetrics(
             role=role,
             update=state.updates,
@@ -247,7 +254,7 @@ class Learner:
             rows=sum(map(len, parts)),
             skipped=totals.skipped,
             steps=totals.steps,
-            lr=lr,
+            lr=self.config.lr * share,
             loss=totals.loss,
             grad_norm=totals.grad_norm,
             delta_l2=delta.l2,
@@ -300,7 +307,9 @@ class Learner:
         state.updates = int(tensors["updates"])
         state.watch = KlWatch(history=tensors["kls"].tolist())
 
-    def _optimise(self, state: _RoleState, role: str, parts: list[list[Batch]], reference: Snapshot | None, lr: float) -> Totals:
+    def _optimise(
+        self, state: _RoleState, role: str, parts: list[list[Batch]], reference: Snapshot | None, share: float
+    ) -> Totals:
         """One optimizer step per part and epoch; all parts' old and reference log-probabilities are of before the first step."""
         totals = Totals()
         if not parts:
@@ -315,7 +324,7 @@ class Learner:
             olds = [self.logprobs(role, batches) for batches in parts]
         for _ in range(self.config.epochs):
             for batches, old, ref in zip(parts, olds, references, strict=True):
-                if not self._step(state, batches, old, ref, totals, lr):
+                if not self._step(state, batches, old, ref, totals, share):
                     state.optimizer.zero_grad(set_to_none=True)
                     return totals
         state.optimizer.zero_grad(set_to_none=True)
@@ -328,7 +337,7 @@ class Learner:
         olds: Sequence[Tensor | None],
         references: Sequence[Tensor | None],
         totals: Totals,
-        lr: float,
+        share: float,
     ) -> bool:
         """One optimizer step over the rows of `batches`; False when it was not taken."""
         state.optimizer.zero_grad(set_to_none=True)
@@ -350,7 +359,7 @@ class Learner:
                 output.loss.backward()
             sums = output.sums | {"entropy": scores.entropy.detach().sum().item()}
             totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
-        return step(state.optimizer, totals, lr=lr, max_grad_norm=self.config.max_grad_norm)
+        return step(state.optimizer, totals, share=share, max_grad_norm=self.config.max_grad_norm)
 
     def _state(self, role: str) -> _RoleState:
         if role not in self._roles:
@@ -359,10 +368,11 @@ class Learner:
 
     def _new_state(self, role: str) -> _RoleState:
         live = lora.parameters(self.model, role)
+        rates = {name: self.config.logit_scale_lr if name == LOG_LOGIT_SCALE else self.config.lr for name in live}
         optimizer = make_optimizer(
             self.config.optimizer,
-            list(live.values()),
-            lr=self.config.lr,
+            # In the order of the names, which is that of the moments in a checkpoint.
+            {rate: [live[name] for name in live if rates[name] == rate] for rate in dict.fromkeys(rates.values())},
             betas=self.config.betas,
             eps=self.config.adam_eps,
             weight_decay=self.config.weight_decay,

@@ -1,6 +1,6 @@
 """Several LoRA adapters on one base model that is loaded once: attach, copy, compare, write, read.
 
-Works on any PEFT model and needs nothing else of the package. The base is never written to: adapters are not merged, because
+Works on any PEFT model, without the loop. The base is never written to: adapters are not merged, because
 merging into bf16 weights and back drifts the base.
 
 Source: TRL issue 6688 for the drift; PEFT's on-disk format, so that vLLM and PEFT load the directories as they are.
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_log_logit_scale
 from onthejob.types import Adapter
 
 WEIGHTS = "adapter_model.safetensors"
@@ -51,6 +52,10 @@ class LoraSpec:
     """Names of the linear layers that get an adapter."""
     dropout: float = 0.0
     """Must stay 0: with dropout the policy that is scored is not the policy that sampled, and ratios are noise."""
+    logit_scale: bool = False
+    """Each role also learns how sure to be: one number, at first 1, by which its logits are multiplied before a temperature
+    divides them (an inverse temperature). Few episodes tell what it should be, long before they tell how a million weights
+    should move."""
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -118,6 +123,9 @@ def attach(model: PreTrainedModel, roles: Sequence[str], spec: LoraSpec, *, seed
             module.to_empty(device="cpu")
     for role in roles:
         _initialise(peft_model, role, seed)
+    if spec.logit_scale:
+        device = next(iter(parameters(peft_model, roles[0]).values())).device
+        peft_model.log_logit_scales = nn.ParameterDict({role: nn.Parameter(torch.zeros((), device=device)) for role in roles})
     activate(peft_model, roles[0])
     return peft_model
 
@@ -131,6 +139,13 @@ def activate(model: PeftModel, role: str) -> None:
     if role not in model.peft_config:
         raise ContractError(f"no adapter for role {role!r}; attached are {sorted(model.peft_config)}.")
     model.set_adapter(role)
+    for other, scale in _log_logit_scales(model).items():
+        scale.requires_grad_(other == role)
+
+
+def log_logit_scale(model: nn.Module) -> nn.Parameter | None:
+    """Of the active role: the logarithm of what its logits are multiplied by, shape (); None when it learns no such number."""
+    return _log_logit_scales(model).get(str(model.active_adapter)) if isinstance(model, PeftModel) else None
 
 
 def alpha_of(model: PeftModel, role: str) -> float:
@@ -145,7 +160,7 @@ def alpha_of(model: PeftModel, role: str) -> float:
 
 
 def parameters(model: PeftModel, role: str) -> dict[str, nn.Parameter]:
-    """The live LoRA parameters of `role`, sorted by the name they have on disk.
+    """The live parameters of `role`: the LoRA pairs, sorted by the name they have on disk, then `log_logit_scale` if it has one.
 
     Raises:
         ContractError: Unknown role.
@@ -158,16 +173,17 @@ def parameters(model: PeftModel, role: str) -> dict[str, nn.Parameter]:
     }
     if not found:
         raise ContractError(f"no adapter for role {role!r}; attached are {sorted(model.peft_config)}.")
-    return dict(sorted(found.items()))
+    scale = _log_logit_scales(model).get(role)
+    return dict(sorted(found.items())) | ({} if scale is None else {LOG_LOGIT_SCALE: scale})
 
 
 def state(model: PeftModel, role: str) -> dict[str, Tensor]:
-    """A copy of `role`'s LoRA tensors on the CPU, in the dtype of the model's (fp32 after `attach`)."""
+    """A copy of `role`'s parameters on the CPU, in the dtype of the model's (fp32 after `attach`)."""
     return {name: p.detach().to("cpu", copy=True) for name, p in parameters(model, role).items()}
 
 
 def load_state(model: PeftModel, role: str, tensors: Mapping[str, Tensor]) -> None:
-    """Overwrite `role`'s LoRA tensors in place.
+    """Overwrite `role`'s parameters in place.
 
     Raises:
         ModelError: Missing or unexpected names, or other shapes. Nothing is written then.
@@ -273,9 +289,13 @@ def save_adapter(
     """
     adapter = Adapter(role=role, version=version, path=directory / f"{role}@{version:04d}", parent=parent)
     kind = {"bfloat16": torch.bfloat16, "float32": torch.float32}[dtype]
-    tensors = {name: tensor.to(kind).contiguous() for name, tensor in state(model, role).items()}
-    check_finite(tensors, adapter.path)
-    weights = save(tensors, metadata={"format": "pt"})
+    live = state(model, role)
+    check_finite(live, adapter.path)
+    metadata = {"format": "pt"}
+    if LOG_LOGIT_SCALE in live:
+        # Beside the tensors: PEFT and vLLM refuse tensors that they do not know, and rounding it would gain nothing.
+        metadata[LOG_LOGIT_SCALE] = repr(live.pop(LOG_LOGIT_SCALE).item())
+    weights = save({name: tensor.to(kind).contiguous() for name, tensor in live.items()}, metadata=metadata)
     digest = hashlib.sha256(weights).hexdigest()
     meta = {"role": role, "version": version, "parent": parent, "base_digest": base_digest, "dtype": dtype, "digest": digest}
     if adapter.path.exists():
@@ -298,17 +318,18 @@ def read_adapter(path: Path) -> Adapter:
 
 
 def read_spec(path: Path) -> LoraSpec:
-    """The shape of a saved adapter; its weights are not read.
+    """The shape of a saved adapter; of its weights only the header is read.
 
     Raises:
-        ModelError: Its configuration is missing, unreadable, or of a kind of LoRA that `attach` does not make.
+        ModelError: Its configuration or weights are missing, unreadable, or of a kind of LoRA that `attach` does not make.
     """
     try:
         config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
         targets = config["target_modules"]
         if not isinstance(targets, list):
             raise TypeError(f"target_modules must be a list of names, got {targets!r}")
-        return LoraSpec(rank=config["r"], alpha=config["lora_alpha"], targets=tuple(sorted(targets)))
+        scaled = read_log_logit_scale(path) is not None
+        return LoraSpec(rank=config["r"], alpha=config["lora_alpha"], targets=tuple(sorted(targets)), logit_scale=scaled)
     except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
         raise ModelError(f"{path / CONFIG} states no shape of an adapter: {error}. Save it again with save_adapter.") from error
 
@@ -340,8 +361,22 @@ def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_d
             f"adapter {found.name} has alpha {alpha:g}, role {role!r} was attached with {wanted:g}; they must be equal. "
             f"Attach with --lora.alpha {alpha:g}, or leave it out where --init names the adapter."
         )
+    log_scale = read_log_logit_scale(path)
+    if role in _log_logit_scales(model):
+        tensors[LOG_LOGIT_SCALE] = torch.tensor(log_scale or 0.0)
+    elif log_scale is not None:
+        raise ModelError(
+            f"adapter {found.name} has a logit scale of its own, role {role!r} was attached without. "
+            "Attach with --lora.logit-scale."
+        )
     load_state(model, role, tensors)
     return found
+
+
+def _log_logit_scales(model: PeftModel) -> Mapping[str, nn.Parameter]:
+    """By role; empty when roles have none. Held by the PEFT model itself, as PEFT has no kind of adapter for them."""
+    held: Any = model._modules.get("log_logit_scales", {})
+    return held
 
 
 def _initialise(model: PeftModel, role: str, seed: int) -> None:

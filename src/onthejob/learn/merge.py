@@ -31,6 +31,9 @@ class Merged:
     max_difference: float
     """Of those of the probe's own tokens, nats."""
     tolerance: tuple[float, float]
+    temperature: float
+    """At which the merged model samples as the adapter does at temperature 1: the adapter's logit scale is not in its weights,
+    but here and in the folder's `generation_config.json`."""
 
 
 def merge_adapter(
@@ -52,6 +55,7 @@ def merge_adapter(
     import torch
     from peft import PeftModel
 
+    from onthejob.models.adapter_weights import read_logit_scale
     from onthejob.models.base import load_base
 
     if out.exists():
@@ -71,6 +75,9 @@ def merge_adapter(
     with torch.no_grad():
         want = torch.log_softmax(model(input_ids=ids).logits[0].double(), dim=-1)
     merged = model.merge_and_unload().to(getattr(torch, dtype))
+    temperature = 1 / read_logit_scale(adapter.path)
+    if temperature != 1 and merged.generation_config is not None:
+        merged.generation_config.update(do_sample=True, temperature=temperature)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -92,7 +99,15 @@ def merge_adapter(
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Merged(path=out, adapter=adapter.name, dtype=dtype, mean_difference=mean, max_difference=largest, tolerance=allowed)
+    return Merged(
+        path=out,
+        adapter=adapter.name,
+        dtype=dtype,
+        mean_difference=mean,
+        max_difference=largest,
+        tolerance=allowed,
+        temperature=temperature,
+    )
 
 
 def _peft_config(adapter: Adapter) -> Any:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,33 +59,32 @@ class Optimizer(StrEnum):
 
 def make_optimizer(
     kind: Optimizer,
-    parameters: list[nn.Parameter],
+    parameters: Mapping[float, list[nn.Parameter]],
     *,
-    lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """AdamW over `parameters`.
+    """AdamW over `parameters`, peak rate -> those with this rate; `step` says which share of it is taken.
 
     Raises:
         MissingDependency: 8 bits without bitsandbytes.
     """
+    groups: list[dict[str, Any]] = [{"params": part, "lr": peak, "peak": peak} for peak, part in parameters.items()]
     if kind is Optimizer.ADAMW:
-        return torch.optim.AdamW(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=True)
+        return torch.optim.AdamW(groups, betas=betas, eps=eps, weight_decay=weight_decay, foreach=True)
     if importlib.util.find_spec("bitsandbytes") is None:
         raise MissingDependency(
             "an 8-bit optimizer needs bitsandbytes: pip install 'onthejob[quantized]'. Or set --learner.optimizer adamw."
         )
     from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]  # optional
 
-    return AdamW8bit(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    return AdamW8bit(groups, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 def moments(optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
     """What an optimizer remembers of each parameter, in order, by its own names; empty before the first step. CPU copies."""
-    (group,) = optimizer.param_groups
-    states = [optimizer.state.get(parameter, {}) for parameter in group["params"]]
+    states = [optimizer.state.get(parameter, {}) for group in optimizer.param_groups for parameter in group["params"]]
     return [{name: torch.as_tensor(value).detach().to("cpu", copy=True) for name, value in state.items()} for state in states]
 
 
@@ -99,13 +99,13 @@ def restore(optimizer: torch.optim.Optimizer, remembered: Mapping[int, Mapping[s
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def step(optimizer: torch.optim.Optimizer, totals: Totals, *, lr: float, max_grad_norm: float) -> bool:
+def step(optimizer: torch.optim.Optimizer, totals: Totals, *, share: float, max_grad_norm: float) -> bool:
     """Clip and step, unless the loss or gradient is not finite; then nothing changes and `totals.skipped` says why.
 
     Args:
         optimizer: Gradients of all rows of the step are in its parameters.
         totals: The step's loss is read and moved on; norm, steps and the reason are written.
-        lr: For this step.
+        share: Of the peak rates, for this step.
         max_grad_norm: Gradients are scaled down to it.
 
     Returns:
@@ -126,7 +126,7 @@ def step(optimizer: torch.optim.Optimizer, totals: Totals, *, lr: float, max_gra
         return False
     torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, torch.tensor(totals.grad_norm))
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = share * group["peak"]
     optimizer.step()
     totals.steps += 1
     return True

@@ -21,6 +21,7 @@ from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import Layout, score, scoring
 from onthejob.learn.learner import Learner
 from onthejob.learn.optimize import Totals, make_optimizer, step
+from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +152,8 @@ def sft(
     lora.activate(learner.model, role)
     optimizer = make_optimizer(
         learner.config.optimizer,
-        list(lora.parameters(learner.model, role).values()),
-        lr=config.lr,
+        # How sure to be is for what was practised: what is imitated would be made surer and surer.
+        {config.lr: [parameter for name, parameter in lora.parameters(learner.model, role).items() if name != LOG_LOGIT_SCALE]},
         weight_decay=config.weight_decay,
     )
     history: list[SftMetrics] = []
@@ -163,8 +164,8 @@ def sft(
         if spent >= 1:
             break
         totals, nodes = _accumulate(learner, [wanted[i] for i in chosen])
-        lr = config.lr * _rate(index, spent, len(plan), config)
-        step(optimizer, totals, lr=lr, max_grad_norm=config.max_grad_norm)
+        share = _rate(index, spent, len(plan), config)
+        step(optimizer, totals, share=share, max_grad_norm=config.max_grad_norm)
         optimizer.zero_grad(set_to_none=True)
         tokens = _size([wanted[i] for i in chosen])
         seen += tokens
@@ -174,7 +175,7 @@ def sft(
             steps=len(plan),
             loss=totals.loss,
             grad_norm=totals.grad_norm,
-            lr=lr,
+            lr=config.lr * share,
             skipped=totals.skipped,
             examples=len(chosen),
             negatives=negatives,

@@ -11,9 +11,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
@@ -22,6 +23,8 @@ from onthejob.types import Adapter
 
 _PREFIX = "base_model.model."
 _WEIGHTS = "adapter_model.safetensors"
+LOG_LOGIT_SCALE = "log_logit_scale"
+"""In the metadata of an adapter's weights: the logarithm of what its logits are multiplied by. Other programs ignore it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,32 @@ def read_adapter_weights(
     if not halves:
         raise _refused(adapter, "it holds no tensors")
     return {module: _pair(adapter, module, found, config["r"], shapes[module], scaling) for module, found in halves.items()}
+
+
+def read_log_logit_scale(folder: Path) -> float | None:
+    """What the adapter in `folder` learned of how sure to be, as a logarithm; None when its role learns no such number.
+
+    Raises:
+        ModelError: its weights cannot be read, or say something else than a finite number.
+    """
+    try:
+        with safe_open(folder / _WEIGHTS, framework="pt") as file:
+            found = (file.metadata() or {}).get(LOG_LOGIT_SCALE)
+        value = None if found is None else float(found)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ModelError(f"{folder / _WEIGHTS} cannot be read ({error}). Save the adapter again with save_adapter.") from error
+    if value is not None and not math.isfinite(value):
+        raise ModelError(f"{folder / _WEIGHTS} states the logit scale exp({value}). Go back to the previous version.")
+    return value
+
+
+def read_logit_scale(folder: Path) -> float:
+    """What the logits of the adapter in `folder` are multiplied by before a temperature divides them; 1 when it says nothing.
+
+    Raises:
+        ModelError: as `read_log_logit_scale`.
+    """
+    return math.exp(read_log_logit_scale(folder) or 0.0)
 
 
 def _pair(

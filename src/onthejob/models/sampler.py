@@ -23,7 +23,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from onthejob.errors import ConfigError, ContractError, ModelError
-from onthejob.models.adapter_weights import read_adapter_weights
+from onthejob.models.adapter_weights import read_adapter_weights, read_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.conversations import Conversations, Said
 from onthejob.models.draw import draw, uniforms
@@ -70,6 +70,7 @@ class SamplerStats:
 class _Published:
     adapter: Adapter
     lora: Any
+    logit_scale: float
 
 
 @dataclass(slots=True)
@@ -164,7 +165,7 @@ class Sampler:
                 )
             return
         pairs = read_adapter_weights(adapter, self._shapes, device=self._engine.device, base_digest=self._base_digest)
-        published = _Published(adapter, self._engine.adapt(pairs))
+        published = _Published(adapter, self._engine.adapt(pairs), read_logit_scale(adapter.path))
         if not keep:
             for name in [name for name, other in self._published.items() if other.adapter.role == adapter.role]:
                 self.withdraw(name)
@@ -192,7 +193,7 @@ class Sampler:
         Args:
             prompts: token ids; equal prompts are computed once.
             adapter: name of a published adapter, or None for the base.
-            sampling: temperature and token limit.
+            sampling: temperature, which divides the logits after the adapter's own scale multiplied them, and token limit.
             seeds: one per prompt, >= 0; a completion is a function of its prompt, adapter, sampling and seed.
 
         Raises:
@@ -200,7 +201,7 @@ class Sampler:
             ConfigError: sampling parameters out of range.
             ModelError: the model returned non-finite numbers.
         """
-        lora = None if adapter is None else self._lora(adapter)
+        lora, scale = (None, 1.0) if adapter is None else (self._lora(adapter), self._published[adapter].logit_scale)
         if len(seeds) != len(prompts) or not all(prompts):
             raise ContractError(
                 f"generate needs non-empty prompts and one seed for each, got {len(prompts)} and {len(seeds)} seeds."
@@ -210,6 +211,7 @@ class Sampler:
                 "temperature must be finite and >= 0 and max_new_tokens >= 1, "
                 f"got {sampling.temperature} and {sampling.max_new_tokens}."
             )
+        sampling = replace(sampling, temperature=sampling.temperature / scale)
         replies = [_Reply(uniforms(seed, sampling.max_new_tokens)) for seed in seeds]
         said = Said(self._conversations.bound)
         for chunk in self._chunks([tuple(prompt) for prompt in prompts], sampling.max_new_tokens):
@@ -220,7 +222,7 @@ class Sampler:
 
     @torch.inference_mode()
     def score(self, ids: Sequence[int], *, adapter: str | None) -> list[float]:
-        """Log-probabilities of ids[1:], each given what comes before it, at temperature 1; one step per token.
+        """Log-probabilities of ids[1:], each given what comes before it, of the logits as they are; one step per token.
 
         Raises:
             ContractError: fewer than two ids, or an adapter that is not published.

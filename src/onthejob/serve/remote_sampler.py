@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import httpx
+import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from onthejob.errors import ConfigError, ContractError, ServeError
+from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_log_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.serve.remote import connect, digest_of, packed
 from onthejob.types import Adapter, Completion, Sampling
@@ -74,6 +76,9 @@ class RemoteSampler:
             ServeError: it is gone.
         """
         tensors = load_file(adapter.path / "adapter_model.safetensors")
+        log_scale = read_log_logit_scale(adapter.path)
+        if log_scale is not None:
+            tensors[LOG_LOGIT_SCALE] = torch.tensor(log_scale)
         state = packed({f"lora/{name}": tensor.float() for name, tensor in tensors.items()})
         digest = digest_of(state)
         body = {"role": adapter.role, "version": adapter.version, "parent": adapter.parent, "state": digest}

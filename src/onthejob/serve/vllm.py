@@ -18,10 +18,11 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from onthejob.errors import ConfigError, ContractError, ModelError, ProviderError, ServeError
+from onthejob.models.adapter_weights import read_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.transport import Limits, Request, Response, Transport, status_error
 from onthejob.serve.publish import Publisher
@@ -265,7 +266,10 @@ class VllmSampler:
         sampling: Sampling,
         replies: dict[tuple[int, ...], list[Completion]],
     ) -> None:
-        fields = self._fields(sampling)
+        # The server knows nothing of an adapter's logit scale: dividing the temperature is the same, and its log-probabilities
+        # are of what it sampled.
+        scale = next((read_logit_scale(live.path) for live in self._publisher.live.values() if live.name == adapter), 1.0)
+        fields = self._fields(replace(sampling, temperature=sampling.temperature / scale))
 
         async def one(prompt: tuple[int, ...], count: int) -> None:
             choices = await self._client.sample(prompt, name=adapter, count=count, fields=fields)

@@ -32,6 +32,8 @@ class ModelState:
         self.sampler = Sampler(base.model, self.chat, base_digest=base.digest)
         self.lock = threading.Lock()
         self.draws = 0
+        # The sampler applies an adapter's logit scale, of which vLLM knows nothing.
+        self.undo: dict[str, float] = {}
         for module in modules:
             name, _, path = module.partition("=")
             status, answer = self.load({"lora_name": name, "lora_path": path})
@@ -41,6 +43,7 @@ class ModelState:
     def load(self, body: dict[str, Any]) -> tuple[int, Any]:
         """As vLLM: 400 when the name is loaded, 404 without the files, 500 when the engine refuses."""
         from onthejob.errors import OnTheJobError
+        from onthejob.models.adapter_weights import read_logit_scale
         from onthejob.types import Adapter
 
         name, path = str(body["lora_name"]), Path(str(body["lora_path"]))
@@ -51,6 +54,7 @@ class ModelState:
         role, _, version = name.partition("@")
         try:
             self.sampler.publish(Adapter(role=role, version=int(version), path=path), keep=True)
+            self.undo[name] = read_logit_scale(path)
         except OnTheJobError as error:
             return 500, problem(str(error), 500)
         return 200, f"Success: LoRA adapter '{name}' added successfully."
@@ -73,7 +77,8 @@ class ModelState:
         adapter = None if model == "base" else model
         count = body.get("n", 1)
         self.draws += count
-        sampling = Sampling(temperature=body.get("temperature", 1.0), max_new_tokens=body.get("max_tokens", 16))
+        temperature = body.get("temperature", 1.0) * self.undo.get(model, 1.0)
+        sampling = Sampling(temperature=temperature, max_new_tokens=body.get("max_tokens", 16))
         seeds = range(self.draws, self.draws + count)
         replies = self.sampler.generate([prompt] * count, adapter=adapter, sampling=sampling, seeds=list(seeds))
         choices: list[dict[str, Any]] = []
