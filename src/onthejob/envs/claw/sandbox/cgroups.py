@@ -1,6 +1,4 @@
-"""Limits of a whole sandbox, with control groups of version 1 or 2, where this process may make them.
-
-Processes and memory are limited, processor time is shared evenly among sandboxes.
+"""Process and memory limits of a whole sandbox, with control groups of version 1 or 2, where this process may make them.
 
 A host's groups are named `onthejob-<pid namespace>-<pid>-<start time>`, so that a later host on the same machine can tell
 which of them belong to a process that is gone, and remove them.
@@ -17,7 +15,6 @@ from pathlib import Path
 
 PREFIX = "onthejob"
 REMOVE_S = 10.0
-CONTROLLERS = ("pids", "memory", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,7 @@ class Group:
     path: Path
     version: int
     controllers: tuple[str, ...]
-    """Of `CONTROLLERS`, one with version 1."""
+    """`pids`, `memory` or both."""
 
 
 class Cgroups:
@@ -37,13 +34,11 @@ class Cgroups:
         self.groups: list[Group] = []
         self.problems: dict[str, str] = {}
         """Controller -> why it cannot be used."""
-        for controller in CONTROLLERS:
+        for controller in ("pids", "memory"):
             if any(controller in group.controllers for group in self.groups):
                 continue
             self.problems[controller] = "no hierarchy has this controller"
             for version, folder in candidates(controller):
-                if any(group.path.parent == folder for group in self.groups):
-                    continue
                 sweep(folder)
                 try:
                     self.groups.append(self._claim(folder, version, controller))
@@ -61,7 +56,7 @@ class Cgroups:
         return self.problems[controller]
 
     def make(self, name: str, *, processes: int, memory: int) -> list[Path]:
-        """One group per hierarchy, with its limits set and read back. Groups share processor time evenly, by being there.
+        """One group per hierarchy, with its limits set and read back.
 
         Raises:
             OSError: A limit cannot be set.
@@ -103,19 +98,15 @@ class Cgroups:
             found = (controller,)
             if version == 2:
                 offered = (path / "cgroup.controllers").read_text().split()
-                found = tuple(name for name in CONTROLLERS if name in offered)
+                found = tuple(name for name in ("pids", "memory") if name in offered)
                 (path / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in found))
                 if controller not in found:
                     raise OSError(2, "the controller is not enabled here")
             group = Group(path, version, found)
             trial = path / "trial"
             trial.mkdir()
-            if "pids" in found:
-                limit(trial / "pids.max", 64)
-            if "memory" in found:
-                limit(trial / memory_file(version), 1 << 30)
-            if "cpu" in found:
-                weigh(path, version)
+            file, value = ("pids.max", 64) if controller == "pids" else (memory_file(version), 1 << 30)
+            limit(trial / file, value)
             join_and_leave(trial)
             if not remove(trial):
                 raise OSError(16, "a group with no process cannot be removed")
@@ -128,15 +119,6 @@ class Cgroups:
 def memory_file(version: int) -> str:
     """Name of the file that holds the memory limit."""
     return "memory.max" if version == 2 else "memory.limit_in_bytes"
-
-
-def weigh(group: Path, version: int) -> None:
-    """Let the sandboxes of a host together weigh as much as one busy process per core.
-
-    A group weighs as much as one process by default, and a host's busy sandboxes would then wait for each of its own threads.
-    """
-    file, one, most = ("cpu.weight", 100, 10_000) if version == 2 else ("cpu.shares", 1024, 262_144)
-    (group / file).write_text(str(min(one * (os.cpu_count() or 1), most)))
 
 
 def join_and_leave(group: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Set
 from pathlib import Path
 
 from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, BASH, CALLS
-from onthejob.envs.claw.sandbox.cgroups import CONTROLLERS, Cgroups
+from onthejob.envs.claw.sandbox.cgroups import Cgroups
 from onthejob.envs.claw.sandbox.kernel import (
     CLONE_NEWNS,
     CLONE_NEWUSER,
@@ -80,7 +80,7 @@ class Ground:
             ("seccomp", True, f"libseccomp, {len(self.filter) // 8} instructions"),
         ]
         groups = {name for group in self.cgroups.groups for name in group.controllers}
-        found += [(f"{name} cgroup", name in groups, self.cgroups.detail(name)) for name in CONTROLLERS]
+        found += [(f"{name} cgroup", name in groups, self.cgroups.detail(name)) for name in ("pids", "memory")]
         return [*found, ("wall clock", True, "a sandbox that does not answer is killed and restarted on its workspace")]
 
     def free_uid(self, used: Set[int]) -> int | None:
