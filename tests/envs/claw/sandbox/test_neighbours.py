@@ -74,7 +74,7 @@ def test_a_hostile_neighbour_slows_the_others_less_than_twofold(host: BwrapHost,
     Processor time is shared by the kernel's scheduler among processes, not among sandboxes. The attackers want up to six
     processors at once (four, process 1 which counts the flood, and a child of the fork bomb) beside the seven: at worst
     (7 + 6) / 7 = 1.9 times as long, on any number of cores. One with more processes would take more, until its timeout.
-    Rounds alternate and the best of each kind is taken, because other load on the machine comes and goes.
+    Each round is judged by itself, and the best counts, because other load on the machine comes and goes.
     """
     quiet = [host.open({}) for _ in range(QUIET)]
     hostile = host.open({"attack.py": ATTACKERS.encode()}, LIMITS)
@@ -104,4 +104,4 @@ def test_a_hostile_neighbour_slows_the_others_less_than_twofold(host: BwrapHost,
         assert not result.restarted
         assert result.stdout_size > 10_000_000, "there was no flood"
         assert result.stderr_size > 20, "forks did not meet their limit"
-    assert min(beside) < 2 * min(alone), (alone, beside)
+    assert min(late / early for early, late in zip(alone, beside, strict=True)) < 2, (alone, beside)
