@@ -185,6 +185,8 @@ def test_training_goes_on_in_the_shape_of_the_first_adapters(call, tiny_path: Pa
 
     # Refused before a model is loaded: there is none of this name.
     nowhere = (*small, "--model.name", "no/model")
+    for words in (("--init", "first"), ("--smoke",)):
+        assert "has no effect on adapters without" in call("train", *words, "--learner.logit-scale-lr", "0.1", *nowhere, code=2)
     refused = call("train", "--init", "first", "--lora.rank", "4", *nowhere, code=2)
     assert "--lora.rank 4 does not fit the adapters of first, which have 2. Leave --lora.rank out" in refused
     assert "--lora.rank 4 does not fit" in call("train", "--smoke", "--init", "first", "--lora.rank", "4", *nowhere, code=2)

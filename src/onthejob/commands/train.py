@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -229,16 +228,14 @@ class Train:
         options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
         pool = task_pool(options)
-        with ExitStack() as held:
-            others = held.enter_context(seated(options))
-            make_env = held.enter_context(options.place().opened())
+        with seated(options) as others, options.place().opened() as make_env:
             stack, learner = assemble(options, terminal, init)
-            learner = held.enter_context(updated_by(options, stack, learner))
-            opened = Run.open(again) if again is not None else Run.create(self.runs, config=options._settings(), name=self.name)
-            with opened as run:
-                terminal.progress(f"run {run.path}")
-                result = run_loop(options, terminal, make_env, pool, stack, learner, run, others, resume=again is not None)
-                path = run.path
+            with updated_by(options, stack, learner) as learner:
+                new = again is None
+                with Run.create(self.runs, config=options._settings(), name=self.name) if new else Run.open(again) as run:
+                    terminal.progress(f"run {run.path}")
+                    result = run_loop(options, terminal, make_env, pool, stack, learner, run, others, resume=not new)
+                    path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {
             "run": path,

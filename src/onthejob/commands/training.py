@@ -35,8 +35,14 @@ SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
 def assemble(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | None) -> tuple[Stack, Learner]:
     """The model and the learner of its adapters, which start as `init` where it has them."""
+    from onthejob.learn.learner import LearnerConfig
     from onthejob.stack import attach_learner
 
+    if options.learner.logit_scale_lr != LearnerConfig().logit_scale_lr and not options.lora.logit_scale:
+        raise ConfigError(
+            f"--learner.logit-scale-lr {options.learner.logit_scale_lr:g} has no effect on adapters without a logit scale. "
+            "Add --lora.logit-scale, or leave it out."
+        )
     if options.model.device == "meta" and options.sampler == "worker":
         from onthejob.serve.remote import base_of, token_from
         from onthejob.stack import describe_stack
