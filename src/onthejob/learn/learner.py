@@ -59,8 +59,8 @@ class LearnerConfig:
     """Passes over the same groups (mu)."""
     minibatches: int = 1
     """Parts into which the live groups are cut; every part is an optimizer step of its own in each epoch. One large collection
-    is cheaper than several small ones, and this many steps are made of it. With one step in all, no second pass for old
-    log-probabilities is needed."""
+    is cheaper than several small ones, and this many steps are made of it. Of all but the first part the log-probabilities before
+    the first step take a pass more."""
     max_tokens: int = 2048
     """Nodes of one packed row, i.e. of one forward and backward pass; bounds memory, never changes the gradient."""
     gradient_checkpointing: bool = False
@@ -315,18 +315,20 @@ class Learner:
         if not parts:
             totals.skipped = "no live group"
             return totals
-        nothing: list[list[Tensor | None]] = [[None] * len(batches) for batches in parts]
-        olds, references = nothing, nothing
+        references: list[Sequence[Tensor | None]] = [[None] * len(batches) for batches in parts]
         if reference is not None:
             with reference.applied(self.model, role):
                 references = [self.logprobs(role, batches) for batches in parts]
-        if self.config.epochs * len(parts) > 1:  # In the first step the old policy is the present one, and its pass is saved.
-            olds = [self.logprobs(role, batches) for batches in parts]
+        # In the first step the old policy is the present one: its own pass says what the later ones compare with.
+        olds: list[Sequence[Tensor | None]] = [[None] * len(parts[0]), *(self.logprobs(role, later) for later in parts[1:])]
         for _ in range(self.config.epochs):
-            for batches, old, ref in zip(parts, olds, references, strict=True):
-                if not self._step(state, batches, old, ref, totals, share):
+            for part, batches in enumerate(parts):
+                present = self._step(state, batches, olds[part], references[part], totals, share)
+                if present is None:
                     state.optimizer.zero_grad(set_to_none=True)
                     return totals
+                if olds[part][0] is None:
+                    olds[part] = present
         state.optimizer.zero_grad(set_to_none=True)
         return totals
 
@@ -338,11 +340,12 @@ class Learner:
         references: Sequence[Tensor | None],
         totals: Totals,
         share: float,
-    ) -> bool:
-        """One optimizer step over the rows of `batches`; False when it was not taken."""
+    ) -> list[Tensor] | None:
+        """One optimizer step over the rows of `batches`: the log-probabilities before it, or None when it was not taken."""
         state.optimizer.zero_grad(set_to_none=True)
         split = [batch for batch in batches if self.config.loss.by_group and not batch.whole]
         present = list(zip(split, self._scored(split), strict=True))
+        before: list[Tensor] = []
         for batch, old, reference in zip(batches, olds, references, strict=True):
             others = [] if batch.whole else [(other, values) for other, values in present if other is not batch]
             with scoring(self.model, layout=self.layout):
@@ -359,7 +362,9 @@ class Learner:
                 output.loss.backward()
             sums = output.sums | {"entropy": scores.entropy.detach().sum().item()}
             totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
-        return step(state.optimizer, totals, share=share, max_grad_norm=self.config.max_grad_norm)
+            before.append(scores.logprobs.detach())
+        taken = step(state.optimizer, totals, share=share, max_grad_norm=self.config.max_grad_norm)
+        return before if taken else None
 
     def _state(self, role: str) -> _RoleState:
         if role not in self._roles:

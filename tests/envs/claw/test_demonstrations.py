@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -71,6 +72,27 @@ def test_every_family_can_have_its_share(host: SandboxHost):
     assert {family[shown.task] for shown in made} == set(family.values())
     with pytest.raises(ConfigError, match=f"count allows {config.count}. Set per_family to at most 1"):
         demonstrations(tasks, partial(ClawEnvironment, host=host), dataclasses.replace(config, per_family=2))
+
+
+def test_families_that_need_more_share_what_is_left(host: SandboxHost):
+    family = {task.id: ClawTask.from_record(task.payload).family for task in claw_tasks(Split.TRAIN, count=600)}
+    wanted = ("add-credit", "copy-image", "error-lines")
+    tasks = [task for task in claw_tasks(Split.TRAIN, count=600) if family[task.id] in wanted]
+    make_env = partial(ClawEnvironment, host=host)
+    config = DemonstrationConfig(count=8, near_misses=0.0, per_family=1, focus=("copy-image", "error-lines"))
+    made = demonstrations(tasks, make_env, config, workers=3)
+    assert Counter(family[shown.task] for shown in made) in (
+        {"add-credit": 1, "copy-image": 4, "error-lines": 3},
+        {"add-credit": 1, "copy-image": 3, "error-lines": 4},
+    )
+    assert len({shown.task for shown in made}) == 8
+    with pytest.raises(ConfigError, match=r"no training tasks of add-credits\. There are add-credit, copy-image"):
+        demonstrations(tasks, make_env, dataclasses.replace(config, focus=("add-credits",)))
+    one = [task for task in tasks if family[task.id] != "copy-image"]
+    with pytest.raises(ConfigError, match=r"families of focus have \d+ tasks beyond per_family, count asks for \d+"):
+        demonstrations(one, make_env, dataclasses.replace(config, count=len(one), focus=("error-lines",)))
+    with pytest.raises(ConfigError, match="set per_family"):
+        DemonstrationConfig(focus=("copy-image",))
 
 
 def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):

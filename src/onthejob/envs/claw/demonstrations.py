@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from onthejob.envs.claw.draw import Draw
@@ -47,6 +49,8 @@ class DemonstrationConfig:
     others while it writes the command."""
     per_family: int = 0
     """So many of every family first (all, where there are fewer); what is left of `count` is chosen as above."""
+    focus: tuple[str, ...] = ()
+    """Families to which all that is left of `count` goes, evenly: those of which `per_family` are too few to learn them."""
     seed: int = 0
     """Of the choices."""
 
@@ -58,6 +62,8 @@ class DemonstrationConfig:
                 raise ConfigError(f"{name} must be a share in [0, 1], got {getattr(self, name)}.")
         if self.tail < 0 or self.seed < 0 or self.per_family < 0:
             raise ConfigError(f"tail, seed and per_family must be >= 0, got {self.tail}, {self.seed} and {self.per_family}.")
+        if self.focus and not self.per_family:
+            raise ConfigError("focus says where the demonstrations beyond per_family go; set per_family, e.g. 4.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,18 +155,31 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
         return -math.log((draw.below(2**53) + 1) / 2**53) / (task[1].estimated_steps if config.by_steps else 1)
 
     order = sorted(tasks, key=when)
-    places: dict[str, int] = {}
+    places: Counter[str] = Counter()
     first, rest = [], []
     for task in order:
-        places[task[1].family] = places.get(task[1].family, 0) + 1
-        (first if places[task[1].family] <= config.per_family else rest).append(task)
+        place = places[task[1].family] = places[task[1].family] + 1
+        if place <= config.per_family:
+            first.append(task)
+        elif not config.focus:
+            rest.append((0, task))
+        elif task[1].family in config.focus:
+            rest.append((place, task))
+    if odd := sorted(set(config.focus) - places.keys()):
+        raise ConfigError(f"focus: no training tasks of {', '.join(odd)}. There are {', '.join(sorted(places))}.")
     if len(first) > config.count:
         raise ConfigError(
             f"per_family {config.per_family} of {len(places)} families asks for {len(first)} demonstrations, "
             f"count allows {config.count}. "
             f"Set per_family to at most {config.count // len(places)}, or count to at least {len(first)}."
         )
-    chosen = [*first, *rest][: config.count]
+    # One more of each family before a second one more (the sort keeps the drawn order).
+    chosen = [*first, *(task for _, task in sorted(rest, key=itemgetter(0)))][: config.count]
+    if len(chosen) < config.count:
+        raise ConfigError(
+            f"the families of focus have {len(rest)} tasks beyond per_family, count asks for {config.count - len(first)}. "
+            "Take a larger corpus, e.g. --claw.count 3000, or a larger per_family."
+        )
     # In drawn order again: a reader of the beginning should not see the first of every family only.
     return draw.shuffled(chosen) if config.per_family else chosen
 
