@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,15 +35,15 @@ class Places:
     shm: Path
 
 
-def command_line(bwrap: str, places: Places, *, filter_fd: int, info_fd: int) -> list[str]:
-    """Everything up to the command that becomes pid 1.
+def command_line(bwrap: str, places: Places, *, system: Iterable[str], filter_fd: int, info_fd: int) -> list[str]:
+    """Everything up to the command that becomes pid 1; `system` is what `system_folders` found.
 
     The order counts: what is mounted last lies on top, and folders become read-only after their mount points exist.
     """
     words = [bwrap, "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
     words += [f"--unshare-{space}" for space in ("user", "ipc", "pid", "net", "uts", "cgroup")]
     words += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID), "--ro-bind", "/usr", "/usr"]
-    words += system_folders()
+    words += system
     words += ["--ro-bind", str(places.etc), "/etc", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(places.pid1), "/run/pid1"]

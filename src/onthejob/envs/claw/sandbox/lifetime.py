@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onthejob.envs.claw.sandbox.arguments import Places, command_line, pid1_command
+from onthejob.envs.claw.sandbox.arguments import Places, command_line, pid1_command, system_folders
 from onthejob.envs.claw.sandbox.cgroups import join
 from onthejob.envs.claw.sandbox.ground import BASE, Ground
 
@@ -46,6 +46,14 @@ class Sandboxes:
         self.made: dict[int, Made] = {}
         """By number; numbers are not used again."""
         self._next = 0
+        self._system = tuple(system_folders())
+        # What we ignore ourselves, and what whoever started us ignored. Process 1 could not mend all of it: Perl puts SIGFPE back
+        # to what it found.
+        self._not_default = [
+            number
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+            if signal.getsignal(number) is not signal.SIG_DFL
+        ]
 
     def make(self, limits: dict[str, Any]) -> int | None:
         """Mount, limit and start one sandbox; None when there is no user left for it."""
@@ -74,7 +82,9 @@ class Sandboxes:
         info_read, info_write = os.pipe()
         errors_read, errors_write = os.pipe()
         filter_read, filter_write = os.pipe()
-        inner = (theirs.detach(), info_write, errors_write, filter_read)
+        control = theirs.detach()
+        inner = (control, info_write, errors_write, filter_read)
+        words = self._words(made, control, info_write, filter_read)
         try:
             descriptors += [ours.detach(), info_read, errors_read]
             # Far below a pipe's capacity, so this does not block.
@@ -83,7 +93,7 @@ class Sandboxes:
             made.monitor = os.fork()
             if made.monitor == 0:
                 try:
-                    self._become(made, *inner)
+                    self._become(made, words, errors_write, (control, info_write, filter_read))
                 except BaseException as error:
                     os.write(errors_write, f"{type(error).__name__}: {error}".encode())
                 finally:
@@ -160,12 +170,11 @@ class Sandboxes:
                 os.chown(folder, made.uid, made.uid)
         return os.open(made.base / "w", os.O_RDONLY | os.O_DIRECTORY)
 
-    def _become(self, made: Made, control: int, info: int, errors: int, filter_fd: int) -> None:
-        """In the child: enter the groups, drop to the sandbox's user, and become bubblewrap."""
+    def _become(self, made: Made, words: list[str], errors: int, passed_on: tuple[int, ...]) -> None:
+        """In the child: enter the groups, drop to the sandbox's user, and become bubblewrap. As little as possible happens here,
+        as every page that the child of a fork touches is copied."""
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        # What we ignore ourselves, and what whoever started us ignored. Process 1 could not mend all of it: Perl puts
-        # SIGFPE back to what it found.
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        for number in self._not_default:
             signal.signal(number, signal.SIG_DFL)
         join(made.cgroups)
         if self._ground.root:
@@ -176,12 +185,14 @@ class Sandboxes:
         null = os.open("/dev/null", os.O_RDWR)
         for source, target in ((null, 0), (null, 1), (errors, 2)):
             os.dup2(source, target)
-        for descriptor in (control, info, filter_fd):
+        for descriptor in passed_on:
             os.set_inheritable(descriptor, True)
-        base = made.base
+        os.execve(self._ground.bwrap, words, {})
+
+    def _words(self, made: Made, control: int, info: int, filter_fd: int) -> list[str]:
+        """The command line of one sandbox, with the descriptors that it is given."""
+        base, limits = made.base, made.limits
         places = Places(etc=BASE / "etc", pid1=BASE / "pid1", work=base / "w/work", tmp=base / "t/tmp", shm=base / "t/shm")
-        words = command_line(self._ground.bwrap, places, filter_fd=filter_fd, info_fd=info)
-        limits = made.limits
         resources = {
             resource.RLIMIT_NPROC: limits["processes"],
             resource.RLIMIT_AS: limits["address_bytes"],
@@ -189,8 +200,10 @@ class Sandboxes:
             resource.RLIMIT_NOFILE: limits["open_files"],
             resource.RLIMIT_CORE: 0,
         }
-        words += pid1_command(control, keep=limits["output_bytes"], calls=self._ground.calls, limits=resources)
-        os.execve(self._ground.bwrap, words, {})
+        return [
+            *command_line(self._ground.bwrap, places, system=self._system, filter_fd=filter_fd, info_fd=info),
+            *pid1_command(control, keep=limits["output_bytes"], calls=self._ground.calls, limits=resources),
+        ]
 
 
 def close_all(descriptors: list[int]) -> None:
