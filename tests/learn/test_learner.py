@@ -220,6 +220,19 @@ def test_several_epochs_use_the_logprobs_from_before_the_first():
     assert single.values["clip_ratio/region_mean"] == 0
 
 
+def test_old_logprobs_of_the_first_minibatch_take_no_pass_of_their_own(monkeypatch):
+    passes = []
+
+    def counted(*args, **options):
+        passes.append(torch.is_grad_enabled())
+        return score(*args, **options)
+
+    monkeypatch.setattr(module, "score", counted)
+    metrics = learner_for(("sales",), lr=5e-2, epochs=3, minibatches=2).update("sales", random_groups(4, groups=4, size=4))
+    assert metrics.rows == 2
+    assert (passes.count(True), passes.count(False)) == (6, 1)
+
+
 def test_minibatches_are_steps_of_their_own():
     groups = random_groups(4, groups=5, size=4)
     config = LossConfig(loss="reinforce")  # No ratio, so that a step does not depend on the policy that sampled.
