@@ -171,8 +171,8 @@ class Sandboxes:
         return os.open(made.base / "w", os.O_RDONLY | os.O_DIRECTORY)
 
     def _become(self, made: Made, words: list[str], errors: int, passed_on: tuple[int, ...]) -> None:
-        """In the child: enter the groups, drop to the sandbox's user, and become bubblewrap. As little as possible happens here,
-        as every page that the child of a fork touches is copied."""
+        """In the child: enter the groups, drop to the sandbox's user, and become bubblewrap."""
+        # As little as possible happens here: every page that the child of a fork touches is copied.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number in self._not_default:
             signal.signal(number, signal.SIG_DFL)
