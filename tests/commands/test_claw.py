@@ -294,6 +294,8 @@ def test_from_demonstrations_to_a_rescored_run(call, tiny_path: Path):
     resumed = call("train", "--resume", "runs/a", "--extend", "3")
     assert resumed["adapters"][ACTOR]["digest"] == straight["adapters"][ACTOR]["digest"], "resumed = uninterrupted"
 
+    as_it_is = [call("play", "claw", "--policy", who, *CORPUS, "--max-new-tokens", "12", *model) for who in ("base", "llm")]
+    assert as_it_is[0]["metrics"] == as_it_is[1]["metrics"]
     played = call("play", "claw", "--policy", "a:best", *CORPUS, "--max-new-tokens", "12", *model)
     assert played["error"] is None
     rows = ("base", "sft=adapters/sft", "grpo=b:best", "noop", "gold")

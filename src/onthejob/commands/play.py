@@ -74,8 +74,8 @@ class Play:
     """Office: the seat that --policy takes."""
     policy: str | None = None
     """Office: who takes the seat of --role; `human` is you, with undo and a replay file; otherwise as for --seat.
-    Claw: who works; `human` is you, `gold` (the default), `noop`, `idle`, `base`, a run (`RUN:best`), a folder of adapters, or a
-    hosted model as for --team."""
+    Claw: who works; `human` is you, `gold` (the default), `noop`, `idle`, `base` (or `llm`), a run (`RUN:best`), a folder of
+    adapters, or a hosted model as for --team."""
     replay: Path = Path("replay.json")
     """Office: where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
     scenario: str = "baseline"

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 HELP = f"Type a command; heredocs and open quotes go on over several lines. {DONE} (or Ctrl-D) ends the task."
 
+LLM = "llm"
+"""Another name of `base`."""
+
 
 def play_claw(
     terminal: Terminal,
@@ -46,7 +49,7 @@ def play_claw(
     Args:
         terminal: where everything is shown.
         place: which tasks, under which rules.
-        who: `human`, a scripted player, `base`, a run, a folder of adapters or a hosted model.
+        who: `human`, a scripted player, `base` (or `llm`), a run, a folder of adapters or a hosted model.
         wanted: id or family of the task; empty for the first training task.
         sampling: of a model's replies.
         seed: root of their seeds.
@@ -175,7 +178,13 @@ def _policy(
     if who == "gold" and "gold" not in shipped:
         raise ConfigError(f"task {task.id} has no gold commands. Choose another --policy.")
     (team,), stack = teams(
-        [who], model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted, goes_on=place.goes_on
+        ["base" if who == LLM else who],
+        model,
+        terminal.progress,
+        seats=place.roles,
+        shipped=shipped,
+        hosted=hosted,
+        goes_on=place.goes_on,
     )
     return team.policies[ACTOR], stack.chat if stack else None
 
