@@ -21,7 +21,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from onthejob.learn import lora
+from onthejob.learn import adapter_files, lora
 from onthejob.models.adapter_weights import read_adapter_weights
 from onthejob.models.base import load_base
 from onthejob.models.fetch import fetch
@@ -60,7 +60,7 @@ def main() -> int:
     own = without_adapters(model)
     engine = LlamaEngine(own)
     with tempfile.TemporaryDirectory() as folder:
-        adapter = lora.save_adapter(model, "agent", Path(folder), version=0, parent=None, base_digest=base.digest)
+        adapter = adapter_files.save_adapter(model, "agent", Path(folder), version=0, parent=None, base_digest=base.digest)
         shapes = {
             name: (part.out_features, part.in_features) for name, part in own.named_modules() if isinstance(part, nn.Linear)
         }

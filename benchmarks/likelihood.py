@@ -7,11 +7,14 @@ before play does when updates break what was imitated. They say nothing about wh
 
     onthejob collect --env claw --claw.seed 1 --gold.count 60 --gold.near-misses 0 --out others
     python benchmarks/likelihood.py others adapters/claw RUN-OR-FOLDER [--role agent] [--limit 60]
+
+With `--by family` also per family, the least sure first: those of which more should be demonstrated (`collect --gold.focus`).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -68,14 +71,26 @@ def conversations(stack: Stack, file: FilePath, limit: int) -> list[list[Path]]:
     ]
 
 
+def by_field(file: FilePath, field: str, found: Sequence[Likelihood]) -> list[tuple[float, str, int]]:
+    """(mean probability of the least likely token, value of `field`, conversations), least sure first."""
+    values = [str(json.loads(line)[field]) for line in file.read_text(encoding="utf-8").splitlines()]
+    lowest: dict[str, list[float]] = {}
+    for value, one in zip(values, found, strict=True):
+        lowest.setdefault(value, []).append(one.lowest)
+    return sorted((float(np.mean(several)), value, len(several)) for value, several in lowest.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("demonstrations", type=FilePath)
     parser.add_argument("adapters", nargs="+", help="a run, RUN:N, RUN:best, or a folder")
     parser.add_argument("--role", default="agent")
     parser.add_argument("--limit", type=int, default=0, help="so many conversations, evenly from the file; 0 takes all")
+    parser.add_argument("--by", default="", help="a field of the file's lines, e.g. family: its values, least sure first")
     parser.add_argument("--model", default="smollm2-135m")
     given = parser.parse_args()
+    if given.by and given.limit:
+        parser.error("--by is of all conversations; leave --limit out")
     file = demonstration_files(given.demonstrations, [given.role])[given.role]
     for source in given.adapters:
         stack, learner = attach_learner(
@@ -99,6 +114,8 @@ def main() -> None:
             f"{time.perf_counter() - started:.0f} s",
             flush=True,
         )
+        for lowest, value, count in by_field(file, given.by, found) if given.by else ():
+            print(f"  {lowest:.2f}  {value} ({count})")
 
 
 if __name__ == "__main__":

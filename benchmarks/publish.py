@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import torch
 
-from onthejob.learn import lora
+from onthejob.learn import adapter_files, lora
 from onthejob.models.base import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.fetch import fetch
@@ -81,7 +81,7 @@ class Bench:
             for name, parameter in lora.parameters(self.model, role).items():
                 if ".lora_B." in name:
                     parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
-        return lora.save_adapter(self.model, role, self.out, version=self.version, parent=None, base_digest=self.digest)
+        return adapter_files.save_adapter(self.model, role, self.out, version=self.version, parent=None, base_digest=self.digest)
 
     def publish(self, role: str) -> Live:
         """Let the next version of `role` go live; another thread samples one token of it as soon as traffic is switched."""

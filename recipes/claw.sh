@@ -7,8 +7,8 @@ set -euo pipefail
 limits="--claw.protocol.output-chars 600 --claw.protocol.context-chars 12000"
 
 # What a family passes is decided by how many demonstrations are its own: four each, and six more of those sixteen whose other tasks'
-# gold commands a first warm start (five of each) found least likely (benchmarks/likelihood.py). What is asked stands above the commands
-# that do it: else a small model puts the words of one item into the command of another.
+# gold commands a first warm start (five of each) found least likely: benchmarks/likelihood.py --by family, recipes alone. What is
+# asked stands above the commands that do it: else a small model puts the words of one item into the command of another.
 focus="tune-balance unique-labels publish-draft missing-pages switch-config status-counts reorder-levels host-inventory collect-todos \
 merge-shards register-header experiment-report port-conflicts sweep-summary build-demo score-board"
 onthejob collect --env claw --claw.count 3000 --gold.count 400 --gold.near-misses 0 --gold.per-family 4 --gold.focus $focus --gold.quotes \

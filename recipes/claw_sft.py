@@ -23,8 +23,9 @@ from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR, ClawEnvironment
 from onthejob.envs.claw.sandbox import open_host
 from onthejob.envs.claw.splits import claw_tasks
+from onthejob.learn.adapter_files import save_adapter
 from onthejob.learn.learner import LearnerConfig
-from onthejob.learn.lora import LoraSpec, save_adapter
+from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, sft
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import InProcessPolicy

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
+from onthejob.learn.adapter_files import read_adapter
 from onthejob.learn.learner import Learner, LearnerConfig
-from onthejob.learn.lora import LoraSpec, activate, attach, parameters, read_adapter, state
+from onthejob.learn.lora import LoraSpec, activate, attach, parameters, state
 from onthejob.learn.loss import LossConfig
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
@@ -304,7 +305,7 @@ def test_replaying_a_recorded_update_gives_the_recorded_adapter(make_rig: MakeRi
         values = replay_update(made.run, iteration, "maker", learner=other.learner)
         (metric,) = made.run.read_metrics("train/maker", iteration=iteration, name="delta_l2")
         assert values["delta_l2"] == metric.value > 0
-        from onthejob.learn.lora import load_adapter
+        from onthejob.learn.adapter_files import load_adapter
 
         mine = state(other.model, "maker")
         load_adapter(other.model, "maker", recorded[iteration])
@@ -359,7 +360,8 @@ def test_a_suspicious_update_is_recorded_and_never_published(make_rig: MakeRig, 
         assert kept.name == event.payload["kept"]
         assert kept.version < event.iteration
         assert made.sampler.published.count(kept.name) == 1
-        from onthejob.learn.lora import Snapshot, load_adapter, weight_delta
+        from onthejob.learn.adapter_files import load_adapter
+        from onthejob.learn.lora import Snapshot, weight_delta
 
         now = Snapshot.take(made.model, role)
         load_adapter(made.model, role, kept)

@@ -147,8 +147,9 @@ def attach_learner(
     Returns:
         The stack around the PEFT model, and a learner of it. The given stack must not be used to train any more.
     """
+    from onthejob.learn.adapter_files import load_adapter
     from onthejob.learn.learner import Learner
-    from onthejob.learn.lora import attach, load_adapter
+    from onthejob.learn.lora import attach
 
     model = attach(stack.model, roles, lora, seed=seed)
     for role in roles:
@@ -172,7 +173,8 @@ def shape_of(adapters: Mapping[str, Adapter], asked: LoraSpec, *, where: str) ->
         ConfigError: the adapters differ among each other, or from an option that was set.
         ModelError: one states no shape.
     """
-    from onthejob.learn.lora import LoraSpec, read_spec
+    from onthejob.learn.adapter_files import read_spec
+    from onthejob.learn.lora import LoraSpec
 
     found = {role: read_spec(adapter.path) for role, adapter in sorted(adapters.items())}
     if not found:
@@ -219,7 +221,7 @@ def find_adapters(source: Path, *, at: str = "") -> dict[str, Adapter]:
         ConfigError: there is no such folder, or it holds no adapter (of that iteration).
         ModelError: two different adapters claim the same role and version, or one is damaged.
     """
-    from onthejob.learn.lora import read_adapter
+    from onthejob.learn.adapter_files import read_adapter
     from onthejob.record import Run
 
     if not source.is_dir():

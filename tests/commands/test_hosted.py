@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onthejob.learn import lora
+from onthejob.learn import adapter_files, lora
 from onthejob.models.base import weights_digest
 from onthejob.record import Run
 from onthejob.rollout.seats import give_order
@@ -250,7 +250,7 @@ def test_a_run_can_be_merged_into_one_model(call, tmp_path: Path, tiny_base: Pat
     model = lora.attach(tiny_model().model, ["sales"], lora.LoraSpec(rank=2), seed=0)
     digest = weights_digest(tiny_base)
     for version in (1, 2):
-        lora.save_adapter(
+        adapter_files.save_adapter(
             model, "sales", tmp_path / "adapters", version=version, parent=None, base_digest=digest, dtype="float32"
         )
         for name, parameter in lora.parameters(model, "sales").items():

@@ -20,8 +20,8 @@ import pytest
 from onthejob.cli import main
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
-from onthejob.learn import lora
-from onthejob.learn.lora import read_adapter
+from onthejob.learn import adapter_files, lora
+from onthejob.learn.adapter_files import read_adapter
 from onthejob.models.base import weights_digest
 from onthejob.serve.server import PYTHON_ENV
 from onthejob.serve.supervisor import free_port
@@ -122,7 +122,7 @@ def test_a_model_is_served_with_its_adapters_until_it_is_ended(environ: dict[str
     model = lora.attach(tiny_model().model, ["sales"], lora.LoraSpec(rank=2), seed=0)
     # Of the served base: the adapter's shapes are those of any tiny model with as many layers.
     digest = weights_digest(base)
-    lora.save_adapter(model, "sales", tmp_path / "adapters", version=3, parent=None, base_digest=digest, dtype="float32")
+    adapter_files.save_adapter(model, "sales", tmp_path / "adapters", version=3, parent=None, base_digest=digest, dtype="float32")
     port = free_port()
     served = start(environ, tmp_path, "serve", "model", "adapters", "--model.name", base, "--server.port", str(port), "--json")
     try:

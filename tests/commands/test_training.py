@@ -19,7 +19,7 @@ from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.recorded import annotated_turns
-from onthejob.learn.lora import read_spec
+from onthejob.learn.adapter_files import read_spec
 from onthejob.models.adapter_weights import read_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run

@@ -10,7 +10,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from onthejob.errors import ConfigError
-from onthejob.learn import lora
+from onthejob.learn import adapter_files, lora
 from onthejob.learn.forward import Layout
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, weight_delta
@@ -121,7 +121,7 @@ def test_the_sampler_samples_what_the_trainer_computes(architecture: str, quanti
     base = load_base(folder, dtype="float32", quantize=quantize)
     sampler = Sampler(learner.model, ChatEncoder(base.tokenizer), base_digest=base.digest)
     assert isinstance(sampler._engine, GenericEngine) is (architecture == "qwen" or quantize == "nf4")
-    adapter = lora.save_adapter(
+    adapter = adapter_files.save_adapter(
         learner.model, "sales", tmp_path / "adapters", version=1, parent=None, base_digest=base.digest, dtype="float32"
     )
     sampler.publish(adapter)

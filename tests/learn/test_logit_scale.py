@@ -13,7 +13,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 
 from onthejob.errors import ConfigError, ModelError
-from onthejob.learn import lora
+from onthejob.learn import adapter_files, lora
 from onthejob.learn.batch import Path as TokenPath
 from onthejob.learn.batch import collate, pack
 from onthejob.learn.forward import Layout, score
@@ -49,7 +49,7 @@ def scaled_peft(log_scale: float = 0.0, *, spec: LoraSpec = SPEC) -> PeftModel:
 
 def save(model: PeftModel, folder: Path, **fields) -> Adapter:
     options = {"version": 1, "parent": None, "base_digest": "b" * 64} | fields
-    return lora.save_adapter(model, "sales", folder, **options)
+    return adapter_files.save_adapter(model, "sales", folder, **options)
 
 
 @pytest.mark.parametrize("layout", list(Layout))
@@ -135,15 +135,17 @@ def test_resumed_updates_equal_uninterrupted_ones_bit_for_bit():
 def test_it_is_saved_exactly_beside_tensors_that_peft_knows(tmp_path: Path, dtype):
     log_scale = torch.tensor(0.123456789).item()  # as float32
     adapter = save(scaled_peft(log_scale), tmp_path, dtype=dtype)
-    assert all(".lora_" in name for name in load_file(adapter.path / lora.WEIGHTS))
+    assert all(".lora_" in name for name in load_file(adapter.path / adapter_files.WEIGHTS))
     assert read_logit_scale(adapter.path) == math.exp(log_scale)
     fresh = scaled_peft(1.0)
-    lora.load_adapter(fresh, "sales", adapter)
+    adapter_files.load_adapter(fresh, "sales", adapter)
     assert lora.state(fresh, "sales")[LOG_LOGIT_SCALE].item() == log_scale
     with warnings.catch_warnings():  # PEFT asks transformers for a flag that was renamed in 5.23.
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
         PeftModel.from_pretrained(tiny_base(), adapter.path)
-    assert lora.read_spec(adapter.path) == LoraSpec(rank=4, alpha=8, targets=tuple(sorted(SPEC.targets)), logit_scale=True)
+    assert adapter_files.read_spec(adapter.path) == LoraSpec(
+        rank=4, alpha=8, targets=tuple(sorted(SPEC.targets)), logit_scale=True
+    )
     with pytest.raises(ModelError, match="exists with other weights"):
         save(scaled_peft(0.5), tmp_path, dtype=dtype)
     with pytest.raises(ModelError, match="not finite"):
@@ -154,11 +156,11 @@ def test_adapters_with_and_without_it_meet(tmp_path: Path):
     plain = lora.attach(tiny_base(), ("sales",), LoraSpec(rank=4, alpha=8), seed=0)
     without = save(plain, tmp_path / "without")
     model = scaled_peft(0.7)
-    lora.load_adapter(model, "sales", without)
+    adapter_files.load_adapter(model, "sales", without)
     assert lora.state(model, "sales")[LOG_LOGIT_SCALE] == 0
     surer = save(scaled_peft(0.7), tmp_path / "surer")
     with pytest.raises(ModelError, match=r"Attach with --lora\.logit-scale"):
-        lora.load_adapter(plain, "sales", surer)
+        adapter_files.load_adapter(plain, "sales", surer)
     asked = LoraSpec(rank=4, alpha=8)
     assert not shape_of({"sales": without}, asked, where="here").logit_scale
     assert shape_of({"sales": without, "dev": surer}, asked, where="here").logit_scale

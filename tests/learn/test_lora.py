@@ -10,7 +10,7 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from onthejob.errors import ConfigError, ContractError, ModelError
-from onthejob.learn import lora
+from onthejob.learn import adapter_files, lora
 from onthejob.learn.lora import LoraSpec, Snapshot, weight_delta
 
 from .conftest import tiny_base, tiny_peft
@@ -139,7 +139,9 @@ def test_weight_delta_by_hand():
 
 
 def save(model, folder, *, version=1, **options):
-    return lora.save_adapter(model, "sales", folder, version=version, parent="sales@0000", base_digest="b" * 64, **options)
+    return adapter_files.save_adapter(
+        model, "sales", folder, version=version, parent="sales@0000", base_digest="b" * 64, **options
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -148,9 +150,9 @@ def test_saved_adapter_comes_back(tmp_path, dtype):
     adapter = save(model, tmp_path, dtype=dtype)
     assert adapter.name == "sales@0001"
     assert adapter.path == tmp_path / "sales@0001"
-    assert lora.read_adapter(adapter.path) == adapter
+    assert adapter_files.read_adapter(adapter.path) == adapter
     assert [path.name for path in tmp_path.iterdir()] == ["sales@0001"]
-    assert lora.load_adapter(model, "dev", adapter, base_digest="b" * 64) == adapter
+    assert adapter_files.load_adapter(model, "dev", adapter, base_digest="b" * 64) == adapter
     kind = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
     rounded = {name: tensor.to(kind).float() for name, tensor in lora.state(model, "sales").items()}
     assert weight_delta(rounded, lora.state(model, "dev")) == (0, 0)
@@ -163,7 +165,7 @@ def test_weight_delta_equals_recomputation_from_files(tmp_path):
         for index, parameter in enumerate(lora.parameters(model, "sales").values()):
             parameter.add_(0.01 * index)
     second = save(model, tmp_path, version=2, dtype="float32")
-    files = [load_file(adapter.path / lora.WEIGHTS) for adapter in (first, second)]
+    files = [load_file(adapter.path / adapter_files.WEIGHTS) for adapter in (first, second)]
     flat = torch.cat([(files[0][name].double() - files[1][name].double()).flatten() for name in files[0]])
     delta = weight_delta(before, Snapshot.take(model, "sales"))
     assert delta.l2 == pytest.approx(flat.norm().item(), rel=1e-12)
@@ -189,7 +191,7 @@ def test_versions_are_never_rewritten(tmp_path):
         next(iter(lora.parameters(model, "sales").values())).add_(1)
     with pytest.raises(ModelError, match="other weights"):
         save(model, tmp_path)
-    assert lora.read_adapter(adapter.path) == adapter
+    assert adapter_files.read_adapter(adapter.path) == adapter
 
 
 def test_failed_write_leaves_nothing(tmp_path):
@@ -206,12 +208,12 @@ def test_failed_write_leaves_nothing(tmp_path):
 
 def rewrite(path, change) -> None:
     """Edit the tensors and make the digest right again."""
-    tensors = load_file(path / lora.WEIGHTS)
+    tensors = load_file(path / adapter_files.WEIGHTS)
     change(tensors)
-    save_file(tensors, path / lora.WEIGHTS)
-    meta = json.loads((path / lora.META).read_text())
-    meta["digest"] = hashlib.sha256((path / lora.WEIGHTS).read_bytes()).hexdigest()
-    (path / lora.META).write_text(json.dumps(meta))
+    save_file(tensors, path / adapter_files.WEIGHTS)
+    meta = json.loads((path / adapter_files.META).read_text())
+    meta["digest"] = hashlib.sha256((path / adapter_files.WEIGHTS).read_bytes()).hexdigest()
+    (path / adapter_files.META).write_text(json.dumps(meta))
 
 
 def first(tensors) -> str:
@@ -221,11 +223,14 @@ def first(tensors) -> str:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda path: (path / lora.WEIGHTS).unlink(), "not a readable"),
-        (lambda path: (path / lora.META).write_text("{"), "not a readable"),
-        (lambda path: (path / lora.META).write_text("{}"), "not a readable"),
-        (lambda path: (path / lora.WEIGHTS).write_bytes(b"x" * 100), "not a readable"),
-        (lambda path: (path / lora.WEIGHTS).write_bytes((path / lora.WEIGHTS).read_bytes() + b"x"), "not a readable|was changed"),
+        (lambda path: (path / adapter_files.WEIGHTS).unlink(), "not a readable"),
+        (lambda path: (path / adapter_files.META).write_text("{"), "not a readable"),
+        (lambda path: (path / adapter_files.META).write_text("{}"), "not a readable"),
+        (lambda path: (path / adapter_files.WEIGHTS).write_bytes(b"x" * 100), "not a readable"),
+        (
+            lambda path: (path / adapter_files.WEIGHTS).write_bytes((path / adapter_files.WEIGHTS).read_bytes() + b"x"),
+            "not a readable|was changed",
+        ),
         (lambda path: (path / "adapter_model.bin").write_bytes(b""), "pickled"),
         (lambda path: rewrite(path, lambda t: t[first(t)].fill_(float("inf"))), "not finite"),
         (lambda path: rewrite(path, lambda t: t.pop(first(t))), "incomplete"),
@@ -253,7 +258,7 @@ def test_damaged_adapters_are_refused(tmp_path, damage, problem):
     damage(adapter.path)
     before = digests(model)
     with pytest.raises(ModelError, match=problem):
-        lora.load_adapter(model, "sales", adapter.path)
+        adapter_files.load_adapter(model, "sales", adapter.path)
     assert digests(model) == before
 
 
@@ -261,20 +266,20 @@ def test_wrong_base_shape_or_record_are_refused(tmp_path):
     model = tiny_peft()
     adapter = save(model, tmp_path)
     with pytest.raises(ModelError, match="trained on base bbbb"):
-        lora.load_adapter(model, "sales", adapter, base_digest="c" * 64)
+        adapter_files.load_adapter(model, "sales", adapter, base_digest="c" * 64)
     other = lora.attach(tiny_base(), ["sales"], LoraSpec(rank=2, alpha=8), seed=0)
     with pytest.raises(ModelError, match="has shape"):
-        lora.load_adapter(other, "sales", adapter)
+        adapter_files.load_adapter(other, "sales", adapter)
     narrow = lora.attach(tiny_base(), ["sales"], LoraSpec(rank=4, alpha=8, targets=("q_proj",)), seed=0)
     with pytest.raises(ModelError, match="names differ"):
-        lora.load_adapter(narrow, "sales", adapter)
+        adapter_files.load_adapter(narrow, "sales", adapter)
     with torch.no_grad():
         next(iter(lora.parameters(model, "sales").values())).add_(1)
     newer = save(model, tmp_path, version=2)
     newer.path.rename(tmp_path / "elsewhere")
     adapter.path.rename(tmp_path / "sales@0002")
     with pytest.raises(ModelError, match="recorded was"):
-        lora.load_adapter(model, "sales", newer)
+        adapter_files.load_adapter(model, "sales", newer)
 
 
 def test_another_alpha_is_refused_and_nothing_is_written(tmp_path):
@@ -283,22 +288,22 @@ def test_another_alpha_is_refused_and_nothing_is_written(tmp_path):
     other = lora.attach(tiny_base(), ["sales"], LoraSpec(rank=4, alpha=16), seed=0)
     before = digests(other)
     with pytest.raises(ModelError, match=r"alpha 8, role 'sales' was attached with 16; .*--lora.alpha 8"):
-        lora.load_adapter(other, "sales", adapter)
+        adapter_files.load_adapter(other, "sales", adapter)
     assert digests(other) == before
 
 
 def test_the_shape_of_a_saved_adapter_is_read_back(tmp_path):
     spec = LoraSpec(rank=3, alpha=7.5, targets=("q_proj", "v_proj"))
     adapter = save(lora.attach(tiny_base(), ["sales"], spec, seed=0), tmp_path)
-    assert lora.read_spec(adapter.path) == spec
+    assert adapter_files.read_spec(adapter.path) == spec
     for damage in (
         '{"r": 3}',
         '{"r": 3, "lora_alpha": 1, "target_modules": "all"}',
         '{"r": 0, "lora_alpha": 1, "target_modules": ["q"]}',
     ):
-        (adapter.path / lora.CONFIG).write_text(damage)
+        (adapter.path / adapter_files.CONFIG).write_text(damage)
         with pytest.raises(ModelError, match="states no shape"):
-            lora.read_spec(adapter.path)
+            adapter_files.read_spec(adapter.path)
 
 
 def test_base_does_not_drift_over_publish_cycles(tmp_path):
@@ -306,11 +311,11 @@ def test_base_does_not_drift_over_publish_cycles(tmp_path):
     before = {name: digest for name, digest in digests(model).items() if ".lora_" not in name}
     for version in range(1, 21):
         adapter = save(model, tmp_path, version=version)
-        lora.load_adapter(model, "sales", adapter)
+        adapter_files.load_adapter(model, "sales", adapter)
     assert {name: digest for name, digest in digests(model).items() if ".lora_" not in name} == before
 
 
 def _stale_digest(path) -> None:
-    meta = json.loads((path / lora.META).read_text())
+    meta = json.loads((path / adapter_files.META).read_text())
     meta["digest"] = "0" * 64
-    (path / lora.META).write_text(json.dumps(meta))
+    (path / adapter_files.META).write_text(json.dumps(meta))

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from onthejob.errors import ConfigError, ModelError
-from onthejob.learn import lora, merge
+from onthejob.learn import adapter_files, lora, merge
 from onthejob.learn.merge import merge_adapter
 from onthejob.models.base import weights_digest
 from onthejob.testing.tiny import tiny_model
@@ -29,7 +29,7 @@ def trained(tmp_path: Path) -> tuple[Path, Adapter, torch.Tensor, torch.Tensor]:
             if ".lora_B." in name:
                 parameter.copy_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     digest = weights_digest(tmp_path / "base")
-    adapter = lora.save_adapter(
+    adapter = adapter_files.save_adapter(
         model, "sales", tmp_path / "adapters", version=3, parent=None, base_digest=digest, dtype="float32"
     )
     ids = torch.arange(5, 40)[None]

@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 from onthejob.cli import main
-from onthejob.learn.lora import LoraSpec, read_spec
+from onthejob.learn.adapter_files import read_spec
+from onthejob.learn.lora import LoraSpec
 from onthejob.stack import find_adapters
 from onthejob.testing import tiny_model
 

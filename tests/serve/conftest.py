@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from onthejob.learn import lora
+from onthejob.learn import adapter_files, lora
 from onthejob.models.base import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
@@ -35,7 +35,7 @@ class Workshop:
             for name, parameter in lora.parameters(self.model, role).items():
                 if ".lora_B." in name:
                     parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
-        return lora.save_adapter(
+        return adapter_files.save_adapter(
             self.model, role, self.out, version=version, parent=None, base_digest=self.base.digest, dtype="float32"
         )
 

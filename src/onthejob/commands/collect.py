@@ -157,6 +157,7 @@ def _conversation(shown: Demonstration) -> dict[str, Any]:
     return {
         "role": ACTOR,
         "task": shown.task,
+        "family": shown.family,
         "messages": [message._asdict() for message in shown.messages],
         "marked": "near-miss" if shown.near_miss else "expert",
         "stops": shown.stops,

@@ -96,7 +96,7 @@ def named_adapter(name: str, folder: Path) -> Adapter:
     Raises:
         ConfigError: it is not there.
     """
-    from onthejob.learn.lora import read_adapter
+    from onthejob.learn.adapter_files import read_adapter
     from onthejob.stack import META, find_adapters
 
     role, _, version = name.partition("@")

@@ -94,7 +94,7 @@ class Sft:
 
     def _imitate(self, roles: Sequence[str], progress: Callable[[str], None]) -> list[Row]:
         """Train `roles` in this process."""
-        from onthejob.learn.lora import save_adapter
+        from onthejob.learn.adapter_files import save_adapter
         from onthejob.learn.sft import sft
         from onthejob.stack import attach_learner
 

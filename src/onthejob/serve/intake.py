@@ -25,7 +25,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from onthejob.errors import ConfigError, ModelError
-from onthejob.learn.lora import CONFIG, META, WEIGHTS, check_finite, check_pairs, write_directory
+from onthejob.learn.adapter_files import CONFIG, META, WEIGHTS, check_finite, check_pairs, write_directory
 from onthejob.types import Adapter
 
 _FILES = frozenset({WEIGHTS, CONFIG, META})

@@ -194,14 +194,14 @@ class TrainingService:
             ConfigError: there is no model server, or the state or the role is unknown.
             OnTheJobError: the adapter is refused.
         """
-        from onthejob.learn import lora
+        from onthejob.learn import adapter_files
 
         serving = self._model_server()
         self._check_role(request.role)
         path = self._known(request.state)
         with self._one:
             self._load_weights(request.role, path)
-            adapter = lora.save_adapter(
+            adapter = adapter_files.save_adapter(
                 self.model,
                 request.role,
                 # Runs begin again with version 0, so a name alone says nothing here.

@@ -39,8 +39,9 @@ def replay_update(
     Raises:
         RecordError: the iteration has no alive groups of the role, or its checkpoint was pruned.
     """
+    from onthejob.learn.adapter_files import load_adapter
     from onthejob.learn.advantage import advantages
-    from onthejob.learn.lora import Snapshot, load_adapter
+    from onthejob.learn.lora import Snapshot
 
     groups = [group for group in run.read_groups(iteration, role) if advantages(group, learner.config.advantage) is not None]
     if not groups:

@@ -49,7 +49,8 @@ def resumed(parts: Parts) -> State:
     Raises:
         RecordError: no intact checkpoint, or the run was made with other roles.
     """
-    from onthejob.learn.lora import Snapshot, load_adapter
+    from onthejob.learn.adapter_files import load_adapter
+    from onthejob.learn.lora import Snapshot
 
     run, learner = parts.run, parts.learner
     n = run.latest_checkpoint()

@@ -66,7 +66,7 @@ class State:
 
 def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Adapter:
     """Save the adapter of `role` as it is now in the run, and let the sampler play it."""
-    from onthejob.learn.lora import save_adapter
+    from onthejob.learn.adapter_files import save_adapter
 
     adapter = save_adapter(
         parts.learner.model,

@@ -86,6 +86,7 @@ def test_families_that_need_more_share_what_is_left(host: SandboxHost):
         {"add-credit": 1, "copy-image": 3, "error-lines": 4},
     )
     assert len({shown.task for shown in made}) == 8
+    assert all(shown.family == family[shown.task] for shown in made)
     with pytest.raises(ConfigError, match=r"no training tasks of add-credits\. There are add-credit, copy-image"):
         demonstrations(tasks, make_env, dataclasses.replace(config, focus=("add-credits",)))
     one = [task for task in tasks if family[task.id] != "copy-image"]

@@ -71,6 +71,8 @@ class Demonstration:
     """One conversation, ending with a reply."""
 
     task: str
+    family: str
+    """The task's."""
     messages: tuple[Message, ...]
     stops: bool
     """It ends with TASK_COMPLETE."""
@@ -158,13 +160,13 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
     places: Counter[str] = Counter()
     first, rest = [], []
     for task in order:
-        place = places[task[1].family] = places[task[1].family] + 1
-        if place <= config.per_family:
+        family = task[1].family
+        places[family] += 1
+        if places[family] <= config.per_family:
             first.append(task)
-        elif not config.focus:
-            rest.append((0, task))
-        elif task[1].family in config.focus:
-            rest.append((place, task))
+        elif not config.focus or family in config.focus:
+            # With a focus, one more of each family before a second one more; the sort below keeps the drawn order.
+            rest.append((places[family] if config.focus else 0, task))
     if odd := sorted(set(config.focus) - places.keys()):
         raise ConfigError(f"focus: no training tasks of {', '.join(odd)}. There are {', '.join(sorted(places))}.")
     if len(first) > config.count:
@@ -173,7 +175,6 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
             f"count allows {config.count}. "
             f"Set per_family to at most {config.count // len(places)}, or count to at least {len(first)}."
         )
-    # One more of each family before a second one more (the sort keeps the drawn order).
     chosen = [*first, *(task for _, task in sorted(rest, key=itemgetter(0)))][: config.count]
     if len(chosen) < config.count:
         raise ConfigError(
@@ -223,6 +224,7 @@ def _play(
             messages.pop()
     return Demonstration(
         task=plan.task.id,
+        family=plan.claw.family,
         messages=tuple(messages),
         stops=messages[-1].content == DONE,
         near_miss=plan.near_miss,

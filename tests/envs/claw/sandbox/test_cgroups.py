@@ -9,29 +9,43 @@ from pathlib import Path
 
 import pytest
 
+from onthejob.envs.claw.sandbox import cgroups
 from onthejob.envs.claw.sandbox.cgroups import Cgroups, Group, candidates, limit
 
 
-def test_groups_of_version_2_are_looked_for_from_ones_own_upwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_groups_of_version_2_are_looked_for_from_ones_own_upwards(tmp_path: Path):
     own = tmp_path / "unified/user.slice/me"
     own.mkdir(parents=True)
     mount = f"30 24 0:26 / {tmp_path}/unified rw shared:4 - cgroup2 cgroup2 rw"
-    proc = {
-        "/proc/self/cgroup": "0::/user.slice/me\n",
-        "/proc/self/mountinfo": f"24 1 8:1 / / rw - ext4 /dev/sda rw\n{mount}\n",
-    }
-    real = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda path, *a, **k: proc.get(str(path)) or real(path, *a, **k))
+    (tmp_path / "cgroup").write_text("0::/user.slice/me\n")
+    (tmp_path / "mountinfo").write_text(f"24 1 8:1 / / rw - ext4 /dev/sda rw\n{mount}\n")
     for controller in ("pids", "memory"):
-        assert list(candidates(controller)) == [(2, own), (2, own.parent), (2, tmp_path / "unified")]
+        assert list(candidates(controller, proc=tmp_path)) == [(2, own), (2, own.parent), (2, tmp_path / "unified")]
     own.rmdir()
-    assert next(candidates("pids")) == (2, tmp_path / "unified"), "its own group is not visible here"
+    assert next(candidates("pids", proc=tmp_path)) == (2, tmp_path / "unified"), "its own group is not visible here"
+
+
+def test_a_controller_that_is_not_enabled_leaves_the_group_of_the_other_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As for a user to whom only `pids` is delegated."""
+
+    def claim(self: Cgroups, folder: Path, version: int, controller: str) -> Group:
+        assert controller == "pids", "tried again in the same folder, which ends with its removal"
+        (folder / "mine").mkdir()
+        return Group(folder / "mine", version, ("pids",))
+
+    monkeypatch.setattr(cgroups, "candidates", lambda controller: [(2, tmp_path)])
+    monkeypatch.setattr(Cgroups, "_claim", claim)
+    made = Cgroups()
+    assert [group.controllers for group in made.groups] == [("pids",)]
+    assert made.detail("pids") == "cgroup v2"
+    assert list(made.problems) == ["memory"]
+    assert "not enabled" in made.detail("memory")
 
 
 def test_limits_of_version_2_are_written_and_read_back(tmp_path: Path):
-    groups = Cgroups.__new__(Cgroups)
-    groups.groups = [Group(tmp_path, 2, ("pids", "memory"))]
-    (made,) = groups.make("s1", processes=66, memory=1 << 28)
+    host = Cgroups.__new__(Cgroups)
+    host.groups = [Group(tmp_path, 2, ("pids", "memory"))]
+    (made,) = host.make("s1", processes=66, memory=1 << 28)
     assert made == tmp_path / "s1"
     assert {file.name: file.read_text() for file in made.iterdir()} == {
         "pids.max": "66",

@@ -39,6 +39,10 @@ class Cgroups:
                 continue
             self.problems[controller] = "no hierarchy has this controller"
             for version, folder in candidates(controller):
+                if version == 2 and any(group.path.parent == folder for group in self.groups):
+                    # Without this controller; trying again there would remove the group that works.
+                    self.problems[controller] = f"{folder}: the controller is not enabled there"
+                    continue
                 sweep(folder)
                 try:
                     self.groups.append(self._claim(folder, version, controller))
@@ -165,14 +169,14 @@ def limit_if_there(file: Path, value: int) -> None:
         return
 
 
-def candidates(controller: str) -> Iterator[tuple[int, Path]]:
-    """Version and folder where this process might make groups: its own one first, then the ones above."""
+def candidates(controller: str, *, proc: Path = Path("/proc/self")) -> Iterator[tuple[int, Path]]:
+    """Version and folder where the process of `proc` might make groups: its own one first, then the ones above."""
     mine: dict[str, str] = {}
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+    for line in (proc / "cgroup").read_text(encoding="utf-8").splitlines():
         _, names, path = line.split(":", 2)
         for name in names.split(","):
             mine[name] = path
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+    for line in (proc / "mountinfo").read_text(encoding="utf-8").splitlines():
         left, right = line.split(" - ", 1)
         root, mount = left.split(" ")[3:5]
         kind, _, options = right.split(" ")[:3]

@@ -84,8 +84,8 @@ class Sandboxes:
         filter_read, filter_write = os.pipe()
         control = theirs.detach()
         inner = (control, info_write, errors_write, filter_read)
-        words = self._words(made, control, info_write, filter_read)
         try:
+            words = self._words(made, control, info_write, filter_read)
             descriptors += [ours.detach(), info_read, errors_read]
             # Far below a pipe's capacity, so this does not block.
             os.write(filter_write, self._ground.filter)
