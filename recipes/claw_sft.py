@@ -1,6 +1,6 @@
 """The warm start of the shell agent in two ways, and what each teaches about stopping.
 
-    python recipes/claw_sft.py --way seed --out adapters/claw-seed     # 3 % of the demonstrations say that they are done
+    python recipes/claw_sft.py --way seed --out adapters/claw-seed     # 4 % of the demonstrations say that they are done
     python recipes/claw_sft.py --way right --out adapters/claw-right   # all of them do
     python recipes/claw_sft.py --way seed --tiny                       # a random tiny Llama, in seconds: the mechanics only
 
@@ -20,7 +20,8 @@ from pathlib import Path
 from rich.console import Console
 
 from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig, demonstrations
-from onthejob.envs.claw.env import ACTOR, ClawEnvironment
+from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
+from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.sandbox import open_host
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.learn.adapter_files import save_adapter
@@ -33,7 +34,9 @@ from onthejob.rollout.play import play
 from onthejob.stack import Stack, attach_learner, load_stack
 from onthejob.types import Environment, Sampling, Split, StopReason
 
-CLEAN_STOPS = {"seed": 0.03, "right": 1.0}
+CLEAN_STOPS = {"seed": 0.04, "right": 1.0}
+PROTOCOL = ProtocolConfig(output_chars=600, context_chars=12_000)
+"""As much as the embedded model can use."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,10 +53,10 @@ def main(argv: list[str] | None = None) -> int:
     with open_host() as host:
 
         def make_env() -> Environment:
-            return ClawEnvironment(host=host)
+            return ClawEnvironment(ClawConfig(protocol=PROTOCOL), host=host)
 
         near_misses = 0.1 if given.way == "seed" else 0.0
-        config = DemonstrationConfig(count=given.count, clean_stops=CLEAN_STOPS[given.way], near_misses=near_misses)
+        config = DemonstrationConfig(count=given.count, clean_stops=CLEAN_STOPS[given.way], near_misses=near_misses, tail=2)
         shown = demonstrations(claw_tasks(Split.TRAIN), make_env, config, workers=4)
         stopping = sum(item.stops for item in shown)
         console.print(f"{len(shown)} demonstrations, {stopping} stop, {sum(item.passed for item in shown)} pass")

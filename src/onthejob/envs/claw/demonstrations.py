@@ -36,7 +36,7 @@ class DemonstrationConfig:
     count: int = 300
     """Demonstrations, 1 to 400, each of another training task."""
     clean_stops: float = 1.0
-    """Share that says TASK_COMPLETE at the end; the others look around and do not. 0.03 is the seed's way."""
+    """Share that says TASK_COMPLETE at the end; the others look around and do not. 0.02 to 0.05 is the seed's way."""
     near_misses: float = 0.1
     """Share in which one gold turn is left out, so that most but not all assertions hold. As many as there are such tasks."""
     tail: int = 3
