@@ -96,6 +96,38 @@ def test_families_that_need_more_share_what_is_left(host: SandboxHost):
         DemonstrationConfig(focus=("copy-image",))
 
 
+def test_variety_shows_every_wording_before_it_shows_one_twice(host: SandboxHost):
+    known = {
+        task.id: ClawTask.from_record(task.payload)
+        for task in claw_tasks(Split.TRAIN, count=3000)
+        if task.payload["family"] in ("set-env-value", "rename-figure", "last-loss")
+    }
+    tasks = [task for task in claw_tasks(Split.TRAIN, count=3000) if task.id in known]
+
+    def wordings(config: DemonstrationConfig) -> Counter[tuple[str, ...]]:
+        made = demonstrations(tasks, partial(ClawEnvironment, host=host), config, workers=3)
+        assert Counter(shown.family for shown in made) == {"set-env-value": 4, "rename-figure": 4, "last-loss": 4}
+        return Counter(wording(known[shown.task]) for shown in made)
+
+    def wording(claw: ClawTask) -> tuple[str, ...]:
+        """Those words of the request that each of its wordings has and no other: written out, so that a reader can judge."""
+        marks = {
+            "set-env-value": ("Set ", "change the value", "must say", "is wrong"),
+            "rename-figure": ("Rename ", "should be called", "Please move"),
+            "last-loss": ("Write the last line", "Find the final", "should hold only", "How did the run end"),
+        }
+        return (claw.family, *(mark for mark in marks[claw.family] if mark in claw.intent))
+
+    everything = {wording(claw) for claw in known.values()}
+    config = DemonstrationConfig(count=12, near_misses=0.0, per_family=4)
+    varied = wordings(dataclasses.replace(config, variety=True))
+    assert set(varied) == everything
+    # Not so by chance: with some draws a wording is missing.
+    assert any(set(wordings(dataclasses.replace(config, seed=seed))) != everything for seed in range(3))
+    # Without per_family every family comes equally often, too.
+    assert set(wordings(DemonstrationConfig(count=12, near_misses=0.0, variety=True))) == everything
+
+
 def test_what_cannot_be_demonstrated_is_refused(host: SandboxHost):
     make_env = partial(ClawEnvironment, host=host)
     with pytest.raises(ConfigError, match=r"1\.\.400 demonstrations, got 401"):

@@ -9,11 +9,13 @@ it learns to work and never to stop.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -51,6 +53,9 @@ class DemonstrationConfig:
     """So many of every family first (all, where there are fewer); what is left of `count` is chosen as above."""
     focus: tuple[str, ...] = ()
     """Families to which all that is left of `count` goes, evenly: those of which `per_family` are too few to learn them."""
+    variety: bool = False
+    """Take of every family those tasks first whose requests are worded unlike what is already taken. A family has a few wordings,
+    and a small model fails in the ones that nothing showed it."""
     seed: int = 0
     """Of the choices."""
 
@@ -149,7 +154,7 @@ def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
 def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig) -> list[tuple[Task, ClawTask]]:
     """Different tasks, in drawn order."""
     draw = Draw("demonstrations", config.seed)
-    if not config.by_steps and not config.per_family:
+    if not config.by_steps and not config.per_family and not config.variety:
         return draw.some(tasks, config.count)
 
     def when(task: tuple[Task, ClawTask]) -> float:
@@ -157,6 +162,8 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
         return -math.log((draw.below(2**53) + 1) / 2**53) / (task[1].estimated_steps if config.by_steps else 1)
 
     order = sorted(tasks, key=when)
+    if config.variety:
+        order = _varied(order)
     places: Counter[str] = Counter()
     first, rest = [], []
     for task in order:
@@ -165,8 +172,8 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
         if places[family] <= config.per_family:
             first.append(task)
         elif not config.focus or family in config.focus:
-            # With a focus, one more of each family before a second one more; the sort below keeps the drawn order.
-            rest.append((places[family] if config.focus else 0, task))
+            # With a focus, one more of each family before a second one more; the sort below keeps the order.
+            rest.append((places[family] if config.focus or config.variety else 0, task))
     if odd := sorted(set(config.focus) - places.keys()):
         raise ConfigError(f"focus: no training tasks of {', '.join(odd)}. There are {', '.join(sorted(places))}.")
     if len(first) > config.count:
@@ -182,7 +189,36 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
             "Take a larger corpus, e.g. --claw.count 3000, or a larger per_family."
         )
     # In drawn order again: a reader of the beginning should not see the first of every family only.
-    return draw.shuffled(chosen) if config.per_family else chosen
+    return draw.shuffled(chosen) if config.per_family or config.variety else chosen
+
+
+def _varied(tasks: Sequence[tuple[Task, ClawTask]]) -> list[tuple[Task, ClawTask]]:
+    """The tasks of every family in the order in which they say what none before them said; ties as given.
+
+    What is said are pairs of neighbouring words of a sentence. Names and values, which stand in the gold commands too, are all
+    the same word. A pair counts half as much each time that it was said, and a request what its pairs count on average.
+    """
+    families: dict[str, list[tuple[tuple[Task, ClawTask], set[tuple[str, str]]]]] = {}
+    for task in tasks:
+        families.setdefault(task[1].family, []).append((task, _word_pairs(task[1])))
+    varied = []
+    for left in families.values():
+        said: Counter[tuple[str, str]] = Counter()
+        while left:
+            news = [sum(0.5 ** said[pair] for pair in pairs) / max(len(pairs), 1) for _, pairs in left]
+            task, pairs = left.pop(news.index(max(news)))
+            said.update(pairs)
+            varied.append(task)
+    return varied
+
+
+def _word_pairs(claw: ClawTask) -> set[tuple[str, str]]:
+    commands = "\n".join(claw.gold)
+    pairs = set()
+    for sentence in re.split(r"[.:;!?](?=\s|$)|\n", claw.intent):
+        words = [word.strip(",()'\"") for word in sentence.split()]
+        pairs.update(pairwise("" if word in commands else word.lower() for word in words))
+    return pairs
 
 
 def _demonstrate(plan: _Plan, make_env: Callable[[], Environment], config: DemonstrationConfig, max_turns: int) -> Demonstration:
