@@ -62,6 +62,7 @@ def test_commands_in_the_documents_parse(document: Path):
     [
         ("recipes/office.sh", ["collect", "sft", "sft", "sft", "train", "train", "compare"]),
         ("recipes/claw.sh", ["collect", "sft", "compare", "train", "compare"]),
+        ("recipes/claw_seed.sh", ["train", "train", "compare"]),
     ],
 )
 def test_commands_of_the_recipes_parse(recipe: str, commands: list[str], monkeypatch: pytest.MonkeyPatch):
