@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 from onthejob.errors import RecordError
+from onthejob.files import TEMPORARY, published
 from onthejob.record import Run
-from onthejob.record.files import TEMPORARY, published
 from onthejob.types import Adapter, Completion, Group, Kind, StopReason, Trajectory, Turn
 
 LAST = 3

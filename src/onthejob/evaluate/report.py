@@ -7,7 +7,6 @@ is escaped.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -30,6 +29,7 @@ from onthejob.evaluate.report_data import AnnotatedTurn, Report, decoding_words,
 from onthejob.evaluate.report_style import STYLE
 from onthejob.evaluate.scores import Cell, Quality
 from onthejob.evaluate.statistics import Estimate
+from onthejob.files import published_file
 
 _SMOOTHING = 0.6
 _ACTIONS_SHOWN = 10
@@ -41,14 +41,10 @@ def write_report(path: Path, report: Report) -> Path:
     Raises:
         RecordError: The file cannot be written.
     """
-    part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as file:
-            file.write(render(report))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        with published_file(path) as temporary:
+            temporary.write_text(render(report), encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write the report to {path}: {error}. Free space or choose another place.") from error
     return path

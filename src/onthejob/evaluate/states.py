@@ -10,13 +10,13 @@ import base64
 import hashlib
 import json
 import lzma
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from onthejob.errors import ConfigError, RecordError
+from onthejob.files import published_file
 from onthejob.types import Split, Task
 
 _MAGIC = b"onthejob-states 1\n"
@@ -75,14 +75,10 @@ def save_states(path: Path, states: Sequence[HeldOutState]) -> str:
     # One LZMA stream over all snapshots: those of an episode differ little, so the file is a fraction of their sum.
     payload = len(header).to_bytes(8, "big") + header + b"".join(state.snapshot for state in states)
     digest = hashlib.sha256(payload).hexdigest()
-    part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(_MAGIC + digest.encode() + b"\n" + lzma.compress(payload))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        with published_file(path) as temporary:
+            temporary.write_bytes(_MAGIC + digest.encode() + b"\n" + lzma.compress(payload))
     except OSError as error:
         raise RecordError(f"cannot write held-out states to {path}: {error}. Free space or choose another place.") from error
     return digest

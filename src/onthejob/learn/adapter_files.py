@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from onthejob.errors import ConfigError, ModelError
+from onthejob.files import published
 from onthejob.learn.lora import LoraSpec, alpha_of, load_state, parameters, state
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_log_logit_scale
 from onthejob.types import Adapter
@@ -158,29 +157,9 @@ def _json(value: Mapping[str, Any]) -> bytes:
 def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
     """Write a directory durably; readers see all of it or nothing. OSError leaves nothing behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.parent / f".{path.name}.{os.getpid()}.tmp"
-    shutil.rmtree(draft, ignore_errors=True)
-    try:
-        draft.mkdir()
+    with published(path) as draft:
         for name, content in files.items():
-            with (draft / name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        _sync(draft)
-        draft.rename(path)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            (draft / name).write_bytes(content)
 
 
 def _read(path: Path) -> tuple[Adapter, dict[str, Tensor], dict[str, Any]]:

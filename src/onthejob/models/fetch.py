@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onthejob.errors import ConfigError, ModelError
+from onthejob.files import fsync
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ["*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", "LICENSE*"]
@@ -165,12 +166,12 @@ def _build(name: str, source: WheelModel, folder: Path, progress: Progress) -> N
         }
         (converted / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         for file in (*converted.iterdir(), converted):
-            _sync(file)
+            fsync(file)
         if folder.exists():
             progress(f"replacing the damaged folder {folder}")
             shutil.rmtree(folder)
         converted.rename(folder)
-        _sync(folder.parent)
+        fsync(folder.parent)
         progress(f"{name} is ready in {folder}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -280,11 +281,3 @@ def _disk_full(where: Path, detail: str) -> ModelError:
 def _last_lines(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " / ".join(lines[-3:]) or "it said nothing."
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onthejob.record.files import TEMPORARY, fsync
+from onthejob.files import published_file
 from onthejob.record.store import Run
 from onthejob.types import Group, Trajectory
 
@@ -77,16 +77,11 @@ def write_bundles(run: Run, iteration: int, path: Path) -> int:
         RecordError: the record cannot be read.
         OSError: the file cannot be written.
     """
-    temporary, count = path.parent / f"{TEMPORARY}{path.name}", 0
-    try:
-        with run.frozen(), temporary.open("w", encoding="utf-8") as file:
-            for made in bundles(run, iteration):
-                file.write(json.dumps(made, allow_nan=False) + "\n")
-                count += 1
-        fsync(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    count = 0
+    with run.frozen(), published_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for made in bundles(run, iteration):
+            file.write(json.dumps(made, allow_nan=False) + "\n")
+            count += 1
     return count
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onthejob.errors import ContractError, RecordError
+from onthejob.files import TEMPORARY, published, remove_folder, sha256
 from onthejob.record.database import explained
-from onthejob.record.files import TEMPORARY, published, remove_folder, sha256
 
 if TYPE_CHECKING:
     import torch

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onthejob.errors import ConfigError, MissingDependency
+from onthejob.files import published_file
 from onthejob.record.database import explained
-from onthejob.record.files import TEMPORARY, fsync
 from onthejob.record.store import Run
 from onthejob.types import Trajectory
 
@@ -77,17 +77,10 @@ def export(run: Run, out: Path | str, format: str = "jsonl") -> dict[str, Path]:
         out.mkdir(parents=True, exist_ok=True)
         for table, columns in _COLUMNS.items():
             final = out / f"{table}.{format}"
-            temporary = out / f"{TEMPORARY}{final.name}"
-            try:
-                with closing(_open(temporary, format, columns)) as writer:
-                    for row in _ROWS[table](run):
-                        writer.write(row)
-                fsync(temporary)
-                temporary.replace(final)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with published_file(final) as temporary, closing(_open(temporary, format, columns)) as writer:
+                for row in _ROWS[table](run):
+                    writer.write(row)
             files[table] = final
-        fsync(out)
     return files
 
 

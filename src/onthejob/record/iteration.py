@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import ContractError
+from onthejob.files import sha256
 from onthejob.record.codec import dump_json, pack_bytes, pack_floats, pack_ids, pack_text
-from onthejob.record.files import sha256
 from onthejob.types import Adapter, Group, Trajectory, Turn
 
 WEIGHTS_FILE = "adapter_model.safetensors"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.errors import RecordError
+from onthejob.files import TEMPORARY
 from onthejob.record import checkpoints
 from onthejob.record.database import FILE, explained
-from onthejob.record.files import TEMPORARY
 from onthejob.record.store import Run
 from onthejob.types import Adapter
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
-import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,12 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import ContractError, RecordError
+from onthejob.files import TEMPORARY, fsync, published, remove_abandoned, remove_folder
 from onthejob.record import checkpoints, reading
 from onthejob.record.codec import dump_json, load_json, unpack_bytes
 from onthejob.record.database import FILE, Database, explained
 from onthejob.record.digest import digest
-from onthejob.record.files import TEMPORARY, WriterLock, fsync, remove_abandoned, remove_folder
 from onthejob.record.iteration import Iteration
+from onthejob.record.lock import WriterLock
 from onthejob.record.reading import Episode, Event, GroupHead, Live, Metric
 from onthejob.types import Adapter, Group
 
@@ -267,7 +266,7 @@ class Run:
             checkpoints.remove_uncommitted(self.path, self.last_iteration())
             recorded = {adapter.path for adapter in self.adapters()}
             for folder in sorted((self.path / "adapters").glob("*/*")):
-                ours = folder.name.startswith((f"{folder.parent.name}@", ".", "tmp"))
+                ours = folder.name.startswith((f"{folder.parent.name}@", TEMPORARY))
                 if ours and folder.is_dir() and not folder.is_symlink() and folder not in recorded:
                     log.info("removing uncommitted %s", folder)
                     remove_folder(folder)
@@ -388,17 +387,11 @@ def _create(path: Path, meta: dict[str, str]) -> bool:
     remove_abandoned(path)
     if path.exists():
         return False
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     try:
-        Database.create(temporary / FILE, meta)
-        fsync(temporary)
-        temporary.rename(path)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+        with published(path) as temporary:
+            Database.create(temporary / FILE, meta)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             return False  # another process took the name meanwhile
         raise
-    fsync(path.parent)
     return True

@@ -19,7 +19,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import queue
 import re
 import threading
@@ -33,6 +32,7 @@ from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from onthejob.errors import ConfigError, OnTheJobError, ServeError
+from onthejob.files import published_file
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.serve.jobs import Jobs
 from onthejob.types import Adapter, Completion, Group
@@ -159,12 +159,8 @@ class TrainingService:
         digest = hashlib.sha256(content).hexdigest()
         path = self._states / f"{digest}.safetensors"
         if not path.exists():
-            partial = self._states / f".{digest}.{threading.get_ident()}.partial"
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
+            with published_file(path) as temporary:
+                temporary.write_bytes(content)
         return digest
 
     def train(self, request: TrainRequest) -> Iterator[dict[str, Any]]:

@@ -1,78 +1,18 @@
-"""Files and folders that are complete or absent, and the lock that keeps a second writer out.
-
-A folder is published by writing it under a temporary name, flushing every file and the folder, renaming it, and flushing the
-parent; a process killed anywhere leaves the whole folder or a temporary one, which the next writer removes.
-"""
+"""The lock that keeps a second writer out of a run."""
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
-import shutil
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from onthejob.errors import RecordError
+from onthejob.files import is_running
 
-TEMPORARY = ".tmp-"
 LOCK_FILE = "writer.lock"
-
-
-def fsync(path: Path) -> None:
-    """Flush a file or a folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def published(final: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `final` when the block ends and vanishes when it raises.
-
-    `final` must not exist; its parent must.
-    """
-    temporary = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        yield temporary
-        for path in sorted(temporary.rglob("*")):
-            fsync(path)
-        fsync(temporary)
-        temporary.rename(final)
-        fsync(final.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def remove_abandoned(final: Path) -> None:
-    """Remove temporary folders of `final` whose writers are no longer running."""
-    for folder in final.parent.glob(f"{TEMPORARY}{final.name}-*"):
-        pid = folder.name.removeprefix(f"{TEMPORARY}{final.name}-")
-        if pid.isdigit() and not _is_running(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_folder(path: Path) -> None:
-    """Remove a folder so that no half of it is ever seen under its name."""
-    doomed = path if path.name.startswith(TEMPORARY) else path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-old")
-    if doomed != path:
-        path.rename(doomed)
-    shutil.rmtree(doomed)
 
 
 class WriterLock:
@@ -150,14 +90,4 @@ def _owner(path: Path) -> tuple[int | None, str | None]:
 def _is_alive(owner: tuple[int | None, str | None]) -> bool:
     """False only when it is certain: a process of this host that is gone."""
     pid, host = owner
-    return pid is None or host != socket.gethostname() or _is_running(pid)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return pid is None or host != socket.gethostname() or is_running(pid)

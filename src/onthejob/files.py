@@ -1,0 +1,96 @@
+"""Files and folders that are complete or absent.
+
+They are written under a temporary name, flushed, renamed, and the folder that holds them is flushed: a process killed anywhere
+leaves the whole or a temporary one, which `remove_abandoned` removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TEMPORARY = ".tmp-"
+
+
+def fsync(path: Path) -> None:
+    """Flush a file or a folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def published_file(final: Path) -> Iterator[Path]:
+    """Where to write a file that becomes `final`, which it replaces, when the block ends and vanishes when it raises.
+
+    The parent of `final` must exist.
+    """
+    temporary = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}-{threading.get_ident()}")
+    try:
+        yield temporary
+        fsync(temporary)
+        temporary.replace(final)
+        fsync(final.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def published(final: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `final` when the block ends and vanishes when it raises.
+
+    `final` must not exist; its parent must.
+    """
+    temporary = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for path in sorted(temporary.rglob("*")):
+            fsync(path)
+        fsync(temporary)
+        temporary.rename(final)
+        fsync(final.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def remove_abandoned(final: Path) -> None:
+    """Remove temporary folders of `final` whose writers are no longer running."""
+    for folder in final.parent.glob(f"{TEMPORARY}{final.name}-*"):
+        pid = folder.name.removeprefix(f"{TEMPORARY}{final.name}-")
+        if pid.isdigit() and not is_running(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that no half of it is ever seen under its name."""
+    doomed = path if path.name.startswith(TEMPORARY) else path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-old")
+    if doomed != path:
+        path.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this host has that id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

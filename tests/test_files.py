@@ -1,0 +1,63 @@
+"""Files and folders are seen whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onthejob.files import TEMPORARY, published, published_file, remove_abandoned
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_replaces_the_one_before_it_when_it_is_whole(tmp_path: Path):
+    final = tmp_path / "report.html"
+    final.write_text("old")
+    with published_file(final) as draft:
+        draft.write_text("new")
+        assert final.read_text() == "old"
+        assert draft.name.startswith(TEMPORARY)
+    assert final.read_text() == "new"
+    assert names(tmp_path) == ["report.html"]
+
+
+def test_a_file_that_was_not_finished_changes_nothing(tmp_path: Path):
+    final = tmp_path / "report.html"
+    final.write_text("old")
+
+    def interrupted() -> None:
+        with published_file(final) as draft:
+            draft.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert final.read_text() == "old"
+    assert names(tmp_path) == ["report.html"]
+
+
+def test_a_folder_that_was_not_finished_is_absent(tmp_path: Path):
+    def full() -> None:
+        with published(tmp_path / "sales@0001") as draft:
+            (draft / "a").write_text("1")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        full()
+    assert names(tmp_path) == []
+
+
+def test_a_folder_appears_with_all_its_files_and_drafts_of_the_dead_are_removed(tmp_path: Path):
+    final = tmp_path / "sales@0001"
+    dead = tmp_path / f"{TEMPORARY}{final.name}-{2**22 + 1}"  # above what a kernel gives
+    dead.mkdir()
+    with published(final) as draft:
+        (draft / "a").write_text("1")
+        assert not final.exists()
+        remove_abandoned(final)
+        assert names(tmp_path) == [draft.name]
+    assert (final / "a").read_text() == "1"
+    assert names(tmp_path) == ["sales@0001"]
