@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.files import TEMPORARY, published, published_file, remove_abandoned
+from onthejob.files import TEMPORARY, json_lines, published, published_file, remove_abandoned
+
+
+def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path: Path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('"a\u2028b"\n\n"c\x85d"\n', encoding="utf-8")
+    assert json_lines(file) == [(1, '"a\u2028b"'), (3, '"c\x85d"')]
 
 
 def names(folder: Path) -> list[str]:

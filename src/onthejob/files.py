@@ -32,6 +32,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def json_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a JSONL file that are not empty, each with its number from 1.
+
+    A line ends at a line feed and nowhere else: JSON may hold U+2028 and its like as they are, where `str.splitlines` cuts.
+
+    Raises:
+        OSError, UnicodeDecodeError: it cannot be read.
+    """
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
 @contextmanager
 def published_file(final: Path) -> Iterator[Path]:
     """Where to write a file that becomes `final`, which it replaces, when the block ends and vanishes when it raises.

@@ -37,12 +37,19 @@ class Stack:
     """The bare base, or a PeftModel around it once `learner` was called."""
     chat: ChatEncoder
     digest: str
+    """Of the base's weights on disk."""
+    numerics: str = ""
+    """In what they are held and computed, e.g. `float32-cpu` or `bfloat16-nf4-cuda`; part of the fingerprints of teams."""
 
     def sampler(self, *, goes_on: bool = False) -> Sampler:
         """A sampler of its own (adapter names repeat between runs, so every team has one) on the shared weights."""
         from onthejob.models.sampler import Sampler
 
         return Sampler(self.model, self.chat, base_digest=self.digest, goes_on=goes_on)
+
+    def fingerprint(self, adapter: Adapter | None) -> str:
+        """Under which this base's replies, with an adapter or without one, are cached."""
+        return adapter_fingerprint(self.digest, adapter, numerics=self.numerics)
 
     def replies(self, messages: Sequence[Message]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """(prompt ids, reply ids) of every assistant message of a conversation, each prompt grown from the one before it.
@@ -81,7 +88,7 @@ class Stack:
                 seat: InProcessPolicy(sampler, self.chat, adapter=adapters[seat].name if seat in adapters else None)
                 for seat in seats
             },
-            fingerprints={seat: adapter_fingerprint(self.digest, adapters.get(seat)) for seat in seats},
+            fingerprints={seat: self.fingerprint(adapters.get(seat)) for seat in seats},
             learned=frozenset(adapters) if adapters else frozenset(seats),
         )
 
@@ -111,7 +118,9 @@ def load_stack(
     from onthejob.models.fetch import fetch
 
     base = load_base(fetch(model, progress=progress), dtype=dtype, device=device, quantize=quantize)
-    return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=base.digest)
+    held = dtype if quantize == "none" else f"{dtype}-{quantize}"
+    numerics = f"{held}-{base.model.device.type}"
+    return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=base.digest, numerics=numerics)
 
 
 def describe_stack(model: str, *, digest: str, progress: Progress | None = None) -> Stack:
@@ -156,7 +165,7 @@ def attach_learner(
         if init and role in init:
             load_adapter(model, role, init[role], base_digest=stack.digest)
     learner = Learner(model, roles, config=config, seed=seed)
-    return Stack(model=model, chat=stack.chat, digest=stack.digest), learner
+    return replace(stack, model=model), learner
 
 
 def shape_of(adapters: Mapping[str, Adapter], asked: LoraSpec, *, where: str) -> LoraSpec:

@@ -101,6 +101,7 @@ def test_what_a_person_means():
         (("train", "--env", "claw", "--eval-tasks", "0"), "eval_tasks must be >= 1"),
         (("train", "--env", "claw", "--eval-tasks", "9"), "--eval-tasks has no effect without --eval-every"),
         (("train", "--smoke", "--from-groups", "a:1"), "--smoke collects"),
+        (("train", "--trainer", "http://127.0.0.1:1", "--from-groups", "a:1"), "Leave --trainer out"),
         (("collect", "--env", "claw", "--days", "3"), "--days has no effect"),
         (("collect", "--gold.count", "3"), "--gold has no effect"),
         (("collect", "--env", "claw", "--gold.count", "500"), "1..400 demonstrations"),

@@ -14,8 +14,10 @@ import pytest
 from onthejob.cli import main
 from onthejob.commands.behaviours import Behaviours
 from onthejob.commands.collect import demonstrations
+from onthejob.commands.office import Office
 from onthejob.commands.seats import ModelOptions
 from onthejob.commands.terminal import Output, Terminal
+from onthejob.envs.office import scenarios
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.recorded import annotated_turns
@@ -281,6 +283,8 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert {cell["team"] for cell in judged["cells"]} == {"base", "expert"}
     assert set(judged["states"]) == set(SEATS)
     assert call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path)) == judged, "from the cache"
+    refused = call("eval", "expert", "--split", "test", "--states", "runs/states-dev.bin", code=2)
+    assert "holds states of split dev" in " ".join(refused.split())
 
     tiny = ("--seeds", "1", "--scenarios", "baseline", "churn", "--days", "1", "--max-new-tokens", "4")
     compared = call("compare", "model=base", "heuristic", *tiny, "--alone", "sales", "--report", "r.html", *model(tiny_path))
@@ -290,6 +294,16 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert "<html" in Path("r.html").read_text(encoding="utf-8")
     assert "boss" in call("compare", "heuristic", "--alone", "boss", code=2)
     assert "nobody" in call("compare", "nobody", code=2)
+
+
+def test_an_edited_scenario_is_another_workplace(call):
+    source = (Path(scenarios.__file__).parent / "churn.toml").read_text(encoding="utf-8")
+    own = Path("own.toml")
+    own.write_text(source, encoding="utf-8")
+    before, shipped = Office(scenarios=("own.toml", "viral")).fingerprint, Office(scenarios=("viral",)).fingerprint
+    assert Office(scenarios=("viral", "own.toml")).fingerprint == before != shipped == Office().fingerprint
+    own.write_text(re.sub(r"(?m)^cash = .*$", "cash = 123_456", source), encoding="utf-8")
+    assert Office(scenarios=("own.toml", "viral")).fingerprint not in (before, shipped)
 
 
 def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):

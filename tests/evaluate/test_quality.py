@@ -14,7 +14,7 @@ from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.quality import cross_fitted_best, decision_quality
 from onthejob.evaluate.scores import Cell, QualityConfig
 from onthejob.evaluate.states import HeldOutState
-from onthejob.evaluate.teams import Team, scripted_team
+from onthejob.evaluate.teams import Team, adapter_fingerprint, scripted_team
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import Scales
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, random_legal_reply, toy_tasks
@@ -271,6 +271,8 @@ def test_the_fingerprint_names_code_and_settings() -> None:
     assert source_fingerprint(ToyWorkplace) == source_fingerprint(ToyWorkplace)
     assert source_fingerprint(ToyWorkplace) != source_fingerprint(ToyWorkplace, settings="days=9")
     assert source_fingerprint(ToyWorkplace) != source_fingerprint(Lazy)
+    held = {adapter_fingerprint("d", None, numerics=numerics) for numerics in ("float32-cpu", "bfloat16-cpu", "")}
+    assert len(held) == 3
 
 
 def test_missing_scales_are_refused() -> None:

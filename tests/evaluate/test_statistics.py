@@ -197,6 +197,28 @@ def test_equal_values_have_no_width() -> None:
     assert (estimate.low, estimate.high) == (2.0, 2.0)
 
 
+@pytest.mark.parametrize("count", [2, 5, 40])
+def test_shares_on_which_all_agree_get_the_exact_binomial_interval(count: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    exact = stats.binomtest(count, count).proportion_ci(method="exact")
+    every, none = mean_interval([1.0] * count, seed=0), mean_interval([0.0] * count, seed=0)
+    assert (every.low, every.high) == pytest.approx((exact.low, 1.0))
+    assert (none.low, none.high) == pytest.approx((0.0, 1.0 - exact.low))
+
+
+def test_a_few_pairs_of_one_sign_are_no_evidence_and_many_are() -> None:
+    for size in (1.0, 250.0):
+        few = paired_difference([size] * 5, [0.0] * 5, seed=0)
+        assert not few.above_zero
+        assert few.mean == size
+        many = paired_difference([size] * 20, [0.0] * 20, seed=0)
+        assert many.above_zero
+        below = paired_difference([0.0] * 20, [size] * 20, seed=0)
+        assert (below.low, below.high) == (-many.high, -many.low)
+    same = paired_difference([3.0] * 3, [3.0] * 3, seed=0)
+    assert (same.low, same.high) == (0.0, 0.0)
+
+
 def test_spearman_by_hand_and_with_ties() -> None:
     # Ranks 1 2 3 4 5 against 2 1 4 3 5: rho = 1 - 6 * 4 / (5 * 24) = 0.8
     assert spearman([1, 2, 3, 4, 5], [20, 10, 40, 30, 50]) == pytest.approx(0.8)

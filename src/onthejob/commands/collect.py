@@ -17,6 +17,7 @@ from onthejob.commands.workplace import refuse_foreign
 from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR
 from onthejob.errors import ConfigError
+from onthejob.files import published_file
 from onthejob.types import Policy, Split, Task
 
 if TYPE_CHECKING:
@@ -84,11 +85,9 @@ class Collect:
         with self.claw.opened() as make_env:
             made = play_gold(tasks, make_env, self.gold, max_turns=self.claw.max_turns, workers=self.claw.threads)
         self.out.mkdir(parents=True, exist_ok=True)
-        path, partial = self.out / "agent.jsonl", self.out / ".agent.jsonl.partial"
-        partial.write_text(
-            "".join(json.dumps(_conversation(shown), ensure_ascii=False) + "\n" for shown in made), encoding="utf-8"
-        )
-        partial.replace(path)
+        path = self.out / "agent.jsonl"
+        with published_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(_conversation(shown), ensure_ascii=False) + "\n" for shown in made)
         counts = {
             "demonstrations": len(made),
             "clean stops": sum(shown.stops for shown in made),
@@ -134,6 +133,7 @@ class Collect:
         )
         self.out.mkdir(parents=True, exist_ok=True)
         counts: dict[str, dict[str, int]] = {role: {"expert": 0, "random": 0, "negative": 0} for role in SEATS}
+        # Not `published_file`: what a hosted player was paid for stays when this is interrupted.
         partial = {role: self.out / f".{role}.jsonl.partial" for role in counts}
         files = {role: path.open("w", encoding="utf-8") for role, path in partial.items()}
         try:

@@ -18,6 +18,7 @@ from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split
 
 if TYPE_CHECKING:
+    from onthejob.evaluate.states import HeldOutState
     from onthejob.rollout.episode import LiveEpisode
     from onthejob.rollout.play import OnTurn
 
@@ -36,16 +37,16 @@ class Eval:
     teams: tyro.conf.Positional[tuple[str, ...]]
     """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), or `NAME=` one of these."""
-    states: Path = Path("runs/states-dev.bin")
-    """File of held-out states."""
+    states: Path | None = None
+    """File of held-out states, collected when it does not exist; runs/states-dev.bin or runs/states-test.bin by default."""
     split: Literal["dev", "test"] = "dev"
-    """Split of newly collected states. Try things on dev; test is for the final table."""
+    """Split of the states. Try things on dev; test is for the final table."""
     per_role: int = 200
     """States per role when collecting."""
     episodes: int = 4
     """Episodes per scenario and source when collecting."""
     days: int = 30
-    """Length of those episodes in days."""
+    """Length of those episodes in days when collecting."""
     roles: tuple[str, ...] = ()
     """Whose decisions are judged; none means all six."""
     worlds: int = 8
@@ -77,7 +78,7 @@ class Eval:
         from onthejob.evaluate.collect import collect_states
         from onthejob.evaluate.quality import decision_quality
         from onthejob.evaluate.scores import QualityConfig
-        from onthejob.evaluate.states import load_states, save_states
+        from onthejob.evaluate.states import save_states
         from onthejob.evaluate.tables import quality_differences_table, quality_table
         from onthejob.evaluate.teams import scripted_team
         from onthejob.players import scripted
@@ -98,19 +99,21 @@ class Eval:
             seed=self.seed,
             workers=self.workers,
         )
-        if not self.states.exists():
-            check_writable(self.states, "--states")
+        file = self.states or Path(f"runs/states-{self.split}.bin")
+        known = states_of(file, self.split) if file.exists() else []
+        if not known:
+            check_writable(file, "--states")
         seats = HostedSeats(self.hosted)
         shipped = Office().players(())
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=seats)
         encoder = stack.chat if stack else None
         env_factory = make_office()
         with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
-            if not self.states.exists():
+            if not known:
                 tasks = office_tasks(Split(self.split), seeds=self.episodes, scenarios=scenarios_named(["all"]), days=self.days)
                 heuristic = scripted_team("heuristic", scripted("heuristic"), SEATS)
                 learned = [team for team in made if team.name != "heuristic"]
-                collected = collect_states(
+                known = collect_states(
                     tasks,
                     [heuristic, *learned[:1]],
                     actors=SEATS,
@@ -122,8 +125,9 @@ class Eval:
                     encoder=encoder,
                     on_progress=steps(terminal, "episodes for states"),
                 )
-                save_states(self.states, collected)
-            states = [state for state in load_states(self.states) if state.actor in roles]
+                save_states(file, known)
+            states = [state for state in known if state.actor in roles]
+            terminal.progress(f"judging {len(states)} states of split {self.split}, {file}")
             quality = decision_quality(
                 states,
                 made,
@@ -139,6 +143,21 @@ class Eval:
             tables += [quality_differences_table(quality, decoding=decoding) for decoding in quality.decodings]
         terminal.result(quality.as_dict(), *tables)
         return 0
+
+
+def states_of(file: Path, split: str) -> list[HeldOutState]:
+    """The held-out states in `file`, all of `split`: who tries things on dev must not see test by mistake.
+
+    Raises:
+        ConfigError: the file holds states of another split.
+        RecordError: it cannot be read.
+    """
+    from onthejob.evaluate.states import load_states
+
+    states = load_states(file)
+    if others := sorted({str(state.task.split) for state in states} - {split}):
+        raise ConfigError(f"{file} holds states of split {', '.join(others)}, --split is {split}. Name another file or split.")
+    return states
 
 
 def check_teams(specs: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import OnTurn
 from onthejob.envs.office.memory import REFLECTION_TURNS
 from onthejob.envs.office.policies import players
-from onthejob.envs.office.scenarios import SHIPPED, load
+from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED, as_data, load
 from onthejob.envs.office.sections import Count, cached
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.envs.office.vaporware import Reader
@@ -107,6 +108,12 @@ def scenarios_named(names: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
+def _files_digests(names: Sequence[str]) -> list[str]:
+    """What the scenario files among `names` say, in 12 hex digits each, in any order of theirs."""
+    said = [as_data(load(name)) for name in scenarios_named(names) if name not in (*SHIPPED, *HELD_OUT)]
+    return sorted(hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12] for data in said)
+
+
 def check_days(days: int) -> None:
     """Refuse a length that no episode can have, before anything is loaded.
 
@@ -195,6 +202,8 @@ class Office:
         if self.budget is not None:
             own += f"+budget{self.budget} by {self.model}"
         own += "+reflect" if self.reflect else ""
+        # A file of one's own can be edited under the same path; those of the package are among the sources.
+        own += "".join(f"+{digest}" for digest in _files_digests(self.scenarios))
         return source_fingerprint(OfficeEnvironment) + own
 
     @property

@@ -60,12 +60,10 @@ def run_behind(featured: str, named: Sequence[tuple[str, str]], local: Sequence[
     return None
 
 
-def start_of(run: Run, named: Sequence[tuple[str, str]], made: Sequence[Team], base_digest: str) -> str | None:
+def start_of(run: Run, named: Sequence[tuple[str, str]], made: Sequence[Team], stack: Stack) -> str | None:
     """The name of the team that the run was started from (`--init`), when it is among those that were made."""
-    from onthejob.evaluate.teams import adapter_fingerprint
-
     first = {adapter.role: adapter for adapter in reversed(run.adapters())}
-    prints = {role: adapter_fingerprint(base_digest, adapter) for role, adapter in first.items()}
+    prints = {role: stack.fingerprint(adapter) for role, adapter in first.items()}
     for (name, source), team in zip(named, made, strict=True):
         # By its weights, or by its name where the run keeps them in another precision.
         same = prints and all(team.fingerprints.get(role) == found for role, found in prints.items())
@@ -102,7 +100,7 @@ def complete(
         with Run.open(run_folder, readonly=True) as run:
             report = with_run(report, run, decode=stack.chat.decode)
             report = replace(report, notes=(*report.notes, f"Training, turns and configuration are of the run {run.name}."))
-            start = start_of(run, named, made, stack.digest)
+            start = start_of(run, named, made, stack)
     # Of an earlier comparison's teams the file has no actions.
     others = [team for team in made if team.name != report.featured]
     others.sort(key=lambda team: (team.name != start, not team.learned))

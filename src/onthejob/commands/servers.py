@@ -14,6 +14,7 @@ import tyro
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.serve import is_loopback
 from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.commands.workplaces import WORKPLACES
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.learn.lora import LoraSpec
@@ -34,6 +35,14 @@ WORKER_FILES = Path("runs/worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The language model that vLLM loads; in what dtype and on which device is said by --server."""
+
+    name: str = ModelOptions().name
+    """As for `onthejob model fetch`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """Serve the base model and adapters with vLLM on this machine's loopback, until interrupted; every adapter is checked first.
 
@@ -42,7 +51,7 @@ class Model:
 
     adapters: tyro.conf.Positional[str] = ""
     """A run or a folder of adapters; the newest of every role is served as `role@version`. Nothing serves the base alone."""
-    model: ModelOptions = field(default_factory=ModelOptions)
+    model: Served = field(default_factory=Served)
     """The base model."""
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8001))
     """vLLM."""
@@ -87,7 +96,7 @@ class Trainer:
     port: int = 8100
     """Port to listen on."""
     roles: tuple[str, ...] = SEATS
-    """Roles whose updates are made; the same --lora as the run's."""
+    """Roles whose updates are made, `agent` for the claw; the same --lora as the run's."""
     lora: LoraSpec = field(default_factory=LoraSpec)
     """Shape of the adapters."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -115,8 +124,9 @@ class Trainer:
             raise ConfigError("--tls-cert and --tls-key go together.")
         if not is_loopback(self.host) and self.tls_cert is None:
             raise ConfigError(f"{self.host} can be reached from other machines: give --tls-cert and --tls-key, or use 127.0.0.1.")
-        if unknown := [role for role in self.roles if role not in SEATS]:
-            raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
+        if not self.roles or not any(set(self.roles) <= set(place.roles) for place in WORKPLACES.values()):
+            known = "; ".join(f"{', '.join(place.roles)} ({name})" for name, place in WORKPLACES.items())
+            raise ConfigError(f"roles must be some of one workplace's, got {', '.join(self.roles) or 'none'}. They are: {known}.")
         import uvicorn
 
         from onthejob.learn.lora import attach

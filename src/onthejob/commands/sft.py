@@ -16,6 +16,7 @@ from onthejob.commands.cores import usable_cores
 from onthejob.commands.seats import ModelOptions, adapters_for, load_model, lora_of
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
+from onthejob.files import json_lines
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
@@ -194,7 +195,7 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
         ConfigError: a line is not a demonstration, or none has such a mark.
     """
     decisions: dict[object, list[Demonstration]] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in json_lines(file):
         try:
             row = json.loads(line)
             messages = tuple(Message(str(message["role"]), str(message["content"])) for message in row["messages"])

@@ -17,6 +17,7 @@ from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats,
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import changed
 from onthejob.errors import ConfigError
+from onthejob.files import json_lines, published_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -277,7 +278,8 @@ def write_corpus(out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Ma
         for split, chosen in parts.items()
     }
     manifest = {**about, "tasks": counts}
-    (out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    with published_file(out / "manifest.json") as temporary:
+        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return manifest
 
 
@@ -297,12 +299,10 @@ def candidates(path: Path) -> Iterable[tuple[str, ClawTask | tuple[Problem, ...]
     from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
 
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = json_lines(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. Give a UTF-8 JSONL file with one task per line.") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, line in lines:
         try:
             record = json.loads(line)
             found = validate_candidate(record) if isinstance(record, dict) else f"must be an object, got {type(record).__name__}"

@@ -193,6 +193,8 @@ class Train:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
         if self.sampler == "worker" and not self.trainer and self.resume is None:
             raise ConfigError("--sampler worker samples beside the training worker. Name it with --trainer.")
+        if self.trainer and self.from_groups:
+            raise ConfigError("--from-groups repeats the update in this process. Leave --trainer out.")
         if self.smoke and self.from_groups:
             raise ConfigError("--smoke collects, --from-groups repeats what was collected. Leave one of them out.")
         if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):

@@ -40,7 +40,7 @@ TOLERANCE = 1e-9
 """Relative: the record holds doubles, and the same sums are made in the same order."""
 SCORED = 1e-6
 """The same for values of branches, which are sums of many."""
-PLACES = frozenset({"backend"})
+PLACES = frozenset({"backend", "layers"})
 """Facts that tell where something ran, and not what happened."""
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from onthejob.errors import RecordError
 from onthejob.types import Sampling
 
-_SOURCE_SUFFIXES = frozenset({".py", ".toml", ".json", ".yaml", ".yml", ".txt"})
+_SOURCE_SUFFIXES = frozenset({".py", ".pl", ".toml", ".json", ".yaml", ".yml", ".txt"})
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS branches (
   env TEXT NOT NULL, state TEXT NOT NULL, turns INTEGER NOT NULL, reply TEXT NOT NULL, world INTEGER NOT NULL,

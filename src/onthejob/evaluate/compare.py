@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -198,7 +197,7 @@ def compare(
                 results[Key(team.name, task.id)] = EpisodeResult(**known)
         for start in range(0, len(todo), batch):
             part = todo[start : start + batch]
-            episodes, seconds = _play(
+            episodes = _play(
                 team,
                 part,
                 env_factory,
@@ -216,7 +215,7 @@ def compare(
                     failed[key] = episode.error
                     log.warning("episode %s of team %s failed and is left out: %s", task.id, team.name, episode.error)
                     continue
-                metrics = episode_metrics(episode, team.counted, wall_s=seconds / len(part))
+                metrics = episode_metrics(episode, team.counted)
                 actions = action_counts(episode.transcript, team.counted, action)
                 results[key] = EpisodeResult(metrics=metrics, actions=actions, stop=str(episode.stop))
                 fresh[task_key(task)] = {"metrics": metrics, "actions": actions, "stop": str(episode.stop)}
@@ -238,7 +237,7 @@ def compare(
     )
 
 
-def episode_metrics(episode: Episode, counted: frozenset[str], *, wall_s: float) -> dict[str, float]:
+def episode_metrics(episode: Episode, counted: frozenset[str]) -> dict[str, float]:
     """The environment's metrics and ours; `counted` are the actors whose replies are measured."""
     own = [counts for actor, counts in episode.actors.items() if actor in counted]
     turns = sum(counts.turns for counts in own)
@@ -252,7 +251,7 @@ def episode_metrics(episode: Episode, counted: frozenset[str], *, wall_s: float)
         "decisions": float(turns),
         "prompt_tokens": float(sum(counts.prompt_tokens for counts in own)),
         "completion_tokens": float(sum(counts.completion_tokens for counts in own)),
-        "wall_s": wall_s,
+        "wall_s": episode.seconds,
     }
 
 
@@ -289,11 +288,10 @@ def _play(
     max_turns: int,
     workers: int,
     on_turn: OnTurn | None,
-) -> tuple[list[Episode], float]:
+) -> list[Episode]:
     envs = [env_factory() for _ in tasks]
-    started = time.perf_counter()
     try:
-        episodes = play(
+        return play(
             envs,
             tasks,
             team.policies,
@@ -307,7 +305,6 @@ def _play(
     finally:
         for env in envs:
             env.close()
-    return episodes, time.perf_counter() - started
 
 
 def _check(teams: Sequence[Team], tasks: Sequence[Task], batch: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.compare import OVERALL, Comparison, EpisodeResult, Key, settings_of, task_key
 from onthejob.evaluate.statistics import Estimate, ratio_interval
+from onthejob.files import published_file
 from onthejob.types import Task
 
 PASSED, TOTAL = "passed/", "total/"
@@ -180,11 +181,10 @@ def keep(folder: Path, name: str, data: Mapping[str, Any]) -> Path:
         RecordError: it cannot be written.
     """
     path = kept_path(folder, name)
-    part = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(data, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(path)
+        with published_file(path) as temporary:
+            temporary.write_text(json.dumps(data, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write the comparison to {path}: {error}. Free space or choose another place.") from error
     return path

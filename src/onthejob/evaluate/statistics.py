@@ -9,7 +9,10 @@ The interval is the bias-corrected accelerated bootstrap (BCa), with its quantil
 than the normal (the expanded interval). Chosen by simulation (docs/evaluation.md has the table): plain percentile and BCa
 intervals that claim 95 % cover 84 to 88 % with 8 to 20 skewed clusters, expanded BCa 90 to 95 %; the studentised bootstrap covers
 a little more, but becomes infinite when most differences are 0, which is what two policies that mostly agree look like. Below
-`BOOTSTRAP_CLUSTERS` clusters a bootstrap can hardly leave the range of the data; there Student's t interval is given.
+`BOOTSTRAP_CLUSTERS` clusters a bootstrap can hardly leave the range of the data; there Student's t interval is given. Where all
+clusters agree no bootstrap sees any spread: values that are all 0 or all 1 are taken for shares and get the exact interval of a
+binomial, differences that are all +1 or all -1 its counterpart, and anything else but 0 has no finite interval below that number
+of clusters.
 
 Source: Efron, Better Bootstrap Confidence Intervals (1987); Hesterberg, What Teachers Should Know About the Bootstrap (2015),
 section 4.2; Cochran, Sampling Techniques (1977), chapter 6 for the ratio's standard error.
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
@@ -97,12 +100,12 @@ def mean_interval(
         ConfigError: Lengths differ, a value is not finite, or an option is out of range.
     """
     x = _vector(values, "values")
-    estimate = ratio_interval(
-        x, np.ones_like(x), clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method
-    )
-    if not x.size:
+    estimate = _mean(x, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
+    if estimate.clusters < MIN_CLUSTERS or not (np.all(x == 0.0) or np.all(x == 1.0)):
         return estimate
-    return Estimate(**{**asdict(estimate), "minimum": float(x.min())})
+    reach = _unanimous(estimate.clusters, level)
+    low, high = (0.0, 1.0 - reach) if x[0] == 0.0 else (reach, 1.0)
+    return replace(estimate, low=low, high=high)
 
 
 def paired_difference(
@@ -122,7 +125,12 @@ def paired_difference(
     """
     a, b = _vector(first, "first"), _vector(second, "second")
     _same_length(a, b, "first and second")
-    return mean_interval(a - b, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
+    estimate = _mean(a - b, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
+    if estimate.clusters < MIN_CLUSTERS or abs(estimate.mean) != 1.0 or estimate.low != estimate.high:
+        return estimate
+    # All differ by 1: were these shares, each pair would have to be of that sign by chance.
+    low, high = sorted((estimate.mean, estimate.mean * (2.0 * _unanimous(estimate.clusters, level) - 1.0)))
+    return replace(estimate, low=low, high=high)
 
 
 def ratio_interval(
@@ -173,6 +181,27 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
     return float(ranks_a @ ranks_b) / scale if scale > 0.0 else math.nan
 
 
+def _mean(
+    x: NDArray[np.float64],
+    clusters: Sequence[Hashable] | None,
+    *,
+    strata: Sequence[Hashable] | None,
+    seed: int,
+    level: float,
+    resamples: int,
+    method: Method,
+) -> Estimate:
+    estimate = ratio_interval(
+        x, np.ones_like(x), clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method
+    )
+    return replace(estimate, minimum=float(x.min())) if x.size else estimate
+
+
+def _unanimous(count: int, level: float) -> float:
+    """The least probability of an outcome that `count` independent units of `count` had (Clopper and Pearson 1934)."""
+    return float(((1.0 - level) / 2.0) ** (1.0 / count))
+
+
 def _interval(
     tops: NDArray[np.float64],
     bottoms: NDArray[np.float64],
@@ -191,7 +220,8 @@ def _interval(
     plain = math.sqrt(sum(float((residual**2).sum()) for residual in residuals))
     fair = math.sqrt(sum(part.size / (part.size - 1) * float((r**2).sum()) for part, r in zip(members, residuals, strict=True)))
     if plain <= 1e-12 * float(np.abs(tops).sum() + np.abs(ratio * bottoms).sum()):
-        return ratio, ratio
+        # A few units that agree say nothing of spread, except that identical replies differ by nothing.
+        return (ratio, ratio) if ratio == 0.0 or tops.size >= BOOTSTRAP_CLUSTERS else (-math.inf, math.inf)
     freedom = sum(part.size - 1 for part in members)
     t = student_quantile((1.0 + level) / 2.0, freedom)
     if tops.size < BOOTSTRAP_CLUSTERS and method == "bca":

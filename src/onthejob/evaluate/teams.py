@@ -61,9 +61,16 @@ def one_seat(team: Team, partners: Team, actor: str) -> Team:
     )
 
 
-def adapter_fingerprint(base_digest: str, adapter: Adapter | None) -> str:
-    """Identity of a base model with or without an adapter. Names like `sales@0007` repeat between runs, digests do not."""
-    return f"lm:{base_digest[:24]}:{adapter.digest[:24] if adapter is not None else 'base'}"
+def adapter_fingerprint(base_digest: str, adapter: Adapter | None, *, numerics: str = "") -> str:
+    """Identity of a base model with or without an adapter. Names like `sales@0007` repeat between runs, digests do not.
+
+    Args:
+        base_digest: of the weights on disk.
+        adapter: None for the base itself.
+        numerics: in what the weights are held and computed, e.g. `float32-cpu`: near a tie another dtype replies otherwise.
+    """
+    name = f"lm:{base_digest[:24]}:{adapter.digest[:24] if adapter is not None else 'base'}"
+    return f"{name}:{numerics}" if numerics else name
 
 
 def scripted_team(name: str, policy: Policy, actors: Iterable[str]) -> Team:

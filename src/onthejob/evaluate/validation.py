@@ -71,7 +71,7 @@ def validator(
         whole = [episode for episode in episodes if episode.error is None]
         if not whole:
             raise TrainingError(f"all {len(episodes)} episodes of the evaluation failed, e.g. {episodes[0].error}.")
-        rows = [episode_metrics(episode, frozenset(adapters), wall_s=episode.seconds) for episode in whole]
+        rows = [episode_metrics(episode, frozenset(adapters)) for episode in whole]
         common = [name for name in rows[0] if all(name in row for row in rows)]
         return {name: fmean(row[name] for row in rows) for name in common} | {"episodes": float(len(whole))}
 

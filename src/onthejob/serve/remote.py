@@ -77,7 +77,9 @@ class RemoteLearner(Learner):
             raise ConfigError(f"the worker at {url} has the base {str(health.get('base'))[:12]}, here it is {base_digest[:12]}.")
         missing = sorted(set(self.roles) - set(health.get("roles", ())))
         if missing:
-            raise ConfigError(f"the worker at {url} has no adapter for {', '.join(missing)}. Start it with --roles.")
+            raise ConfigError(
+                f"the worker at {url} has no adapter for {', '.join(missing)}. Start it with --roles {' '.join(self.roles)}."
+            )
         # Tensors of another rank are refused when they arrive; alpha is in none of them.
         for role in self.roles:
             here, there = alpha_of(self.model, role), health.get("alpha", {}).get(role)

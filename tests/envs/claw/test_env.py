@@ -95,7 +95,8 @@ def test_gold_passes_and_is_paid_for_few_turns(env: ClawEnvironment):
     assert last.parts == {ACTOR: {"assertions": 1.0, "turns": -0.05}}
     assert last.rewards[ACTOR] == pytest.approx(0.95)
     state = env.state()
-    assert state["backend"] == "bwrap"
+    assert state["backend"] == last.facts["backend"] == "bwrap"
+    assert "namespaces" in last.facts["layers"]
     assert state["metrics"]["passed"] == state["metrics"]["clean_stop"] == 1.0
     assert state["metrics"]["total/file_unchanged"] == state["metrics"]["passed/file_unchanged"] == 1.0
     with pytest.raises(ContractError, match="Call reset"):

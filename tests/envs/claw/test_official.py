@@ -156,6 +156,7 @@ def test_a_report_of_one_number_and_booleans():
     assert graded(b"0.25\n").rate == 0.25
     assert graded(b'{"a": true, "b": false}').rate == 0.5
     assert graded(b"[1, 1]").rate == 0.0
+    assert graded(b'{"a": 1' + 400 * b"0" + b', "b": NaN, "c": 1}').rate == pytest.approx(1 / 3)
 
 
 def test_only_plain_files_are_copied(tmp_path: Path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import regex as engine
 
 from onthejob.envs.claw.schema import (
     MAX_STUB_BYTES,
@@ -170,10 +172,25 @@ def test_junk_is_reported_and_never_raises(junk: dict[str, Any]) -> None:
         ("(?>a)b", True),
         ("a*+", True),
         ("x" * 9_000, True),
+        (r"^item{i}$", True),
+        ("x{s}", True),
+        ("done{d}", True),
+        ("[[:alpha:]]{2}", True),
+        (r"\\cite\{[a-z]{2,4}\}", False),
+        ("a{2}b{,3}c{4,}", False),
+        (r"[{}\]{]", False),
     ],
 )
 def test_patterns_mean_the_same_in_re2_and_python(regex: str, refused: bool) -> None:
     assert bool(regex_problem(regex)) is refused
+
+
+@pytest.mark.filterwarnings("ignore:Possible nested set")
+@pytest.mark.parametrize("regex", ["^item{i}$", "x{s}", "done{d}", "[[:alpha:]]{2}"])
+def test_what_is_refused_would_mean_something_else_to_the_grader(regex: str) -> None:
+    texts = ("item", "q", "don", "ab")
+    assert not any(re.search(regex, text) for text in texts)
+    assert any(engine.search(regex, text, flags=engine.V0) for text in texts)
 
 
 def test_paths_stay_inside() -> None:
@@ -183,7 +200,9 @@ def test_paths_stay_inside() -> None:
 
 def test_files_hold_one_task_per_line(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
-    tasks = [ClawTask.from_record({**RECORD, "task_id": f"synth-x-{n}"}) for n in range(3)]
+    tasks = [ClawTask.from_record({**RECORD, "task_id": f"synth-x-{n}"}) for n in range(2)]
+    # Characters at which `str.splitlines` cuts, and JSON does not escape.
+    tasks.append(ClawTask.from_record({**RECORD, "task_id": "synth-x-2", "intent": "a\u2028b\u2029c\x85d"}))
     dump_tasks(tasks, path)
     assert load_tasks(path) == tasks
     path.write_text(path.read_text(encoding="utf-8") + "\n{", encoding="utf-8")

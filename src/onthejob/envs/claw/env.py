@@ -183,7 +183,12 @@ class ClawEnvironment:
         self._parts = reward_parts(
             self._grade, turns=self._counts.turns, max_turns=self.config.protocol.max_turns, config=self.config.reward
         )
-        facts |= {"verdicts": [asdict(verdict) for verdict in self._grade.verdicts], "backend": self._host.report.backend}
+        report = self._host.report
+        facts |= {
+            "verdicts": [asdict(verdict) for verdict in self._grade.verdicts],
+            "backend": report.backend,
+            "layers": [layer.name for layer in report.layers if layer.active],
+        }
         if read.stop is not None:
             facts["sentinel"] = read.stop
         return Step(

@@ -93,7 +93,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReport:
-    """What isolates the sandboxes of a host; recorded with every trajectory."""
+    """What isolates the sandboxes of a host; backend and active layers are recorded with every trajectory."""
 
     backend: str
     """`bwrap`, or `unsafe` (plain subprocess, no isolation)."""

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from onthejob.envs.claw.sandbox.contract import Limits
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, SandboxError
 
 FOLDER = "work"
 """Name of the workspace in its tmpfs: a folder below the mount's root, so that opening it with O_NOFOLLOW works."""
-DEEPEST = 400
+DEEPEST = 64
 """Levels below the workspace that are made readable; what lies deeper stays as the agent left it."""
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -70,22 +70,31 @@ def unlock(folder: int) -> None:
 def make_readable(folder: int) -> None:
     """Let us read what the agent made unreadable; only for a workspace in which nothing lives any more.
 
-    Root reads everything anyway; an ordinary user owns the files and gives itself the permission.
+    Root reads everything anyway; an ordinary user owns the files and gives itself the permission. A workspace may hold more
+    folders than a process may open: at most one per level is open at a time.
+
+    Raises:
+        SandboxError: The system refuses.
     """
-    unlock(folder)
-    if os.geteuid() == 0:
-        return
-    pending = [(os.open(FOLDER, OPEN_FOLDER, dir_fd=folder), 0)]
-    while pending:
-        current, depth = pending.pop()
-        try:
-            for entry in os.scandir(current):
-                status = entry.stat(follow_symlinks=False)
-                is_folder = stat.S_ISDIR(status.st_mode)
-                wanted = stat.S_IRWXU if is_folder else stat.S_IRUSR
-                if (is_folder or stat.S_ISREG(status.st_mode)) and status.st_mode & wanted != wanted:
-                    os.chmod(entry.name, stat.S_IMODE(status.st_mode) | wanted, dir_fd=current)
-                if is_folder and depth < DEEPEST:
-                    pending.append((os.open(entry.name, OPEN_FOLDER, dir_fd=current), depth + 1))
-        finally:
-            os.close(current)
+    try:
+        unlock(folder)
+        if os.geteuid() != 0:
+            _unlock_below(os.open(FOLDER, OPEN_FOLDER, dir_fd=folder), 0)
+    except OSError as error:
+        raise SandboxError(f"the workspace cannot be made readable: {error}. The episode is lost.") from error
+
+
+def _unlock_below(folder: int, depth: int) -> None:
+    """Takes over the descriptor `folder`."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [(entry.name, entry.stat(follow_symlinks=False).st_mode) for entry in entries]
+        for name, mode in found:
+            is_folder = stat.S_ISDIR(mode)
+            wanted = stat.S_IRWXU if is_folder else stat.S_IRUSR
+            if (is_folder or stat.S_ISREG(mode)) and mode & wanted != wanted:
+                os.chmod(name, stat.S_IMODE(mode) | wanted, dir_fd=folder)
+            if is_folder and depth < DEEPEST:
+                _unlock_below(os.open(name, OPEN_FOLDER, dir_fd=folder), depth + 1)
+    finally:
+        os.close(folder)
