@@ -163,6 +163,24 @@ def test_updates_are_made_by_a_worker(call: Callable[..., Any], environ: dict[st
         worker.communicate(timeout=60)
 
 
+def test_a_worker_serves_the_role_of_another_workplace(
+    call: Callable[..., Any], environ: dict[str, str], base: Path, tmp_path: Path
+):
+    port = free_port()
+    shape = ("--lora.rank", "2", "--model.name", base, "--model.dtype", "float32")
+    worker = start(environ, tmp_path, "serve", "trainer", "--port", str(port), "--roles", "agent", *shape)
+    short = ("--claw.count", "64", "--claw.protocol.max-turns", "1", "--sampling.max-new-tokens", "2", "--iterations", "1")
+    few = ("--collect.episodes", "1", "--branch.group-size", "2", "--runs", tmp_path / "runs", "--name", "far")
+    try:
+        url = f"http://127.0.0.1:{port}"
+        answers(f"{url}/health", worker, tmp_path)
+        told = call("train", "--env", "claw", *short, *few, *shape, "--trainer", url)
+        assert told["iterations"] == 1
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=60)
+
+
 def test_a_worker_updates_and_samples_for_a_run(call: Callable[..., Any], environ: dict[str, str], base: Path, tmp_path: Path):
     """Only the office is here: updates and replies are made by the worker, whose server is given every version."""
     port = free_port()
