@@ -30,8 +30,7 @@ from onthejob.models.base import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.fetch import fetch
 from onthejob.serve.intake import BaseShape, Intake
-from onthejob.serve.local import trainer_scores
-from onthejob.serve.publish import Probe, Publisher, Slots
+from onthejob.serve.publish import Probe, Publisher, Slots, trainer_scores
 from onthejob.serve.server import ModelServer, ServerConfig
 from onthejob.serve.vllm import VllmSampler
 from onthejob.types import Adapter, Sampling

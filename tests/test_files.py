@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def test_a_folder_that_was_not_finished_is_absent(tmp_path: Path):
     assert names(tmp_path) == []
 
 
+def test_drafts_of_the_living_and_other_files_stay(tmp_path: Path):
+    dead = 2**22 + 1
+    for name in (f"a-{dead}.123456", f"b@0001-{dead}-old", f"name-with-{os.getpid()}-{dead}"):
+        (tmp_path / f"{TEMPORARY}{name}").touch()
+    kept = {f"{TEMPORARY}a-{os.getpid()}.{dead}", f"{TEMPORARY}odd", f"a-{dead}"}
+    for name in kept:
+        (tmp_path / name).touch()
+    remove_abandoned(tmp_path)
+    assert set(names(tmp_path)) == kept
+
+
 def test_a_folder_appears_with_all_its_files_and_drafts_of_the_dead_are_removed(tmp_path: Path):
     final = tmp_path / "sales@0001"
     dead = tmp_path / f"{TEMPORARY}{final.name}-{2**22 + 1}"  # above what a kernel gives
@@ -63,7 +75,7 @@ def test_a_folder_appears_with_all_its_files_and_drafts_of_the_dead_are_removed(
     with published(final) as draft:
         (draft / "a").write_text("1")
         assert not final.exists()
-        remove_abandoned(final)
+        remove_abandoned(tmp_path, final.name)
         assert names(tmp_path) == [draft.name]
     assert (final / "a").read_text() == "1"
     assert names(tmp_path) == ["sales@0001"]

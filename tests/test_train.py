@@ -419,7 +419,13 @@ def test_when_everything_fails_the_run_says_so(make_rig: MakeRig):
 
 def test_whole_episodes_train_where_nothing_can_be_forked(make_rig: MakeRig):
     made = make_rig(roles=("agent",))
-    config = replace(SMALL, grouping="episodes", iterations=2, branch=BranchConfig(group_size=4))
+    config = TrainConfig(
+        grouping="episodes",
+        iterations=2,
+        collect=CollectConfig(episodes=2),
+        branch=BranchConfig(group_size=4),
+        sampling=SMALL.sampling,
+    )
     result = made.train(config, make_env=ToyShell, pool=TaskPool(shell_tasks(4), seed=0), partners={}, trained_roles=("agent",))
     groups = list(made.run.read_groups(1))
     assert {group.facts["source"] for group in groups} == {"episodes"}
@@ -479,6 +485,8 @@ def test_bad_arguments_are_refused(make_rig: MakeRig):
         made.train(trained_roles=())
     with pytest.raises(ConfigError, match="evaluate"):
         made.train(replace(SMALL, eval_every=1))
+    with pytest.raises(ConfigError, match=r"branch\.turns, branch\.worlds, collect\.segment_turns, .*: no effect where whole"):
+        replace(SMALL, grouping="episodes")
     made.train(replace(SMALL, iterations=1))
     with pytest.raises(RecordError, match="resume"):
         made.train()

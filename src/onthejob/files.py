@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
+_WRITER = re.compile(r"-(\d+)(?:\.\d+)?(?:-old)?$")
+"""The process in the name of a temporary file or folder, and the thread where several may write at once."""
 
 
 def fsync(path: Path) -> None:
@@ -50,7 +53,7 @@ def published_file(final: Path) -> Iterator[Path]:
 
     The parent of `final` must exist.
     """
-    temporary = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}-{threading.get_ident()}")
+    temporary = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}.{threading.get_ident()}")
     try:
         yield temporary
         fsync(temporary)
@@ -81,12 +84,16 @@ def published(final: Path) -> Iterator[Path]:
         raise
 
 
-def remove_abandoned(final: Path) -> None:
-    """Remove temporary folders of `final` whose writers are no longer running."""
-    for folder in final.parent.glob(f"{TEMPORARY}{final.name}-*"):
-        pid = folder.name.removeprefix(f"{TEMPORARY}{final.name}-")
-        if pid.isdigit() and not is_running(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
+def remove_abandoned(folder: Path, name: str = "") -> None:
+    """Remove what writers that are no longer running left half written in `folder`: all of it, or drafts of `name`."""
+    for path in folder.glob(f"{TEMPORARY}{name or '*'}-*"):
+        writer = _WRITER.search(path.name)
+        if writer is None or is_running(int(writer[1])):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def remove_folder(path: Path) -> None:

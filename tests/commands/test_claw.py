@@ -98,6 +98,8 @@ def test_what_a_person_means():
         (("train", "--env", "claw", "--claw.reward.mode", "binary", "--claw.reward.turn-penalty", "0.1"), "no turn penalty"),
         (("train", "--env", "claw", "--claw.folder", "nowhere"), "nowhere is no folder"),
         (("train", "--env", "claw", "--claw.official", "."), "clawgym_train"),
+        (("train", "--env", "claw", "--branch.worlds", "3"), "branch.worlds: no effect where whole episodes are compared"),
+        (("train", "--env", "claw", "--learner.advantage.shrink"), "advantage.shrink needs the values"),
         (("train", "--env", "claw", "--eval-tasks", "0"), "eval_tasks must be >= 1"),
         (("train", "--env", "claw", "--eval-tasks", "9"), "--eval-tasks has no effect without --eval-every"),
         (("train", "--smoke", "--from-groups", "a:1"), "--smoke collects"),

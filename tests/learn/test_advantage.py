@@ -138,6 +138,13 @@ def test_what_is_below_zero_can_weigh_less():
         np.testing.assert_allclose(result, [-2 * weight, -weight, 3, -3 * weight])
 
 
+def test_a_group_whose_only_lesson_is_weighed_away_is_dead():
+    only_format = group_of(2, 2, 0, invalid=(2,))
+    assert signal(only_format) is Signal.FORMAT
+    assert advantages(only_format, AdvantageConfig(negative_weight=0.5)) is not None
+    assert advantages(only_format, AdvantageConfig(negative_weight=0.0)) is None
+
+
 def test_large_stakes_can_be_bounded():
     # mean 3, deviations -2, -1 and 3; the invalid one is placed below the bounded ones.
     result = advantages(group_of(1, 2, 6, 0, invalid=(3,)), AdvantageConfig(scale="none", bound=1.5))

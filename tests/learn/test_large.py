@@ -19,7 +19,7 @@ from onthejob.models.base import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.generic import GenericEngine
 from onthejob.models.sampler import Sampler
-from onthejob.serve.local import trainer_scores
+from onthejob.serve.publish import trainer_scores
 from onthejob.testing.tiny import tiny_tokenizer
 from onthejob.types import Sampling
 

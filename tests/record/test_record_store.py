@@ -302,6 +302,20 @@ def test_opening_removes_only_what_no_commit_names(runs_dir):
         assert [p.name for p in (run.path / "checkpoints").iterdir()] == ["000000"]
 
 
+def test_adapters_behind_a_link_to_another_disk_stay(runs_dir, tmp_path):
+    with Run.create(runs_dir, config={}, name="r") as run:
+        (tmp_path / "disk").mkdir()
+        (run.path / "adapters").symlink_to(tmp_path / "disk")
+        with run.iteration(0) as it:
+            it.adapter(save_adapter(run, 0, b"0"))
+        save_adapter(run, 1, b"1")
+    (runs_dir / "r").rename(runs_dir / "moved")
+    with Run.open(runs_dir / "moved") as run:
+        (kept,) = run.adapters()
+        assert kept.path == runs_dir / "moved" / "adapters" / "sales" / "sales@0000"
+        assert [path.name for path in (tmp_path / "disk" / "sales").iterdir()] == ["sales@0000"]
+
+
 def test_rewinding_forgets_iterations_entirely(runs_dir):
     with Run.create(runs_dir, config=CONFIG, name="r") as run:
         record_program.advance(run)

@@ -91,6 +91,29 @@ def test_convergence_needs_patience_and_is_reset_by_life():
     assert statistics["days9"].alive_share == 1.0
 
 
+def test_iterations_without_any_group_say_nothing():
+    pool = TaskPool(toy_tasks(1), seed=0, patience=2)
+    pool.observe([(group("toy-train-100000", (1.0, 1.0)), False)])
+    for _ in range(5):
+        pool.observe([])
+    assert not pool.converged
+    pool.observe([(group("toy-train-100000", (1.0, 1.0)), False)])
+    assert pool.converged
+
+
+def test_states_of_a_curriculums_tasks_keep_their_family_over_a_resume():
+    def harder(task: Task, iteration: int, _: object) -> Task:
+        return dataclasses.replace(task, id=f"{task.id}-x{iteration}")
+
+    pool, again = (TaskPool(toy_tasks(3), seed=0, curriculum=harder) for _ in range(2))
+    (early,) = pool.sample(1, iteration=1)
+    again.load_state(json.loads(json.dumps(pool.state())))
+    for one in (pool, again):
+        one.observe([(group(early.id, (0.0, 1.0)), True)])
+    assert again.statistics() == pool.statistics()
+    assert set(again.statistics()) == {"days5"}
+
+
 def test_a_dry_pool_grows_and_a_resumed_one_grows_alike():
     def grow(number: int) -> list[Task]:
         return toy_tasks(2, first_seed=100_000 + 10 * number) if number < 3 else []

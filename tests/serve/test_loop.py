@@ -29,8 +29,7 @@ from onthejob.rollout.collect import CollectConfig
 from onthejob.rollout.judge import Judge, JudgeConfig
 from onthejob.rollout.pool import TaskPool
 from onthejob.serve.intake import BaseShape, Intake
-from onthejob.serve.local import trainer_scores
-from onthejob.serve.publish import Probe, Publisher
+from onthejob.serve.publish import Probe, Publisher, trainer_scores
 from onthejob.serve.remote import RemoteLearner
 from onthejob.serve.trainer import TrainingService, make_app
 from onthejob.serve.vllm import VllmClient, VllmSampler

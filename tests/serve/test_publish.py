@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +12,32 @@ import pytest
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
 from onthejob.models.sampler import Sampler
 from onthejob.serve.intake import Intake
-from onthejob.serve.local import LocalServer, trainer_scores
-from onthejob.serve.publish import Probe, Publisher, Slots, distance
+from onthejob.serve.publish import Probe, Publisher, Slots, distance, trainer_scores
 from onthejob.types import Adapter, Sampling
 
 from .conftest import Workshop
 
 IDS = tuple(range(5, 21))
 PROBE = Probe(ids=IDS, mean_tolerance=1e-3, max_tolerance=1e-2)
+
+
+class LocalServer:
+    """The sampler of this process as a server: what is published computes real numbers. Older versions stay until unloaded."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def names(self) -> tuple[str, ...]:
+        return self._sampler.published
+
+    def load(self, adapter: Adapter) -> None:
+        self._sampler.publish(adapter, keep=True)
+
+    def unload(self, name: str) -> None:
+        self._sampler.withdraw(name)
+
+    def score(self, ids: Sequence[int], name: str | None) -> list[float]:
+        return self._sampler.score(ids, adapter=name)
 
 
 class Place:
@@ -216,18 +235,37 @@ def test_nobody_can_lease_what_was_not_published(place: Place):
         pass
 
 
-def test_what_lived_is_restored_on_a_new_server(place: Place):
-    place.publish(1)
-    place.publish(1, "dev")
-    for name in place.server.names():
-        place.server.unload(name)
-    place.publisher.restore()
-    assert set(place.server.names()) == {"sales@0001", "dev@0001"}
+def test_an_earlier_version_that_is_published_again_answers(place: Place):
+    for version in (5, 6, 5):
+        place.publish(version)
+        assert place.server.names() == (f"sales@000{version}",)
+    live = place.publisher.live["sales"]
+    assert live.name == "sales@0005"
+    assert live.path.is_dir()
+    assert place.publisher.rollback("sales").name == "sales@0006"
+
+
+def test_a_run_that_begins_again_takes_the_name_over(workshop: Workshop, tmp_path: Path):
+    place = Place(workshop, tmp_path / "store", drain_s=0.0)
+    place.publish(0)
+    before = place.publisher.live["sales"]
+    other = dataclasses.replace(workshop, out=tmp_path / "other").write("sales", 0, scale=2.0)
+    expected = trainer_scores(place.workshop.model, "sales", IDS)
+    with pytest.raises(ServeError, match="live with other weights"):
+        place.publisher.publish(other.path, expected=expected)
+    with place.publisher.lease("sales"), pytest.raises(ServeError, match="still in use"):
+        place.publisher.publish(other.path, expected=expected, replace=True)
+    assert place.publisher.live["sales"] == before
+    place.publisher.publish(other.path, expected=expected, replace=True)
+    assert place.publisher.live["sales"].digest == other.digest != before.digest
+    assert place.server.names() == ("sales@0000",)
+    assert distance(place.server.score(IDS, "sales@0000"), expected)[1] < 1e-4
+    assert not before.path.exists()
 
 
 def test_slots_leave_room_for_a_version_that_is_being_probed():
-    slots = Slots.for_roles(6, rank=12, staleness=1)
-    assert (slots.max_loras, slots.max_cpu_loras, slots.max_rank) == (7, 13, 16)
+    slots = Slots.for_roles(6, rank=12)
+    assert (slots.max_loras, slots.max_cpu_loras, slots.max_rank) == (7, 7, 16)
     with pytest.raises(ConfigError):
         Slots.for_roles(0, rank=8)
     with pytest.raises(ConfigError):

@@ -31,8 +31,7 @@ from onthejob.models.transport import Limits, Outcome, Transport
 from onthejob.record import Run
 from onthejob.serve.guard import descendants, stat_of
 from onthejob.serve.intake import BaseShape, Intake
-from onthejob.serve.local import trainer_scores
-from onthejob.serve.publish import Probe, Published, Publisher, Slots, distance
+from onthejob.serve.publish import Probe, Published, Publisher, Slots, distance, trainer_scores
 from onthejob.serve.server import MODULE, PYTHON_ENV, ModelServer, ServerConfig
 from onthejob.serve.supervisor import check_port, free_port
 from onthejob.serve.vllm import VllmOptions, VllmSampler

@@ -15,8 +15,7 @@ import pytest
 from onthejob.errors import ConfigError, ServeError
 from onthejob.serve.guard import stat_of
 from onthejob.serve.intake import Intake
-from onthejob.serve.local import trainer_scores
-from onthejob.serve.publish import Probe, Publisher, Slots
+from onthejob.serve.publish import Probe, Publisher, Slots, trainer_scores
 from onthejob.serve.server import PYTHON_ENV, ModelServer, ServerConfig, vllm_command
 from onthejob.serve.vllm import VllmSampler
 from onthejob.types import Sampling

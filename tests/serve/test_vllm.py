@@ -19,8 +19,7 @@ from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
 from onthejob.learn import lora
 from onthejob.models.sampler import InProcessPolicy
 from onthejob.serve.intake import Intake
-from onthejob.serve.local import trainer_scores
-from onthejob.serve.publish import Probe, Publisher
+from onthejob.serve.publish import Probe, Publisher, trainer_scores
 from onthejob.serve.vllm import VllmClient, VllmOptions, VllmSampler
 from onthejob.testing.model_server import ModelState, make_handler
 from onthejob.testing.tiny import tiny_model

@@ -212,15 +212,18 @@ class BesideTrainer:
         self._sampler = VllmSampler(client, chat, publisher, recover=recover)
 
     def publish(self, adapter: Adapter, model: PeftModel) -> dict[str, Any]:
-        from onthejob.serve.local import trainer_scores
+        from onthejob.serve.publish import trainer_scores
 
-        done = self._publisher.publish(adapter.path, expected=trainer_scores(model, adapter.role, self._ids))
+        # Runs begin again with version 0: names repeat, and the digest in every request says whose is meant.
+        done = self._publisher.publish(adapter.path, expected=trainer_scores(model, adapter.role, self._ids), replace=True)
         return {"served": done.adapter.name, "replaced": done.replaced, "seconds": done.first_served_s, "probe": done.probe_mean}
 
     def generate(self, request: SampleRequest) -> list[Completion]:
         from onthejob.serve.trainer import NotLive
 
-        if request.adapter is not None and request.adapter not in self._sampler.published:
+        if request.adapter is not None and (request.adapter, request.digest) not in {
+            (adapter.name, adapter.digest) for adapter in self._publisher.live.values()
+        }:
             raise NotLive(request.adapter)
         prompts = [tuple(prompt) for prompt in request.prompts]
         sampling = Sampling(temperature=request.temperature, max_new_tokens=request.max_new_tokens)

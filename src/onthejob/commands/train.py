@@ -26,6 +26,7 @@ from onthejob.models.catalogue import is_hosted
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.serve.server import ServerConfig
 from onthejob.train import TrainConfig
+from onthejob.train.config import check_advantages
 from onthejob.types import Split
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ class Train:
             flags = ", ".join("--" + f.name.replace("_", "-") for f in judging)
             raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
         refuse_foreign(self, self.env, OWN)
+        check_advantages(self.train, self.learner.advantage)
         place.check()
         if not is_hosted(self.partner):
             place.partners(Split.TRAIN)
@@ -221,7 +223,8 @@ class Train:
         from onthejob.record import Run
 
         again = None if self.resume is None else run_folder(self.resume)
-        options = self._recorded(again) if again is not None else self
+        began = None if again is None else self._recorded(again, extend=0).train.iterations
+        options = self if again is None else self._recorded(again, extend=self.extend)
         init = adapters_for(options.init, options.roles) if options.init and again is None else None
         if init is not None:
             options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
@@ -229,7 +232,7 @@ class Train:
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
         options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
-        pool = task_pool(options)
+        pool = task_pool(options, rising_over=began)
         with seated(options) as others, options.place().opened() as make_env:
             stack, learner = assemble(options, terminal, init)
             with updated_by(options, stack, learner) as learner:
@@ -253,15 +256,15 @@ class Train:
         )
         return result.exit_code
 
-    def _recorded(self, resume: Path) -> Train:
-        """The options that the run was started with, going on to --extend."""
+    def _recorded(self, resume: Path, *, extend: int) -> Train:
+        """The options that the run was started with, going on to iteration `extend`; 0 keeps its own number."""
         from onthejob.record import Run
 
         with Run.open(resume, readonly=True) as recorded:
             again = recorded_options(recorded)
-        if self.extend and self.extend < again.train.iterations:
-            raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {self.extend}.")
-        loop = dataclasses.replace(again.train, iterations=self.extend or again.train.iterations)
+        if extend and extend < again.train.iterations:
+            raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {extend}.")
+        loop = dataclasses.replace(again.train, iterations=extend or again.train.iterations)
         if again.sampler == "worker" and not self.trainer:
             raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
         return dataclasses.replace(again, train=loop, trainer=self.trainer)

@@ -117,14 +117,12 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
         result[legal] = centred / (centred.std(ddof=1) + config.eps) if config.scale == "std" else centred
         if config.shrink:
             result[legal] *= reliability(group)
-            if legal[_used(group)].all() and not result.any():
-                return None
         if config.bound is not None:
             result[legal] = result[legal].clip(-config.bound, config.bound)
     floor = min(float(result[legal].min()) - config.invalid_gap, config.invalid_ceiling)
     result[_used(group) & ~legal] = floor
     result[result < 0] *= config.negative_weight
-    return result
+    return result if result.any() else None
 
 
 def reliability(group: Group) -> float:

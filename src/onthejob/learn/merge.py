@@ -6,13 +6,13 @@ Training and serving never merge: rounding to bfloat16 loses most of a small upd
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from onthejob.errors import ConfigError, ModelError
+from onthejob.files import published
 from onthejob.types import Adapter
 
 TOLERANCES = {"float32": (1e-4, 1e-2), "bfloat16": (0.05, 0.5)}
@@ -78,9 +78,8 @@ def merge_adapter(
     temperature = 1 / read_logit_scale(adapter.path)
     if temperature != 1 and merged.generation_config is not None:
         merged.generation_config.update(do_sample=True, temperature=temperature)
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with published(out) as partial:
         merged.save_pretrained(partial)
         loaded.tokenizer.save_pretrained(partial)
         again = load_base(partial, dtype=dtype)
@@ -96,9 +95,6 @@ def merge_adapter(
                 f"{adapter.name} merged as {dtype} differs by {mean:.3g} nats on average and {largest:.3g} at most, allowed are "
                 f"{allowed[0]:g} and {allowed[1]:g}. Merge as float32."
             )
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return Merged(
         path=out,
         adapter=adapter.name,

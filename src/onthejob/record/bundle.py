@@ -32,7 +32,8 @@ def bundle(group: Group, advantages_G: npt.NDArray[np.float64] | None) -> dict[s
     """
     rewards = [row.ret for row in group.trajectories]
     advantages = [0.0] * len(group) if advantages_G is None else [float(value) for value in advantages_G]
-    metrics: Sequence[Mapping[str, float]] = group.facts.get("metrics") or [row.metrics for row in group.trajectories]
+    whole = group.facts.get("source") == "episodes"
+    metrics: Sequence[Mapping[str, float]] = group.facts["metrics"] if whole else [row.metrics for row in group.trajectories]
     return {
         "schema": SCHEMA,
         "key": group.key,

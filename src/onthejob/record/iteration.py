@@ -175,8 +175,9 @@ class Iteration:
             raise ContractError(
                 f"adapter {adapter.name} has digest {adapter.digest}, its file has {digest}. Do not edit adapters."
             )
-        path, folder = adapter.path.resolve(), self._folder.resolve()
-        stored = path.relative_to(folder) if path.is_relative_to(folder) else path
+        # Within the run it is named as it lies there, also where the folder of adapters is a link to another disk.
+        named = ((adapter.path.absolute(), self._folder.absolute()), (adapter.path.resolve(), self._folder.resolve()))
+        stored = next((path.relative_to(run) for path, run in named if path.is_relative_to(run)), named[1][0])
         self._adapters.append((adapter.role, adapter.version, adapter.parent, digest, stored.as_posix()))
 
     def event(self, kind: str, payload: Mapping[str, Any]) -> None:

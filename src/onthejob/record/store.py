@@ -264,10 +264,11 @@ class Run:
         """Remove folders that no committed iteration names: a killed writer's, or those of rewound iterations."""
         with explained("clean up", self.path):
             checkpoints.remove_uncommitted(self.path, self.last_iteration())
-            recorded = {adapter.path for adapter in self.adapters()}
+            # Resolved: the folder of adapters may have been moved to another disk, with a link in its place.
+            recorded = {adapter.path.resolve() for adapter in self.adapters()}
             for folder in sorted((self.path / "adapters").glob("*/*")):
                 ours = folder.name.startswith((f"{folder.parent.name}@", TEMPORARY))
-                if ours and folder.is_dir() and not folder.is_symlink() and folder not in recorded:
+                if ours and folder.is_dir() and not folder.is_symlink() and folder.resolve() not in recorded:
                     log.info("removing uncommitted %s", folder)
                     remove_folder(folder)
 
@@ -384,7 +385,7 @@ class Run:
 
 def _create(path: Path, meta: dict[str, str]) -> bool:
     """Publish an empty run at `path` or leave nothing; False when the name is taken."""
-    remove_abandoned(path)
+    remove_abandoned(path.parent, path.name)
     if path.exists():
         return False
     try:

@@ -170,7 +170,6 @@ class Collector:
         seed: int,
         prefix: str,
         stand_ins: Rates | None = None,
-        on_round: Callable[[int, int], None] | None = None,
     ) -> Collection:
         """Play one iteration's segments; deterministic in all arguments.
 
@@ -183,7 +182,6 @@ class Collector:
             seed: root of everything random in this iteration.
             prefix: begins every group's key, e.g. `it0003`.
             stand_ins: who plays the trained actors' parts in branches; None leaves them to the partners.
-            on_round: called after each round with (round, rounds).
         """
         segments: list[_Segment] = []
         for index in range(self._config.episodes):
@@ -214,8 +212,6 @@ class Collector:
                     if entry is not None:
                         visited[ask.segment, turn] = entry
                 advance(segment.live, ask.contexts[ask.chosen], completions[ask.chosen], ask.policy, sampling)
-            if on_round is not None:
-                on_round(turn + 1, self._config.segment_turns)
         groups: dict[tuple[int, int], Group] = {}
         failure = ""
         for round_ in rounds:

@@ -103,6 +103,8 @@ class TaskPool:
         self._returns: dict[str, float] = {}
         self._spreads: dict[str, float] = {}
         self._dead_iterations = 0
+        self._changed: dict[str, str] = {}
+        """Family of what the curriculum made: play goes on from its states in later iterations."""
 
     def sample(self, count: int, *, iteration: int) -> list[Task]:
         """`count` tasks, keyed by the seed and the iteration; none twice before all were used once.
@@ -116,7 +118,7 @@ class TaskPool:
         statistics = self.statistics()
         changed = [self._curriculum(task, iteration, statistics) for task in drawn]
         _refuse_held_out(changed)
-        self._family |= {new.id: self._family[old.id] for old, new in zip(drawn, changed, strict=True)}
+        self._changed |= {new.id: self._family[old.id] for old, new in zip(drawn, changed, strict=True)}
         return changed
 
     def _weights(self) -> list[float] | None:
@@ -131,14 +133,17 @@ class TaskPool:
     def observe(self, groups: Sequence[tuple[Group, bool]]) -> None:
         """Record one iteration's (group, is alive)."""
         for group, alive in groups:
-            family = self._family.get(group.trajectories[0].task_id, "other")
+            task_id = group.trajectories[0].task_id
+            family = self._family.get(task_id) or self._changed.get(task_id, "other")
             mean = sum(trajectory.ret for trajectory in group.trajectories) / len(group)
             self._groups[family] = self._groups.get(family, 0) + 1
             self._alive[family] = self._alive.get(family, 0) + int(alive)
             self._returns[family] = self._returns.get(family, 0.0) + mean
             spread = _spread(group)
             self._spreads[family] = spread + (1.0 - _RECENT) * (self._spreads.get(family, spread) - spread)
-        self._dead_iterations = 0 if any(alive for _, alive in groups) else self._dead_iterations + 1
+        # An iteration without any group measured nothing.
+        if groups:
+            self._dead_iterations = 0 if any(alive for _, alive in groups) else self._dead_iterations + 1
         if self.converged:
             self._grow_once()
 
@@ -172,6 +177,7 @@ class TaskPool:
             "returns": dict(self._returns),
             "spreads": dict(self._spreads),
             "dead_iterations": self._dead_iterations,
+            "changed": dict(self._changed),
             "rounds": self._rounds,
         }
 
@@ -190,6 +196,7 @@ class TaskPool:
         # Checkpoints of before there were spreads have none; their runs draw evenly.
         self._spreads = {str(key): float(value) for key, value in state.get("spreads", {}).items()}
         self._dead_iterations = int(state["dead_iterations"])
+        self._changed = {str(key): str(value) for key, value in state.get("changed", {}).items()}
 
     def _grow_once(self) -> bool:
         """One round of growth; False when there are no more tasks."""

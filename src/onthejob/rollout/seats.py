@@ -7,15 +7,19 @@ is for the workplace's own players.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from onthejob.errors import ConfigError
+from onthejob.files import published_file
 from onthejob.rollout.collect import require_trainable
 from onthejob.types import Policy
 
@@ -157,9 +161,20 @@ def read_orders(path: Path) -> dict[str, str]:
 
 def give_order(path: Path, role: str, who: str) -> dict[str, str]:
     """Write one order beside the others, whole or not at all; returns all of them."""
-    orders = {**read_orders(path), role: who}
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(orders, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
+    with _alone(path.parent):
+        orders = {**read_orders(path), role: who}
+        with published_file(path) as temporary:
+            temporary.write_text(json.dumps(orders, indent=2) + "\n", encoding="utf-8")
     return orders
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Only one process at a time, so that no order is lost between reading and writing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

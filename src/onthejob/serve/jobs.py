@@ -80,6 +80,11 @@ class Jobs:
         with self._lock:
             self._db.execute("DELETE FROM jobs WHERE key = ? AND owner = ? AND state = 'running'", (key, self._owner))
 
+    def forget(self, key: str) -> None:
+        """Let a job that is done be done again, because its result is gone."""
+        with self._lock:
+            self._db.execute("DELETE FROM jobs WHERE key = ? AND state = 'done'", (key,))
+
     def _decide(self, key: str, found: tuple[str, str, int, str] | None) -> Job:
         if found is None:
             self._db.execute("INSERT INTO jobs (key, state, owner, attempt) VALUES (?, 'running', ?, 1)", (key, self._owner))

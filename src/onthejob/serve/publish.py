@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ServeError
 from onthejob.serve.intake import Intake
 from onthejob.types import Adapter
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 log = logging.getLogger(__name__)
 
@@ -151,12 +154,13 @@ class Publisher:
                 self._in_flight[name] -= 1
                 self._state.notify_all()
 
-    def publish(self, source: Path, *, expected: Sequence[float] | None = None) -> Published:
+    def publish(self, source: Path, *, expected: Sequence[float] | None = None, replace: bool = False) -> Published:
         """Let the adapter directory `source` go live.
 
         Args:
             source: named `role@version`.
             expected: the trainer's log-probabilities of the probe; None skips the comparison (a version from elsewhere).
+            replace: other weights of the same name may be live, of a run before this one: they make room first.
 
         Returns:
             What was done; when this version is live already, nothing was.
@@ -170,13 +174,17 @@ class Publisher:
             adapter = self._intake.admit(source)
             before = self.live.get(adapter.role)
             if before is not None and before.name == adapter.name:
-                if before.digest != adapter.digest:
+                if before.digest == adapter.digest:
+                    return Published(
+                        adapter=before, replaced=None, probe_mean=None, probe_max=None, first_served_s=0.0, total_s=0.0
+                    )
+                if not replace:
                     raise ServeError(f"{adapter.name} is live with other weights. Versions are immutable: use the next number.")
-                return Published(adapter=before, replaced=None, probe_mean=None, probe_max=None, first_served_s=0.0, total_s=0.0)
+            self._make_room(adapter)
             mean, largest = self._bring_up(adapter, before, expected)
             self._switch(adapter, expected)
             first = self._clock() - started
-            if before is not None:
+            if before is not None and before.name != adapter.name:
                 self._retire(before.name)
             self._prune(adapter.role)
             total = self._clock() - started
@@ -209,17 +217,27 @@ class Publisher:
             log.warning("rolled back %s to %s", role, earlier.name)
             return earlier
 
-    def restore(self) -> None:
-        """Load every live version again, on a server that was started anew.
-
-        Raises:
-            ServeError: it refuses one.
-        """
-        with self._publishing:
-            listed = self._server.names()
-            for adapter in self.live.values():
-                if adapter.name not in listed:
-                    self._server.load(adapter)
+    def _make_room(self, adapter: Adapter) -> None:
+        """Take other weights of the same name off the server: it knows adapters by name alone."""
+        with self._state:
+            others = [
+                known
+                for known in self._history.get(adapter.role, [])
+                if known.name == adapter.name and known.digest != adapter.digest
+            ]
+        if not others:
+            return
+        self._retire(adapter.name)
+        if adapter.name in self._server.names():
+            raise ServeError(f"{adapter.name} is still in use with other weights. Publish again when its replies are done.")
+        with self._state:
+            for known in others:
+                self._history[adapter.role].remove(known)
+                if self._live.get(adapter.role) == known:
+                    del self._live[adapter.role]
+            self._expected.pop(adapter.name, None)
+        for known in others:
+            shutil.rmtree(known.path, ignore_errors=True)
 
     def _bring_up(
         self, adapter: Adapter, before: Adapter | None, expected: Sequence[float] | None
@@ -267,7 +285,9 @@ class Publisher:
     def _switch(self, adapter: Adapter, expected: Sequence[float] | None) -> None:
         with self._state:
             self._live[adapter.role] = adapter
-            self._history.setdefault(adapter.role, []).append(adapter)
+            # A run that goes on from a checkpoint publishes an earlier version again: it is the newest then.
+            history = self._history.setdefault(adapter.role, [])
+            history[:] = [*(known for known in history if known.name != adapter.name), adapter]
             if expected is not None:
                 self._expected[adapter.name] = tuple(expected)
 
@@ -312,6 +332,20 @@ def distance(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     return sum(differences) / len(differences), max(differences)
 
 
+def trainer_scores(model: PeftModel, role: str, ids: Sequence[int]) -> list[float]:
+    """What the trainer itself computes for a probe: log-probabilities of ids[1:] under `role`'s present weights."""
+    import torch
+
+    from onthejob.learn.lora import activate
+
+    activate(model, role)
+    device = next(model.parameters()).device
+    row = torch.tensor([list(ids)], device=device)
+    with torch.no_grad():
+        logits = model(input_ids=row).logits[0, :-1].double()
+    return torch.log_softmax(logits, dim=-1).gather(1, row[0, 1:, None]).squeeze(1).tolist()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
     """How many adapters a server must hold."""
@@ -324,15 +358,14 @@ class Slots:
     """The next rank that vLLM has kernels for."""
 
     @classmethod
-    def for_roles(cls, roles: int, *, rank: int, staleness: int = 0) -> Slots:
-        """Sized for `roles` roles, replies of which may be `staleness` versions old.
+    def for_roles(cls, roles: int, *, rank: int) -> Slots:
+        """Sized for `roles` roles.
 
         Raises:
             ConfigError: no roles, or a rank that vLLM does not serve.
         """
         ranks = (1, 8, 16, 32, 64, 128, 256, 320, 512)
         fitting = [known for known in ranks if known >= rank]
-        if roles < 1 or staleness < 0 or rank < 1 or not fitting:
-            raise ConfigError(f"roles >= 1, staleness >= 0 and rank 1..512 are served, got {roles}, {staleness} and {rank}.")
-        loaded = roles * (staleness + 1) + 1
-        return cls(max_loras=roles + 1, max_cpu_loras=loaded, max_rank=fitting[0])
+        if roles < 1 or rank < 1 or not fitting:
+            raise ConfigError(f"roles >= 1 and rank 1..512 are served, got {roles} and {rank}.")
+        return cls(max_loras=roles + 1, max_cpu_loras=roles + 1, max_rank=fitting[0])

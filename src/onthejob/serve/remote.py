@@ -64,7 +64,7 @@ class RemoteLearner(Learner):
         # Not Learner.__init__: the model, its roles and its layout are those of `local`.
         self.__dict__.update(local.__dict__)
         self._http = connect(url, token=token, timeout_s=timeout_s)
-        self._base_digest, self._attempts, self._wait_s = base_digest, attempts, wait_s
+        self._base_digest, self._attempts, self._wait_s, self._timeout_s = base_digest, attempts, wait_s, timeout_s
         try:
             self._greet(url, base_digest)
         except BaseException:
@@ -121,21 +121,25 @@ class RemoteLearner(Learner):
         return UpdateMetrics(**answer["metrics"])
 
     def _asked(self, body: bytes, known: Mapping[str, bytes]) -> dict[str, Any]:
-        problem = "busy"
-        for number in range(self._attempts):
-            if number:
+        problem, number, until = "", 0, None
+        while number < self._attempts:
+            if problem:
                 time.sleep(self._wait_s)
             try:
                 event = self._once(body, known)
             except httpx.HTTPError as error:
-                problem = f"{type(error).__name__}"
-                log.warning("the training worker is gone (%s); attempt %d of %d", problem, number + 1, self._attempts)
+                problem, number = type(error).__name__, number + 1
+                log.warning("the training worker is gone (%s); attempt %d of %d", problem, number, self._attempts)
                 continue
             if event.get("event") == "done":
                 return event
             if event.get("event") == "failed":
                 raise TrainingError(f"the training worker could not make the update: {event.get('error')}.")
             problem = str(event.get("event", "cut off"))
+            until = until or time.monotonic() + self._timeout_s
+            # `busy`: what was asked for before the connection broke is being made, which may take as long as any update.
+            if problem != "busy" or time.monotonic() > until:
+                number += 1
         raise ServeError(f"the training worker gave no update in {self._attempts} attempts, the last time: {problem}.")
 
     def _once(self, body: bytes, known: Mapping[str, bytes]) -> dict[str, Any]:

@@ -58,6 +58,8 @@ class RemoteSampler:
         self._http = connect(url, token=token, timeout_s=timeout_s)
         self._url, self._base_digest, self._attempts, self._wait_s = url, base_digest, attempts, wait_s
         self._live: dict[str, Adapter] = {}
+        self._digests: dict[str, str] = {}
+        """Adapter -> sha256 of its weights as the worker keeps them."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -84,6 +86,7 @@ class RemoteSampler:
         body = {"role": adapter.role, "version": adapter.version, "parent": adapter.parent, "state": digest}
         done = self._ask("/hotload", body, states={digest: state})
         self._live[adapter.role] = adapter
+        self._digests[adapter.name] = str(done.get("digest"))
         log.info("published %s on the worker in %.2f s", adapter.name, float(done.get("seconds", 0.0)))
 
     def generate(
@@ -104,6 +107,7 @@ class RemoteSampler:
         body = {
             "base": self._base_digest,
             "adapter": adapter,
+            "digest": self._digests.get(adapter) if adapter is not None else None,
             "prompts": [list(prompt) for prompt in prompts],
             "temperature": sampling.temperature,
             "max_new_tokens": sampling.max_new_tokens,

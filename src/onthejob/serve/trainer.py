@@ -19,8 +19,10 @@ import hashlib
 import hmac
 import json
 import logging
+import os
 import queue
 import re
+import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -32,7 +34,7 @@ from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from onthejob.errors import ConfigError, OnTheJobError, ServeError
-from onthejob.files import published_file
+from onthejob.files import published_file, remove_abandoned
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.serve.jobs import Jobs
 from onthejob.types import Adapter, Completion, Group
@@ -47,6 +49,9 @@ Role = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 GROUPS = TypeAdapter(list[Group])
 COMPLETIONS = TypeAdapter(list[Completion])
 LEARNER_CONFIG = TypeAdapter(LearnerConfig)
+KEPT_STATES = 8
+"""States per role that stay on the worker's disk: what an update starts from, its reference, its result, what goes live, and as
+many again for whoever comes back for an answer. Who needs an older one sends it again."""
 HEARTBEAT_S = 5.0
 """Seconds between two lines of an update under way."""
 
@@ -89,6 +94,8 @@ class SampleRequest(BaseModel):
     base: Digest
     adapter: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}@[0-9]{4,9}$")] | None = None
     """None samples from the base."""
+    digest: Digest | None = None
+    """Of the adapter's weights, as /hotload answered it: runs share names."""
     prompts: Annotated[list[Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]], Field(max_length=4096)]
     temperature: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
     max_new_tokens: Annotated[int, Field(ge=1)]
@@ -134,8 +141,8 @@ class TrainingService:
         self._seed, self._serving = seed, serving
         self._states = folder / "states"
         self._states.mkdir(parents=True, exist_ok=True)
-        for left in self._states.glob(".*.partial"):
-            left.unlink(missing_ok=True)
+        remove_abandoned(self._states)
+        self._keep_states = KEPT_STATES * len(model.peft_config)
         self.jobs = Jobs(folder / "jobs.sqlite")
         self._one = threading.Lock()
         self._layout = None
@@ -152,7 +159,11 @@ class TrainingService:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             return None
         path = self._states / f"{digest}.safetensors"
-        return path if path.is_file() else None
+        if not path.is_file():
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # The least recently used go first.
+        return path
 
     def store(self, content: bytes) -> str:
         """Keep a state durably; returns its digest."""
@@ -161,21 +172,35 @@ class TrainingService:
         if not path.exists():
             with published_file(path) as temporary:
                 temporary.write_bytes(content)
+            self._drop_old_states()
         return digest
+
+    def _drop_old_states(self) -> None:
+        used: list[tuple[int, Path]] = []
+        for path in self._states.glob("*.safetensors"):
+            with contextlib.suppress(FileNotFoundError):
+                used.append((path.stat().st_mtime_ns, path))
+        for _, path in sorted(used)[: -self._keep_states]:
+            path.unlink(missing_ok=True)
 
     def train(self, request: TrainRequest) -> Iterator[dict[str, Any]]:
         """Claim and do one update, telling how it goes. Whoever comes while it runs is told `busy` and may ask again."""
         self._check(request)
         key = request.key()
         job = self.jobs.claim(key)
+        if job.state == "done" and self.state_path(str(job.result.get("state"))) is None:
+            # Answered long ago, and what it made is gone: made again.
+            self.jobs.forget(key)
+            job = self.jobs.claim(key)
         if job.state != "claimed":
             names = {"running": "busy", "done": "done", "failed": "failed"}
             yield {"event": names[job.state], "key": key, "attempt": job.attempt, **job.result}
             return
-        yield {"event": "claimed", "key": key, "attempt": job.attempt}
-        # In a thread of its own: a client that goes away does not stop an update that was paid for.
+        # In a thread of its own, begun before anything is said: a client that goes away, now or later, does not stop an update
+        # that was claimed.
         answers: queue.Queue[dict[str, Any]] = queue.Queue()
         threading.Thread(target=lambda: answers.put(self._work(key, request)), name="update", daemon=True).start()
+        yield {"event": "claimed", "key": key, "attempt": job.attempt}
         while True:
             try:
                 yield answers.get(timeout=HEARTBEAT_S)
@@ -195,19 +220,23 @@ class TrainingService:
         serving = self._model_server()
         self._check_role(request.role)
         path = self._known(request.state)
+        own = self.folder / "adapters" / request.state[:16]
         with self._one:
             self._load_weights(request.role, path)
             adapter = adapter_files.save_adapter(
                 self.model,
                 request.role,
-                # Runs begin again with version 0, so a name alone says nothing here.
-                self.folder / "adapters" / request.state[:16],
+                own,
                 version=request.version,
                 parent=request.parent,
                 base_digest=self.base_digest,
                 dtype="float32",
             )
-            return {"adapter": adapter.name, "digest": adapter.digest, **serving.publish(adapter, self.model)}
+            try:
+                # The server keeps a checked copy of its own.
+                return {"adapter": adapter.name, "digest": adapter.digest, **serving.publish(adapter, self.model)}
+            finally:
+                shutil.rmtree(own, ignore_errors=True)
 
     def sample(self, request: SampleRequest) -> list[dict[str, Any]]:
         """Replies of this machine's model server.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from onthejob.errors import ConfigError
+from onthejob.learn.advantage import AdvantageConfig
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.types import Sampling
@@ -78,5 +79,39 @@ class TrainConfig:
             )
         if not 0.0 < self.library_share <= 1.0:
             raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Set --library-share 0.2.")
+        if self.grouping == "episodes" and (idle := self._of_branches()):
+            raise ConfigError(
+                f"{', '.join(idle)}: no effect where whole episodes are compared (grouping episodes); only branches use it. "
+                "Leave it out."
+            )
         if self.grouping == "branch" and self.library_tasks == 0 and self.scale_states > 0:
             raise ConfigError("scales are measured in the states of the library. Set --library-tasks 8, or --scale-states 0.")
+
+    def _of_branches(self) -> list[str]:
+        """Options that were set and that only the grouping by branches reads."""
+        usual = (
+            ("branch.", self.branch, BranchConfig(), {"group_size"}),
+            ("collect.", self.collect, CollectConfig(), {"episodes"}),
+        )
+        found = [
+            f"{prefix}{option.name}"
+            for prefix, given, default, read in usual
+            for option in fields(given)
+            if option.name not in read and getattr(given, option.name) != getattr(default, option.name)
+        ]
+        own = {option.name: option.default for option in fields(self)}
+        found += [name for name in ("library_per_day", "library_share") if getattr(self, name) != own[name]]
+        return found + [name for name in ("library_tasks", "scale_states") if getattr(self, name) not in (0, own[name])]
+
+
+def check_advantages(config: TrainConfig, advantage: AdvantageConfig) -> None:
+    """Refuse advantages that this grouping cannot give.
+
+    Raises:
+        ConfigError: they are to be shrunk by what differs between worlds, and there are none.
+    """
+    if advantage.shrink and config.grouping != "branch":
+        raise ConfigError(
+            f"advantage.shrink needs the values of replies in several worlds, which grouping {config.grouping} does not have. "
+            "Leave it out."
+        )

@@ -29,7 +29,7 @@ from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
-from onthejob.train.config import TrainConfig
+from onthejob.train.config import TrainConfig, check_advantages
 from onthejob.train.reports import (
     IterationReport,
     RoleReport,
@@ -110,6 +110,7 @@ def train(
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
     if config.eval_every > 0 and evaluate is None:
         raise ConfigError(f"eval_every is {config.eval_every} but there is nothing to evaluate with. Pass evaluate=..., or 0.")
+    check_advantages(config, learner.config.advantage)
     parts = Parts(
         config=config,
         make_env=make_env,
