@@ -24,7 +24,7 @@ import queue
 import re
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -183,7 +183,7 @@ class TrainingService:
         for _, path in sorted(used)[: -self._keep_states]:
             path.unlink(missing_ok=True)
 
-    def train(self, request: TrainRequest) -> Iterator[dict[str, Any]]:
+    def train(self, request: TrainRequest) -> Generator[dict[str, Any], None, None]:
         """Claim and do one update, telling how it goes. Whoever comes while it runs is told `busy` and may ask again."""
         self._check(request)
         key = request.key()
