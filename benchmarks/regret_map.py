@@ -25,8 +25,8 @@ from statistics import fmean, pstdev, variance
 
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
-from onthejob.envs.office.gates.teams import Noisy
 from onthejob.envs.office.luck import Sub, draw, mix
+from onthejob.envs.office.policies import Noisy
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.types import Split, Task

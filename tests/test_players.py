@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
-from onthejob.envs.office.policies import players
+from onthejob.envs.office.policies import Noisy, players
 from onthejob.envs.office.policies.expert import expert
 from onthejob.errors import ConfigError
-from onthejob.players import as_policy, noisy, scripted, team
+from onthejob.players import as_policy, scripted, team
 from onthejob.types import Context, Sampling, Split, Task
 
 
@@ -68,17 +68,17 @@ def test_a_noisy_player_is_random_in_its_share_of_turns() -> None:
     env, context = first("viral")
     view, legal = context.observation.view, env.legal_replies()
     usual = expert(view, list, 0.0)
-    plain = as_policy(noisy(expert, 0.0), version="n").act([context], Sampling())[0].text
+    plain = as_policy(Noisy(expert, 0.0), version="n").act([context], Sampling())[0].text
     assert env.canonical(plain) == plain
     replies = [
-        as_policy(noisy(expert, 0.3), version="n").act([Context(observation=context.observation, seed=s)], Sampling())[0].text
+        as_policy(Noisy(expert, 0.3), version="n").act([Context(observation=context.observation, seed=s)], Sampling())[0].text
         for s in range(600)
     ]
     other = sum(reply != plain for reply in replies) / len(replies)
     assert 0.15 < other < 0.3
     assert set(replies) <= {*legal, plain}
     everything = [
-        as_policy(noisy(expert, 1.0), version="n").act([Context(observation=context.observation, seed=s)], Sampling())[0].text
+        as_policy(Noisy(expert, 1.0), version="n").act([Context(observation=context.observation, seed=s)], Sampling())[0].text
         for s in range(300)
     ]
     assert set(everything) == set(legal)
@@ -88,4 +88,4 @@ def test_a_noisy_player_is_random_in_its_share_of_turns() -> None:
 @pytest.mark.parametrize("share", [-0.1, 1.1])
 def test_a_share_outside_its_range_is_refused(share: float) -> None:
     with pytest.raises(ConfigError, match="must be in"):
-        noisy(expert, share)
+        Noisy(expert, share)

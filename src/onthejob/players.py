@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS
-from onthejob.envs.office.policies import Legal, Player, View, as_reply, players, random_legal
+from onthejob.envs.office.policies import Player, as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
@@ -44,16 +43,3 @@ def training_team(name: str) -> Mapping[str, Policy]:
     """
     refuse_partner(name)
     return team(name)
-
-
-def noisy(player: Player, share: float) -> Player:
-    """`player`, but with probability `share` a random legal action: the stochastic teacher of the warm start."""
-    if not 0.0 <= share <= 1.0:
-        raise ConfigError(f"the share of random actions must be in [0, 1], got {share}.")
-
-    def act(view: View, legal: Legal, luck: float) -> Action | None:
-        if luck < share:
-            return random_legal(view, legal, luck / share)
-        return player(view, legal, (luck - share) / (1.0 - share))
-
-    return act

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import FastAPI, WebSocket
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from onthejob.api.security import MAX_BODY
+from onthejob.api.security import MAX_BODY, OwnPages
 
 FOREIGN_HOSTS = ["evil.example", "testserver.evil.example", "127.0.0.1", "testserver@evil.example", "", "[::1", "[::1]:80:90"]
 FOREIGN_ORIGINS = [
@@ -36,6 +37,30 @@ def test_pages_of_another_origin_are_refused(client: TestClient, origin: str):
 def test_a_foreign_host_gets_no_live_feed(client: TestClient):
     with pytest.raises(WebSocketDisconnect), client.websocket_connect("/ws/live", headers={"host": "evil.example"}):
         pass
+
+
+@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
+def test_a_server_without_a_token_is_played_by_no_strange_page(headers: dict[str, str]):
+    app = FastAPI()
+
+    @app.get("/")
+    def said() -> str:
+        return "here"
+
+    @app.websocket("/ws")
+    async def echo(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.send_text("here")
+        await socket.close()
+
+    app.add_middleware(OwnPages, hosts=["testserver"])
+    client = TestClient(app)
+    assert client.get("/").status_code == client.get("/", headers={"origin": "http://testserver"}).status_code == 200
+    assert client.get("/", headers=headers).status_code == 403
+    with client.websocket_connect("/ws") as socket:
+        assert socket.receive_text() == "here"
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/ws", headers=headers) as socket:
+        socket.receive_text()
 
 
 @pytest.mark.parametrize("path", ["reset", "step", "undo", "reconfigure", "branches", "suggest"])

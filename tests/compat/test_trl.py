@@ -154,7 +154,7 @@ def test_a_record_becomes_rows_of_every_kind(run: Run):
     assert rows["prompt"] == [{"prompt": "Say?"}, {"prompt": "And?"}]
     assert rows["preference"] == [{"prompt": "Say?", "chosen": "good<|im_end|>", "rejected": "bad<|im_end|>"}]
     assert rows["prompt-completion"][0] == {"prompt": "Say?", "completion": "good<|im_end|>"}
-    assert [row["label"] for row in rows["unpaired-preference"]] == [True, False, False, False, False]
+    assert [row["label"] for row in rows["unpaired-preference"]] == [True, False, False]  # nothing of the tied group
     assert len(rows["tokens"]) == 5
     for tokens, text in zip(rows["tokens"], rows["prompt-completion"], strict=True):
         assert tokenizer.decode(tokens["input_ids"]) == text["prompt"] + text["completion"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import re
@@ -21,7 +22,7 @@ import pytest
 from onthejob.envs.office.schema import action_schema
 from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.breaker import BreakerConfig
-from onthejob.models.catalogue import find, load_catalogue, make_client
+from onthejob.models.catalogue import behaviour_of, find, load_catalogue, make_client
 from onthejob.models.hosted import Accounts, HostedPolicy, Price
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient, Question, plain_schema
 from onthejob.models.transport import Limits, Outcome, Transport, retry_after
@@ -214,6 +215,11 @@ FAULTS: dict[str, tuple[Callable[[BaseHTTPRequestHandler, Provider], None], set[
     "refusal": (lambda h, p: send(h, refusal(h)), {Outcome.REFUSED}, 1),
     "empty": (lambda h, p: send(h, good(h, None)), {Outcome.EMPTY}, 1),
     "NaN": (lambda h, p: send(h, nan(h)), {Outcome.MALFORMED, Outcome.OK}, 0),
+    "packed": (
+        lambda h, p: send(h, gzip.compress(good(h)), headers={"content-encoding": "gzip"}),
+        {Outcome.MALFORMED, Outcome.OK},
+        0,
+    ),
     "closed mid-stream": (lambda h, p: midway(h), {Outcome.CONNECTION}, 2),
 }
 
@@ -246,6 +252,10 @@ def test_every_turn_ends_with_a_named_outcome(kind: str, fault: str, provider: P
     if fault == "NaN":
         # Garbage is only a failure where a number that matters was garbage: token counts that are none count as 0.
         assert Outcome(outcome) is (Outcome.MALFORMED if kind == "openai" else Outcome(outcome))
+        return
+    if fault == "packed":
+        # Botocore reads the body itself; ours unpacks nothing.
+        assert kind == "bedrock" or (Outcome(outcome), account.requests) == (Outcome.MALFORMED, 2)
         return
     assert account.requests == requests
     assert SECRET not in repr(answer) + str(answer)
@@ -327,6 +337,37 @@ def test_a_reply_that_was_cut_gets_one_request_with_twice_the_room(provider: Pro
     assert [request["body"]["max_tokens"] for request in provider.requests] == [50, 100]
     assert completion.finish_reason == "stop"
     assert accounts.roles["hr"].completion_tokens == 40
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_what_was_cut_is_the_answer_when_the_longer_one_fails(status: int, provider: Provider, monkeypatch):
+    provider.behave = lambda handler, number: (
+        send(handler, good(handler, stop="length")) if number == 1 else send(handler, b"{}", status=status)
+    )
+    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+        (completion,) = HostedPolicy(client, transport, accounts=Accounts()).act([context()], Sampling())
+    assert (completion.text, completion.finish_reason) == (REPLY, "length")
+    assert len(provider.requests) == 2
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_answers_without_a_count_are_unknown_and_end_a_limited_run(kind: str, provider: Provider, monkeypatch):
+    def behave(handler: BaseHTTPRequestHandler, _: int) -> None:
+        said = json.loads(good(handler))
+        del said["usage"]
+        send(handler, json.dumps(said).encode())
+
+    provider.behave = behave
+    with client_of(kind, provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+        free, limited = Accounts(), Accounts(max_tokens=1_000_000)
+        for _ in range(2):
+            HostedPolicy(client, transport, accounts=free).act([context()], Sampling())
+        assert (free.roles["hr"].requests, free.roles["hr"].unanswered, free.roles["hr"].untold) == (2, 2, 2)
+        policy = HostedPolicy(client, transport, accounts=limited)
+        policy.act([context()], Sampling())
+        with pytest.raises(ProviderError, match="do not say what they took") as raised:
+            policy.act([context()], Sampling())
+    assert raised.value.outcome == Outcome.BUDGET
 
 
 def test_a_budget_stops_sending(provider: Provider, monkeypatch):
@@ -576,6 +617,25 @@ def test_the_catalogue_can_be_extended(tmp_path):
         own.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=said):
             load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})
+
+
+def test_a_server_of_ones_own_may_take_no_key(tmp_path, provider: Provider):
+    own = tmp_path / "mine.toml"
+    text = f'[endpoints.here]\nurl = "{provider.url}/v1"\n[models.mine]\nprovider = "openai"\nid = "x"\nendpoint = "here"\n'
+    own.write_text(text, encoding="utf-8")
+    catalogue = load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})
+    transport = Transport(Limits(deadline_s=20))
+    try:
+        client, _ = make_client("openai:mine", transport, catalogue=catalogue, environ={})
+        assert client.name == "openai:mine"
+    finally:
+        transport.close()
+    before = behaviour_of(*find("openai:mine", catalogue))
+    own.write_text(text + "max_tokens = 512\n", encoding="utf-8")
+    longer = behaviour_of(*find("openai:mine", load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})))
+    own.write_text(text + "input_usd = 1.0\n", encoding="utf-8")
+    dearer = behaviour_of(*find("openai:mine", load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})))
+    assert dearer == before != longer
 
 
 def test_retry_after_reads_seconds_and_dates():

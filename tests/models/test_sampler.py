@@ -13,6 +13,8 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.learn.adapter_files import save_adapter
+from onthejob.learn.lora import LoraSpec, attach
 from onthejob.models.llama import LlamaBatch
 from onthejob.models.sampler import InProcessPolicy, Sampler
 from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
@@ -322,6 +324,15 @@ def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, f
         assert completion.logprobs == pytest.approx(teacher_forced(trained, prompt, completion, 1.0).tolist(), abs=1e-4)
     assert done != before
     assert sampler.generate(prompts, adapter=None, sampling=T1, seeds=range(10)) == before
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
+def test_a_head_that_the_fast_path_would_not_compute_is_refused(make_model, chat, tmp_path):
+    model = attach(make_model("llama"), ("sales",), LoraSpec(rank=2, targets=("q_proj", "lm_head")), seed=0)
+    adapter = save_adapter(model, "sales", tmp_path, version=1, parent=None, base_digest="")
+    with pytest.raises(ModelError, match=r"trains lm_head, which the in-process sampler does not compute.*--lora\.targets"):
+        Sampler(model, chat).publish(adapter)
+    Sampler(model, chat, fast=False).publish(adapter)
 
 
 @engines

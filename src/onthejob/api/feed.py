@@ -61,11 +61,12 @@ class Live:
             cursor.seq = min(cursor.seq, status.length)
             if status.length > cursor.seq or status != told:
                 part = await run_in_threadpool(world.frames, cursor.seq, cursor.seq + CHUNK)
+                if part.seats.epoch != status.epoch:
+                    continue  # Taken back meanwhile: what is to be sent begins earlier.
                 async with asyncio.timeout(SEND_LIMIT_S):
                     await socket.send_text(part.model_dump_json())
                 told = part.seats
-                if part.seats.epoch == status.epoch:
-                    cursor.seq += len(part.frames)
+                cursor.seq += len(part.frames)
                 continue
             await asyncio.sleep(POLL_S)
 

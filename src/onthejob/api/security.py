@@ -7,7 +7,7 @@ origin (DNS rebinding). Therefore the Host and Origin headers are compared with 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -33,6 +33,41 @@ HEADERS = {
 }
 
 
+def foreign(headers: Headers, hosts: Collection[str]) -> str | None:
+    """Why a request comes from a page of somebody else; None when it does not, or comes from no page."""
+    asked = headers.getlist("host")
+    if len(asked) != 1 or host_name(asked[0]) not in hosts:
+        return f"this server is not asked as {', '.join(asked) or 'no host'}; open the address that was printed."
+    origins = headers.getlist("origin")
+    if origins and (len(origins) != 1 or urlsplit_netloc(origins[0]) != asked[0].lower()):
+        return "requests from pages of another origin are refused."
+    return None
+
+
+async def close(why: str, receive: Receive, send: Send) -> None:
+    """Refuse a WebSocket: closing before accepting answers the handshake with 403."""
+    await receive()
+    await send({"type": "websocket.close", "code": 1008, "reason": why})
+
+
+class OwnPages:
+    """ASGI middleware for a server on loopback without a token: programs may ask, and no page but its own."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str]) -> None:
+        """hosts: host names (without port) under which this server may be asked."""
+        self._app = app
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        why = foreign(Headers(scope=scope), self._hosts) if scope["type"] in ("http", "websocket") else None
+        if why is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await close(why, receive, send)
+        else:
+            await JSONResponse({"detail": why}, status_code=403)(scope, receive, send)
+
+
 class Guard:
     """ASGI middleware: refuses what does not come from our own page, and changes without the token."""
 
@@ -50,9 +85,7 @@ class Guard:
         if refusal is not None:
             status, why = refusal
             if scope["type"] == "websocket":
-                # Closing before accepting answers the handshake with 403.
-                await receive()
-                await send({"type": "websocket.close", "code": 1008, "reason": why})
+                await close(why, receive, send)
                 return
             await JSONResponse({"detail": why}, status_code=status, headers=HEADERS)(scope, receive, send)
             return
@@ -68,15 +101,9 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        hosts = headers.getlist("host")
-        if len(hosts) != 1 or host_name(hosts[0]) not in self._hosts:
-            return (
-                403,
-                f"this server is not asked as {', '.join(hosts) or 'no host'}; open the address that `onthejob view` printed.",
-            )
-        origins = headers.getlist("origin")
-        if origins and (len(origins) != 1 or urlsplit_netloc(origins[0]) != hosts[0].lower()):
-            return 403, "requests from pages of another origin are refused."
+        why = foreign(headers, self._hosts)
+        if why is not None:
+            return 403, why
         if scope["type"] == "websocket":
             # Browsers always send it on WebSockets; a client without one is no page and needs no protection from pages.
             return None

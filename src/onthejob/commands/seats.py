@@ -127,9 +127,14 @@ class HostedSeats:
         return (*make_client(spec, self._shared[0]), *self._shared)
 
     def team(self, name: str, spec: str, seats: Sequence[str]) -> Team:
-        """The model in every one of `seats`. What it replied is cached under its name: delete the cache to ask again."""
+        """The model in every one of `seats`.
+
+        What it replied is cached under its name and what the catalogue says of it: delete the cache to ask again.
+        """
+        from onthejob.models.catalogue import behaviour_of, find, load_catalogue
+
         policy = self.policy(spec)
-        kind = "text" if self._schema is None else "schema"
+        kind = f"{'text' if self._schema is None else 'schema'}:{behaviour_of(*find(spec, load_catalogue()))}"
         return Team(
             name=name,
             policies=dict.fromkeys(seats, policy),

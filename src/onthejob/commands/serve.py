@@ -116,7 +116,12 @@ class Env:
     def _serve(self, terminal: Terminal, app: FastAPI) -> int:
         from onthejob.compat.openenv import server_options
 
-        if not is_loopback(self.host):
+        if is_loopback(self.host):
+            from onthejob.api.security import OwnPages
+
+            # There is no token: without this any page that the user opens could play, and let a claw's commands run.
+            app.add_middleware(OwnPages, hosts={"127.0.0.1", "localhost", "::1", self.host.lower()})  # type: ignore[arg-type]
+        else:
             terminal.warn(f"{self.host} can be reached from other machines: whoever reaches port {self.port} can play.")
 
         import uvicorn

@@ -158,11 +158,15 @@ class Seat:
         if not isinstance(start.legal, bool):
             raise SeatError(Code.BAD_RESET, f"legal must be true or false, got {_short(start.legal)}.")
         env = self.workplace.make()
-        if start.injected_state is not None:
-            task, pending = self._inject(env, start, trainer)
-        else:
-            task = self._task(start)
-            pending = self._open(env, task)
+        try:
+            if start.injected_state is not None:
+                task, pending = self._inject(env, start, trainer)
+            else:
+                task = self._task(start)
+                pending = self._open(env, task)
+        except BaseException:
+            env.close()
+            raise
         if self._env is not None:
             self._env.close()
         self._env, self._pending, self.task, self.role = env, pending, task, role

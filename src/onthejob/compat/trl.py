@@ -9,6 +9,7 @@ call as what the office reads anyway, the action's JSON, so that prompts and ada
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -261,7 +262,10 @@ def _rows(run: Run, kind: str, decode: Callable[[list[int]], str], actor: str | 
             members = [(trajectory.turns[0], trajectory.ret) for trajectory in group.trajectories if trajectory.turns]
             if not members:
                 continue
-            mean = sum(value for _, value in members) / len(members)
+            values = [value for _, value in members]
+            mean = sum(values) / len(values)
+            if kind == "unpaired-preference" and math.isclose(min(values), max(values), rel_tol=1e-9, abs_tol=1e-12):
+                continue  # Equal replies are neither good nor bad.
             shared = members[0][0].prompt_ids
             if kind == "prompt":
                 yield {"prompt": decode(list(shared))}

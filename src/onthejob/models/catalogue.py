@@ -7,6 +7,8 @@ go into a header, and nowhere else.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -51,6 +53,15 @@ class Entry(BaseModel):
     max_tokens: int = Field(default=256, ge=1)
     input_usd: float | None = Field(default=None, ge=0)
     output_usd: float | None = Field(default=None, ge=0)
+
+
+def behaviour_of(entry: Entry, endpoint: Endpoint | None) -> str:
+    """What decides how a hosted model replies, in 12 hex digits: not its price, and not which key it takes."""
+    said = [
+        entry.model_dump(exclude={"input_usd", "output_usd"}),
+        None if endpoint is None else endpoint.model_dump(exclude={"key_env"}),
+    ]
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 class Catalogue(BaseModel):
@@ -132,7 +143,10 @@ def make_client(
         return BedrockClient(transport, model=entry.id, name=spec, region=entry.region), entry
     assert endpoint is not None  # `find` gives every openai entry one.
     by_url = endpoint.key_env == ENDPOINT_KEY_ENV
-    key = environ.get(ENDPOINT_KEY_ENV) if by_url else _key(environ, endpoint.key_env or "", spec)
+    if by_url:
+        key = environ.get(ENDPOINT_KEY_ENV, "").strip() or None
+    else:
+        key = None if endpoint.key_env is None else _key(environ, endpoint.key_env, spec)
     if key and not _is_private(endpoint.url):
         raise ConfigError(f"a key is only sent over https or to this machine, not to {endpoint.url}. Use https.")
     model = entry.id if entry.id != "-" else _served(transport, endpoint.url, key)

@@ -8,6 +8,7 @@ reply. Such a seat has no token ids, so it cannot be trained.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.providers import Answer, ChatClient, Question, Schema, Usage
 from onthejob.models.transport import Outcome, Transport, failure
 from onthejob.types import Completion, Context, Sampling
+
+log = logging.getLogger(__name__)
 
 SchemaOf = Callable[[Context], Schema | None]
 """What a reply must look like; None where it is free text."""
@@ -45,6 +48,8 @@ class Account:
     """Sent, so possibly billed."""
     unanswered: int = 0
     """Requests whose tokens nobody told us: the bill may be higher than `usd`."""
+    untold: int = 0
+    """Those of them that were answered, without any count of tokens."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
@@ -78,6 +83,12 @@ class Accounts:
             ProviderError: the budget is used up (`budget`).
         """
         with self._lock:
+            limited = self._max_usd is not None or self._max_tokens is not None
+            if limited and any(account.untold for account in self._roles.values()):
+                raise failure(
+                    Outcome.BUDGET,
+                    "its answers do not say what they took, so no limit can be kept. Leave the limit out, or watch the bill",
+                )
             usd = sum(account.usd for account in self._roles.values())
             tokens = sum(account.prompt_tokens + account.completion_tokens for account in self._roles.values())
             if (self._max_usd is not None and usd >= self._max_usd) or (
@@ -88,11 +99,14 @@ class Accounts:
             account.requests += 1
             account.unanswered += 1
 
-    def answered(self, role: str, usage: Usage, price: Price) -> None:
-        """Note an answer's tokens."""
-        usd = price.of(usage)
+    def answered(self, role: str, usage: Usage | None, price: Price) -> None:
+        """Note an answer's tokens; None when it did not say."""
         with self._lock:
             account = self._roles.setdefault(role, Account())
+            if usage is None:
+                account.untold += 1
+                return
+            usd = price.of(usage)
             account.unanswered -= 1
             account.prompt_tokens += usage.prompt
             account.completion_tokens += usage.completion
@@ -181,9 +195,14 @@ class HostedPolicy:
         answer = await self._client.ask(question)
         self._accounts.answered(role, answer.usage, self._price)
         if answer.outcome is Outcome.LENGTH and number < self._transport.limits.attempts:
-            # JSON or a bash block that was cut is of no use: once more with room. This is the turn's second and last request.
-            self._accounts.request(role)
-            longer = await self._client.ask(replace(question, max_tokens=2 * question.max_tokens))
+            # JSON or a bash block that was cut is of no use: once more with room. This is the turn's second and last request,
+            # and when it fails, what was cut is the answer.
+            try:
+                self._accounts.request(role)
+                longer = await self._client.ask(replace(question, max_tokens=2 * question.max_tokens))
+            except ProviderError as error:
+                log.info("a longer answer of %s failed (%s); the one that was cut is kept", self.version, error)
+                return answer
             self._accounts.answered(role, longer.usage, self._price)
             return longer
         return answer

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from onthejob.models.transport import Outcome, Request, Transport, failure
@@ -49,7 +49,7 @@ class Answer:
 
     text: str
     outcome: Outcome
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage | None = None
     model: str = ""
     """As the provider names what answered."""
 
@@ -179,7 +179,7 @@ class AnthropicClient:
         )
 
 
-def answer(text: object, *, refused: bool, cut: bool, usage: Usage, model: object, name: str) -> Answer:
+def answer(text: object, *, refused: bool, cut: bool, usage: Usage | None, model: object, name: str) -> Answer:
     """An answer with the outcome that fits.
 
     Raises:
@@ -193,12 +193,11 @@ def answer(text: object, *, refused: bool, cut: bool, usage: Usage, model: objec
     return Answer(text=written, outcome=outcome, usage=usage, model=model if isinstance(model, str) else "")
 
 
-def counts(usage: object, prompt: str, completion: str) -> Usage:
-    """Token counts of an answer; what is absent or no count is 0 (the provider's bill is the truth, ours an account)."""
-    if not isinstance(usage, dict):
-        return Usage()
-    values = [usage.get(name) for name in (prompt, completion)]
-    return Usage(*(value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0 for value in values))
+def counts(usage: object, prompt: str, completion: str) -> Usage | None:
+    """Token counts of an answer; None when it does not say (the provider's bill is the truth, ours an account)."""
+    values = [usage.get(name) for name in (prompt, completion)] if isinstance(usage, dict) else []
+    known = [value for value in values if isinstance(value, int) and not isinstance(value, bool) and value >= 0]
+    return Usage(*known) if len(known) == 2 else None
 
 
 def check_logprobs(logprobs: object) -> None:

@@ -245,9 +245,13 @@ class Transport:
             async with self._client.stream(
                 request.method, request.url, content=request.body, headers={**request.headers, "accept-encoding": "identity"}
             ) as response:
+                encoding = response.headers.get("content-encoding", "identity")
+                if encoding.lower() != "identity":
+                    # Unpacked, a few kilobytes can be gigabytes; nobody was told that we would unpack.
+                    raise failure(Outcome.MALFORMED, f"the answer is packed ({encoding[:40]}), which was not asked for")
                 parts: list[bytes] = []
                 size = 0
-                async for part in response.aiter_bytes(65_536):
+                async for part in response.aiter_raw(65_536):
                     size += len(part)
                     if size > limit:
                         raise failure(Outcome.TOO_LARGE, f"the answer is longer than {limit} bytes")

@@ -98,12 +98,13 @@ def test_recorded_episodes_play_as_they_were_recorded(task) -> None:
 TRANSCRIPT = """
 import hashlib, json, sys
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
-from onthejob.players import noisy, as_policy, players
+from onthejob.envs.office.policies import Noisy
+from onthejob.players import as_policy, players
 from onthejob.types import Context, Sampling, Split, Task
 for profile in ("compact", "full"):
     env = OfficeEnvironment(OfficeConfig(profile=profile))
     asked = env.reset(Task(id="t", env="office", split=Split.DEV, seed=77, payload={"scenario": "viral"}))
-    policy, turns, digest = as_policy(noisy(players()["expert"], 0.3), version="noisy"), 0, hashlib.sha256()
+    policy, turns, digest = as_policy(Noisy(players()["expert"], 0.3), version="noisy"), 0, hashlib.sha256()
     while asked is not None:
         reply = policy.act([Context(observation=asked, seed=turns)], Sampling())[0].text
         step = env.step(reply)

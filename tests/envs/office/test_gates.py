@@ -159,7 +159,9 @@ def test_an_exploit_that_helps_the_company_is_no_violation() -> None:
 
 def test_an_exploit_that_pays_in_one_scenario_among_strangers_is_seen() -> None:
     rows = [
-        replace(row, rewards=tuple(r + 60.0 for r in row.rewards))
+        replace(
+            row, rewards=tuple(r + 60.0 + row.seed % 3 for r in row.rewards)
+        )  # A few that are all alike would be no evidence.
         if row.team == "spammer@hr/random" and row.scenario == "viral"
         else row
         for row in results()

@@ -73,7 +73,7 @@ def test_the_numbers_of_the_text_are_those_of_the_code(page: str):
     text = " ".join(page.split())
     assert told in text
     assert f"× {100 * SIGNUP_TO_LEAD:.1f} % are its leads" in text
-    assert f"at most {MOST_OPEN} accounts are open" in text
+    assert f"none arrive while {MOST_OPEN} accounts are open" in text
 
 
 def test_no_handler_is_without_words():

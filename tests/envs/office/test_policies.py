@@ -9,7 +9,7 @@ import pytest
 
 from onthejob.envs.office.actions import IDLE, render
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.policies import do_nothing, players, random_legal
+from onthejob.envs.office.policies import Noisy, do_nothing, players, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.exploiters import EXPLOITERS
 from onthejob.envs.office.policies.heuristic import heuristic, needs
@@ -20,7 +20,6 @@ from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.simulator import Simulator, actor_of
 from onthejob.envs.office.state import PAINS, Piece, Stage
 from onthejob.envs.office.views import view
-from onthejob.players import noisy
 from onthejob.types import Message
 
 
@@ -39,7 +38,7 @@ def test_rules_are_always_legal(playing, counts, name: str, scenario: str) -> No
 @pytest.mark.parametrize("player", [expert, heuristic])
 def test_rules_stay_legal_among_strange_colleagues(playing, player) -> None:
     for seed, scenario in enumerate(("churn", "viral", "series_a")):
-        assert sum(1 for _ in playing(noisy(player, 0.5), scenario, seed)) > 300
+        assert sum(1 for _ in playing(Noisy(player, 0.5), scenario, seed)) > 300
 
 
 @pytest.mark.parametrize("name", ["random", *EXPLOITERS, *HELD_OUT_PARTNERS])
@@ -69,7 +68,7 @@ def test_rules_decide_by_what_the_prompt_shows(playing, player) -> None:
     """Two states with the same prompt get the same action: the view holds nothing of weight that is not rendered."""
     decided: dict[tuple[Message, ...], set[str]] = {}
     for seed in range(4):
-        for _, s, *_ in playing(noisy(player, 0.2), "baseline", seed):
+        for _, s, *_ in playing(Noisy(player, 0.2), "baseline", seed):
             if s.done:
                 break
             role = actor_of(s.turn)

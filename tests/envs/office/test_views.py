@@ -11,13 +11,14 @@ import pytest
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers import heard
 from onthejob.envs.office.handlers.customer import deliver
+from onthejob.envs.office.policies import Noisy
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.simulator import actor_of
 from onthejob.envs.office.snapshot import dumps, loads
 from onthejob.envs.office.state import FOCI, Account, Piece, Stage, State
 from onthejob.envs.office.views import copies, team_status, view
-from onthejob.players import as_policy, noisy, players
+from onthejob.players import as_policy, players
 from onthejob.types import Context, Kind, Sampling
 
 # The allow-list, from the texts: CEO and Marketing may see all KPIs (traffic, revenue, conversion, brand, pipeline value, budget,
@@ -253,7 +254,7 @@ def changes(s: State) -> Iterator[tuple[str, Change]]:
 def states(task, profile: str) -> Iterator[tuple[OfficeEnvironment, str, bytes, State]]:
     """(environment, role, head of the snapshot, state) at requests to every role, of a team that does a bit of everything."""
     env = OfficeEnvironment(OfficeConfig(profile=profile))
-    policy = as_policy(noisy(players()["expert"], 0.3), version="noisy")
+    policy = as_policy(Noisy(players()["expert"], 0.3), version="noisy")
     for scenario, turns in (("viral", range(60, 67)), ("churn", range(73, 80)), ("baseline", range(7, 14))):
         observation = env.reset(task(scenario, 1_003))
         while observation is not None and env.state()["turn"] < turns.stop:

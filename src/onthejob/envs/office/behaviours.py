@@ -208,10 +208,10 @@ def launches_timed(done: Sequence[Deed]) -> Tally:
 
 def launches_timed_above_chance(done: Sequence[Deed]) -> Tally:
     """The same, less the share if each campaign had been launched on any of Marketing's turns."""
-    turns = [d.day for d in done if d.role == "marketing"]
-    ships = done[-1].shipped if done else {}
+    # What had shipped when it was decided, as in the share itself: a launch earlier on the day of a ship is not timed to it.
+    turns = [(d.day, d.shipped) for d in done if d.role == "marketing"]
     themes = [d.action.target for d in _campaigns(done) if d.action is not None]
-    return _less(launches_timed(done), (sum(_is_timed(x, day, ships) for day in turns) / len(turns) for x in themes))
+    return _less(launches_timed(done), (sum(_is_timed(x, day, shipped) for day, shipped in turns) / len(turns) for x in themes))
 
 
 def sales_asks_dev(done: Sequence[Deed]) -> Tally:

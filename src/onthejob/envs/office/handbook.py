@@ -20,6 +20,7 @@ from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS, RANDOM_EVENTS
 from onthejob.envs.office.founding import SIZE_WEIGHTS
 from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.market import PRICES, TIER_DISCOUNT, TIER_MONTHS, TIER_MULTIPLIER, VESTING_DAYS
+from onthejob.envs.office.night import STALE_DAYS
 from onthejob.envs.office.policies.exploiters import ALL, EXPLOITS
 from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
 from onthejob.envs.office.recall import RECALLED
@@ -88,7 +89,8 @@ def other_rewards() -> str:
         (f"crisis (satisfaction below {reward.CRISIS_SATISFACTION:g}), scaled by the gap", crisis),
         ("paid collaborations per role and day", reward.COLLAB_CAP),
         ("penalty: unusable reply", -reward.INVALID),
-        ("penalty: more than the envelope holds", -reward.OVERRUN),
+        ("penalty, Sales: a day without work on the pipeline", -reward.NO_PIPELINE_WORK),
+        (f"penalty, Sales: a night of a lead left alone for {STALE_DAYS} days; losing one nobody worked on", -reward.STALE_LEAD),
         ("penalty: promising what has not shipped, once per piece", -reward.VAPORWARE),
     ]  # fmt: skip
     return table(("what", "reward"), rows)

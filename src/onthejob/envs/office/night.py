@@ -23,7 +23,7 @@ from onthejob.envs.office.market import (
     spend,
     touchpoints,
 )
-from onthejob.envs.office.reward import ORDER, TurnLog
+from onthejob.envs.office.reward import NO_PIPELINE_WORK, ORDER, STALE_LEAD, TurnLog
 from onthejob.envs.office.state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, Stage, State
 
 SIGNUP_TO_LEAD = 0.009
@@ -129,14 +129,14 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
             if idle >= LOST_DAYS or s.day >= a.deadline:
                 s.lost += 1
                 if a.stage == Stage.LEAD:  # nobody ever worked on it, so it was not worth its credit
-                    log.penalty("sales", 0.5)
+                    log.penalty("sales", STALE_LEAD)
                     log.stage("lead", -1.0)
                 else:
                     log.stage("closed_lost")
                     log.repay(a.stage)
                 continue
             if idle >= STALE_DAYS:
-                log.penalty("sales", 0.5)
+                log.penalty("sales", STALE_LEAD)
             keep.append(a)
             continue
         silence = (s.turn - a.contact) / TURNS_PER_DAY
@@ -174,7 +174,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
     s.accounts = keep
     s.base_sat += 0.02 * (0.3 + 0.4 * stability - s.base_sat)
     if s.updated_day != s.day - 1:
-        log.penalty("sales", 1.0)
+        log.penalty("sales", NO_PIPELINE_WORK)
 
 
 def _product(s: State, key: int) -> None:

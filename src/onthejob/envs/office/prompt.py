@@ -15,11 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from onthejob.envs.office.handlers.content import VERB_OF
 from onthejob.envs.office.handlers.hr import CONTRACTOR, HIRABLE
 from onthejob.envs.office.handlers.marketing import AD, CAMPAIGN, TEST
+from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.sections import Count, Section, prune
-from onthejob.envs.office.state import DEPARTMENTS, KINDS, PAINS, SEGMENTS
+from onthejob.envs.office.state import DEPARTMENTS, PAINS, SEGMENTS
 from onthejob.types import Message
 
 View = Mapping[str, Any]
@@ -201,7 +203,7 @@ def _sales(v: View) -> tuple[str, list[str]]:
             text += " approved"
         if lead["stage"] == "negotiation":
             text += " again"
-        by_step[STEP[lead["stage"]]].append(text)
+        by_step[NEXT_STEP[lead["stage"]]].append(text)
     acts = [f"{step}: {', '.join(items)}" for step, items in by_step.items() if items]
     if v["customers"]:
         acts.append(
@@ -211,20 +213,11 @@ def _sales(v: View) -> tuple[str, list[str]]:
     return kpis, acts
 
 
-STEP: MappingProxyType[str, str] = MappingProxyType({
-    "lead": "QUALIFY_LEAD", "qualified": "RUN_DEMO", "demo": "SEND_PROPOSAL", "proposal": "CLOSE_DEAL",
-    "negotiation": "CLOSE_DEAL",
-})  # fmt: skip
-_VERB = dict(
-    zip(KINDS, ("WRITE_BLOG", "WRITE_SOCIAL_POST", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS"), strict=True)
-)
-
-
 def _content(v: View) -> tuple[str, list[str]]:
     kpis = f"Satisfaction {v['satisfaction']} visits {v['visits']}. Evidence: " + " ".join(
         f"{pain} {x}" for pain, x in v["evidence"].items()
     )
-    acts = [f"Draft: {_VERB[d['kind']]} {d['topic']}, {d['left']} turns left" for d in v["drafts"]]
+    acts = [f"Draft: {VERB_OF[d['kind']]} {d['topic']}, {d['left']} turns left" for d in v["drafts"]]
     acts += [f"REVISE_CONTENT: {', '.join(v['revise'])}"] if v["revise"] else []
     return kpis, acts + _names("WRITE_CASE_STUDY", v["served"])
 

@@ -79,8 +79,11 @@ BASE = (0.1, 0.05, 0.0)
 COLLAB_CAP = 3
 """Paid collaborations per role and day."""
 INVALID = 1.0
-OVERRUN = 0.5
 VAPORWARE = 5.0
+NO_PIPELINE_WORK = 1.0
+"""Sales, for a day on which no lead and no customer was worked on."""
+STALE_LEAD = 0.5
+"""Sales, every night for each lead that was left alone for days, and when one is lost that nobody ever worked on."""
 
 
 class TurnLog:

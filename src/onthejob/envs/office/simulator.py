@@ -15,7 +15,7 @@ from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import company_value, efficacy, okr_progress
 from onthejob.envs.office.night import night
-from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, OVERRUN, VAPORWARE, TurnLog
+from onthejob.envs.office.reward import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
 from onthejob.envs.office.state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, State
@@ -81,15 +81,10 @@ class Simulator:
         """Take the rules.
 
         Args:
-            scenario: the company's beginning and its market.
-            order: who acts when, every role once.
-            crisis_bonus: pay the extra for churn prevention while satisfaction is low.
-            reader: judges what texts promise, instead of the shipped weights.
-
-        Args:
             scenario: where the company starts, and its calendar.
             order: who follows whom; all roles once. Another than the usual one is for measuring whether position matters.
             crisis_bonus: pay the extra for churn prevention; false for asking whether it is done without.
+            reader: judges what texts promise, instead of the shipped weights.
 
         Raises:
             ConfigError: `order` does not hold every role once.
@@ -207,9 +202,7 @@ class Simulator:
         paid = self.crisis_bonus and (role, action.action_type) in CRISIS_TABLE
         satisfaction = s.satisfaction() if paid else CRISIS_SATISFACTION
         result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
-        if result is None:
-            log.penalty(role, OVERRUN)
-        elif result:
+        if result:
             log.changed = True
             log.base(role, f"{role} {action.action_type} {action.target}")
             log.crisis(role, action.action_type, satisfaction)

@@ -17,9 +17,9 @@ from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.gates.finding import Finding, Statistics, found
 from onthejob.envs.office.gates.gate import Counts, Job, Played
 from onthejob.envs.office.gates.matches import FIRST_SEED
-from onthejob.envs.office.gates.teams import SEATS, Noisy, TeamTable
+from onthejob.envs.office.gates.teams import SEATS, TeamTable
 from onthejob.envs.office.luck import Sub, draw, mix
-from onthejob.envs.office.policies import Player, random_legal
+from onthejob.envs.office.policies import Noisy, Player, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.state import TURNS_PER_DAY

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.policies import Legal, Player, View, do_nothing, players, random_legal
+from onthejob.envs.office.policies import Legal, Noisy, Player, View, do_nothing, players, random_legal
 from onthejob.envs.office.policies.exploiters import EXPLOITS
 from onthejob.envs.office.policies.tuned import tuned_experts
 from onthejob.envs.office.roles import TRAINED_ROLES
@@ -59,20 +59,6 @@ class Team(NamedTuple):
 
 TeamTable = Callable[[], Mapping[str, Team]]
 """Makes all teams by name. Importable by name when matches are played in other processes."""
-
-
-class Noisy:
-    """`player`, but with probability `share` a random legal action."""
-
-    __slots__ = ("player", "share")
-
-    def __init__(self, player: Player, share: float) -> None:
-        self.player, self.share = player, share
-
-    def __call__(self, view: View, legal: Legal, luck: float) -> Action | None:
-        if luck < self.share:
-            return random_legal(view, legal, luck / self.share)
-        return self.player(view, legal, (luck - self.share) / (1.0 - self.share))
 
 
 _TRICKS: MappingProxyType[str, tuple[Player, ...]] = MappingProxyType(

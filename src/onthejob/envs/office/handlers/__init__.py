@@ -37,7 +37,7 @@ class Handler:
     """One action's implementation."""
 
     targets: Callable[[State], list[str]]
-    run: Callable[[State, Action, Now], bool | None]
+    run: Callable[[State, Action, Now], bool]
     tag: int
     """Which focus the action serves: GROWTH, PRODUCT, RETENTION or NEUTRAL."""
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.handlers import GROWTH, PRODUCT, RETENTION, Handler, Now
-from onthejob.envs.office.state import CATALOGUE, PAIN_INDEX, PAINS, Piece, Stage, State
+from onthejob.envs.office.state import CATALOGUE, KINDS, PAIN_INDEX, PAINS, Piece, Stage, State
 
 WORK = (3, 1, 4, 2, 2)
 """Content turns per kind: blog, social, case study, email, docs."""
 VERBS = ("WRITE_BLOG", "WRITE_SOCIAL_POST", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS")
 """Action per kind."""
+VERB_OF = MappingProxyType(dict(zip(KINDS, VERBS, strict=True)))
+"""Kind of a piece -> the action that begins it or goes on with it."""
 KEPT = 24
 """Pieces that still count; older ones are forgotten."""
 

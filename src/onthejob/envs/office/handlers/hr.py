@@ -36,10 +36,10 @@ def resolve_blocker(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def hire_contractor(s: State, a: Action, now: Now) -> bool | None:
+def hire_contractor(s: State, a: Action, now: Now) -> bool:
     """A contractor for Dev or Content for seven days, 1,000 dollars."""
     if not spend(s, "hr", CONTRACTOR):
-        return None
+        return False
     s.contractor_days[a.target] = CONTRACTOR_DAYS
     return True
 

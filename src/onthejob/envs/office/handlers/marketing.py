@@ -16,13 +16,13 @@ CAMPAIGN_VISITS = 900.0
 FATIGUE_DAYS = 7
 
 
-def launch_campaign(s: State, a: Action, now: Now) -> bool | None:
+def launch_campaign(s: State, a: Action, now: Now) -> bool:
     """A campaign on one pain: visits arrive after 2 to 4 days in the segments that feel it.
 
     A recent matching ship doubles it; a theme repeated within a week tires; published content on the theme carries it further.
     """
     if not spend(s, "marketing", CAMPAIGN):
-        return None
+        return False
     theme = PAIN_INDEX[a.target]
     since = s.day - s.novelty[theme]
     fresh = min(1.0, 0.3 + 0.1 * since) if since < FATIGUE_DAYS else 1.0
@@ -61,10 +61,10 @@ def launch_campaign(s: State, a: Action, now: Now) -> bool | None:
     return True
 
 
-def run_ad(s: State, a: Action, now: Now) -> bool | None:
+def run_ad(s: State, a: Action, now: Now) -> bool:
     """Visits from one segment for two days, at once."""
     if not spend(s, "marketing", AD):
-        return None
+        return False
     again = s.ad_days > 0
     s.ad_segment, s.ad_days = SEGMENT_INDEX[a.target], 2
     return not again
@@ -95,10 +95,10 @@ def optimize_funnel(s: State, a: Action, now: Now) -> bool:
     return gain > 0.0004
 
 
-def a_b_test(s: State, a: Action, now: Now) -> bool | None:
+def a_b_test(s: State, a: Action, now: Now) -> bool:
     """A test wins half of the time; later wins are harder."""
     if not spend(s, "marketing", TEST):
-        return None
+        return False
     if draw(now.key, Sub.AB_TEST, 0, s.turn) < min(0.9, 0.55 * now.e) / (1.0 + 0.15 * s.ab_wins):
         s.ab_wins += 1
         s.conversion = min(0.06, s.conversion * 1.09)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.founding import usual_price
@@ -23,6 +24,17 @@ from onthejob.envs.office.state import TIERS, Account, Stage, State
 OPEN_SHOWN = 6
 """Open leads that Sales can handle at a time: the furthest stages first, then the longest without contact."""
 CUSTOMERS_SHOWN = 3
+
+NEXT_STEP: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "lead": "QUALIFY_LEAD",
+        "qualified": "RUN_DEMO",
+        "demo": "SEND_PROPOSAL",
+        "proposal": "CLOSE_DEAL",
+        "negotiation": "CLOSE_DEAL",
+    }
+)
+"""Stage of a lead, by its name in views -> the action that moves it on."""
 
 CLOSE_GAP = (0.4, 0.45, 0.8)
 """Share of a deal's worth that the first, second and last try decide, fitted on branches; used for the luck account only."""
@@ -149,7 +161,7 @@ def follow_up(s: State, a: Action, now: Now) -> bool:
 
 
 def collect_feedback(s: State, a: Action, now: Now) -> bool:
-    """Call a customer: being heard satisfies, and Sales learns what it misses."""
+    """Call a customer: being heard satisfies, the more the longer nobody had called."""
     customer = _account(s, a.target)
     rested = s.turn - customer.contact >= 42
     customer.contact = s.turn

@@ -12,6 +12,7 @@ from typing import Any
 from onthejob.envs.office.actions import IDLE, Action, Invalid, parse, render
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.roles import Role
+from onthejob.errors import ConfigError
 from onthejob.types import Kind, Observation
 
 View = Mapping[str, Any]
@@ -28,6 +29,22 @@ def random_legal(view: View, legal: Legal, luck: float) -> Action | None:
     scaled = luck * len(types)
     chosen = [action for action in actions if action.action_type == types[int(scaled)]]
     return chosen[int((scaled % 1.0) * len(chosen))]
+
+
+class Noisy:
+    """`player`, but with probability `share` a random legal action: the stochastic teacher of the warm start."""
+
+    __slots__ = ("player", "share")
+
+    def __init__(self, player: Player, share: float) -> None:
+        if not 0.0 <= share <= 1.0:
+            raise ConfigError(f"the share of random actions must be in [0, 1], got {share}.")
+        self.player, self.share = player, share
+
+    def __call__(self, view: View, legal: Legal, luck: float) -> Action | None:
+        if luck < self.share:
+            return random_legal(view, legal, luck / self.share)
+        return self.player(view, legal, (luck - self.share) / (1.0 - self.share))
 
 
 def do_nothing(view: View, legal: Legal, luck: float) -> Action | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.handlers.content import VERB_OF
+from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.policies import Legal, View
-from onthejob.envs.office.policies.heuristic import NEXT_STEP, PAIN_OF, WRITE, going_on, needs
+from onthejob.envs.office.policies.heuristic import PAIN_OF, going_on, needs
 from onthejob.envs.office.state import PAINS
 
 
@@ -121,7 +123,7 @@ def _sales(v: View) -> Action:
 def _content(v: View) -> Action:
     draft = going_on(v)
     if draft:
-        return Action(WRITE[draft["kind"]], draft["topic"])
+        return Action(VERB_OF[draft["kind"]], draft["topic"])
     if v["revise"]:
         return Action("REVISE_CONTENT", v["revise"][0].split(" ")[0])
     wanted = needs(v)

@@ -9,19 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.handlers.content import VERB_OF
+from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.policies import Legal, View
 from onthejob.envs.office.state import CATALOGUE, HELD_OUT_CATALOGUE, PAINS
 
 PAIN_OF = {spec.name: PAINS[spec.pain] for spec in (*CATALOGUE, *HELD_OUT_CATALOGUE)}
-NEXT_STEP = {
-    "lead": "QUALIFY_LEAD",
-    "qualified": "RUN_DEMO",
-    "demo": "SEND_PROPOSAL",
-    "proposal": "CLOSE_DEAL",
-    "negotiation": "CLOSE_DEAL",
-}
-WRITE = {"blog": "WRITE_BLOG", "case_study": "WRITE_CASE_STUDY", "email": "WRITE_EMAIL_SEQUENCE", "docs": "WRITE_DOCS"}
-"""Kind of a draft -> the action that goes on with it."""
 
 
 def needs(view: View) -> list[str]:
@@ -91,7 +84,7 @@ def going_on(v: View) -> dict[str, Any] | None:
 def _content(v: View) -> Action:
     draft = going_on(v)
     if draft:
-        return Action(WRITE[draft["kind"]], draft["topic"])
+        return Action(VERB_OF[draft["kind"]], draft["topic"])
     wanted = needs(v)
     topic = wanted[0] if wanted else PAINS[v["day"] % len(PAINS)]
     return Action("WRITE_BLOG", topic)

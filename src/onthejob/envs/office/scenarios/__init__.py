@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS
 from onthejob.envs.office.scenarios.goals import MEASURES
+from onthejob.envs.office.scenarios.ranges import FOUNDED, RANGES
 from onthejob.envs.office.state import HELD_OUT, SEGMENTS, SEVERITIES
 from onthejob.errors import ConfigError
 
@@ -24,8 +24,6 @@ SHIPPED = ("baseline", "competitor", "series_a", "churn", "viral")
 PRESSURES = ("low", "high", "critical", "chaotic")
 LONGEST = 90
 """Days of the longest episode."""
-FOUNDED = 12
-"""Most accounts on the first morning: their ids must not meet those of arrivals."""
 _HERE = Path(__file__).parent
 _SHARES = ("competitor", "hazard", "event_rate", "satisfaction", "debt")
 
@@ -154,23 +152,6 @@ def lint(data: Mapping[str, Any], *, days: int = 30) -> list[str]:
     return [*problems, *_numbers(data), *_texts(data), *_stocks(data), *_calendar(data["schedule"], days)]
 
 
-_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "cash": (1_000, 10_000_000),
-        "traffic": (1, 100_000),
-        "leads": (0, FOUNDED),
-        "customers": (0, FOUNDED),
-        "board_rate": (0, 100_000),
-        "payroll": (0, 100_000),
-        "competitor": (0, 1),
-        "hazard": (0, 10),
-        "event_rate": (0, 1),
-        "satisfaction": (0, 1),
-        "debt": (0, 1),
-    }
-)
-
-
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -180,7 +161,7 @@ def _number(value: Any) -> bool:
 
 
 def _numbers(data: Mapping[str, Any]) -> Iterator[str]:
-    for key, (low, high) in _RANGES.items():
+    for key, (low, high) in RANGES.items():
         if key in data:
             value, fits = data[key], _number if key in _SHARES else _whole
             if not fits(value) or not low <= value <= high:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from onthejob.envs.office.scenarios.ranges import RANGES
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def at_difficulty(scenario: Scenario, difficulty: Any) -> Scenario:
     """The scenario at a difficulty in [0, 1]: 0.5 is the file; what works against the company grows with it.
 
     At 0 the rival, the churn hazard and the debt are half, at 1 they are half as large again; at 0 there is a quarter more
-    traffic, cash and satisfaction, at 1 a quarter less. Bugs are rounded. Name, calendar and segments stay.
+    traffic, cash and satisfaction, at 1 a quarter less, within what a scenario may be. Bugs are rounded. Name, calendar and
+    segments stay.
 
     Raises:
         ConfigError: not a number in [0, 1].
@@ -29,13 +31,13 @@ def at_difficulty(scenario: Scenario, difficulty: Any) -> Scenario:
         return scenario
     against = 0.5 + difficulty
     with_us = 1.25 - 0.5 * difficulty
-    return replace(
-        scenario,
-        cash=max(1_000, round(scenario.cash * with_us)),
-        traffic=max(1, round(scenario.traffic * with_us)),
-        competitor=min(1.0, scenario.competitor * against),
-        hazard=scenario.hazard * against,
-        debt=min(1.0, scenario.debt * against),
-        satisfaction=min(1.0, scenario.satisfaction * with_us),
-        bugs={severity: round(count * against) for severity, count in scenario.bugs.items()},
-    )
+    moved = {
+        "cash": round(scenario.cash * with_us),
+        "traffic": round(scenario.traffic * with_us),
+        "competitor": scenario.competitor * against,
+        "hazard": scenario.hazard * against,
+        "debt": scenario.debt * against,
+        "satisfaction": scenario.satisfaction * with_us,
+    }
+    kept = {name: type(value)(min(max(value, RANGES[name][0]), RANGES[name][1])) for name, value in moved.items()}
+    return replace(scenario, **kept, bugs={severity: round(count * against) for severity, count in scenario.bugs.items()})
