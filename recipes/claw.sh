@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The shell agent of adapters/claw from nothing: a warm start of 400 demonstrations, practice by GRPO, and what both pass of dev's tasks.
-# On one core of an AMD EPYC with bfloat16 products (Zen 5) the warm start takes 30 minutes and practice 24; without them (Zen 3) the
-# warm start takes 90 minutes on two.
+# On one core of an AMD EPYC with bfloat16 products (Zen 5) the warm start takes 45 minutes and practice 24; without them (Zen 3) the
+# warm start takes more than two hours on two.
 set -euo pipefail
 # Outputs and conversations as long as the embedded model can use.
 limits="--claw.protocol.output-chars 600 --claw.protocol.context-chars 12000"
@@ -13,11 +13,11 @@ limits="--claw.protocol.output-chars 600 --claw.protocol.context-chars 12000"
 focus="errand-academic-author errand-backend-developer errand-data-science-researcher errand-devops-engineer \
 errand-embedded-firmware-dev errand-indie-game-dev errand-ml-engineer errand-technical-writer errands-academic-author \
 errands-backend-developer errands-data-science-researcher errands-devops-engineer errands-embedded-firmware-dev \
-errands-indie-game-dev errands-ml-engineer errands-technical-writer set-env-value copy-image roll-out-config rotate-logs \
-collect-todos split-table page-inventory publish-draft"
+errands-indie-game-dev errands-ml-engineer errands-technical-writer set-env-value copy-image tune-balance change-define \
+count-entries publish-draft collect-todos rotate-logs"
 onthejob collect --env claw --claw.count 3000 --gold.count 400 --gold.near-misses 0 --gold.per-family 4 --gold.focus $focus \
     --gold.variety --gold.quotes --out demonstrations $limits
-onthejob sft demonstrations --out adapters/claw-start --lr 3e-3 --seed 1 --epochs 4 --batch-tokens 1024 --warmup 8 \
+onthejob sft demonstrations --out adapters/claw-start --lr 3e-3 --seed 1 --epochs 6 --batch-tokens 1024 --warmup 8 \
     --lora.rank 16 --lora.alpha 32
 
 onthejob compare sft=adapters/claw-start noop gold --env claw --split dev --temperature 0 --batch 48 --max-new-tokens 256 $limits
