@@ -495,7 +495,7 @@ def test_bad_arguments_are_refused(make_rig: MakeRig):
 
 
 def company_value(made: Rig, adapters: Mapping[str, Adapter], *, episodes: int = 40) -> float:
-    from onthejob.models.sampler import InProcessPolicy
+    from onthejob.models.in_process import InProcessPolicy
     from onthejob.rollout.play import play
     from onthejob.types import Split
 

@@ -77,7 +77,7 @@ class Stack:
 
     def team(self, name: str, adapters: Mapping[str, Adapter], seats: Sequence[str], *, goes_on: bool = False) -> Team:
         """The model in all `seats`: with an adapter where there is one, else as it is."""
-        from onthejob.models.sampler import InProcessPolicy
+        from onthejob.models.in_process import InProcessPolicy
 
         sampler = self.sampler(goes_on=goes_on)
         for adapter in adapters.values():

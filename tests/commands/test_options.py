@@ -112,9 +112,9 @@ def test_a_resumed_run_keeps_the_worker_that_is_named(runs_dir: Path):
         with Run.create(runs_dir, config=Train(sampler=sampler)._settings(), name=sampler):
             pass
         again = Train(resume=runs_dir / sampler, trainer="https://gpu.example:8100")
-        assert again._recorded(runs_dir / sampler, extend=0).trainer == "https://gpu.example:8100"
+        assert again._recorded(runs_dir / sampler).trainer == "https://gpu.example:8100"
     with pytest.raises(ConfigError, match="--trainer"):
-        Train(resume=runs_dir / "worker")._recorded(runs_dir / "worker", extend=0)
+        Train(resume=runs_dir / "worker")._recorded(runs_dir / "worker")
 
 
 def test_choices_are_spelled_alike_on_the_command_line_and_in_files(capsys: pytest.CaptureFixture[str]):

@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.learn.adapter_files import save_adapter
 from onthejob.learn.lora import LoraSpec, attach
+from onthejob.models.in_process import InProcessPolicy
 from onthejob.models.llama import LlamaBatch
-from onthejob.models.sampler import InProcessPolicy, Sampler
+from onthejob.models.sampler import Sampler
 from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
 
 ENGINES = [("llama", True), ("llama", False), ("qwen2", True)]

@@ -31,7 +31,8 @@ from onthejob.rollout.pool import TaskPool
 from onthejob.serve.intake import BaseShape, Intake
 from onthejob.serve.publish import Probe, Publisher, trainer_scores
 from onthejob.serve.remote import RemoteLearner
-from onthejob.serve.trainer import TrainingService, make_app
+from onthejob.serve.trainer import TrainingService
+from onthejob.serve.trainer_http import make_app
 from onthejob.serve.vllm import VllmClient, VllmSampler
 from onthejob.testing import ToyWorkplace, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
 from onthejob.testing.model_server import ModelState, make_handler

@@ -22,7 +22,8 @@ from onthejob.serve.intake import Intake
 from onthejob.serve.publish import Probe, Publisher
 from onthejob.serve.remote_sampler import RemoteSampler
 from onthejob.serve.supervisor import free_port
-from onthejob.serve.trainer import TrainingService, make_app
+from onthejob.serve.trainer import TrainingService
+from onthejob.serve.trainer_http import make_app
 from onthejob.serve.vllm import VllmClient
 from onthejob.testing.model_server import ModelState, make_handler
 from onthejob.testing.tiny import tiny_model

@@ -23,8 +23,10 @@ from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, state, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.serve.jobs import MAX_ATTEMPTS, Jobs, identity
+from onthejob.serve.messages import GROUPS, HotloadRequest, TrainRequest
 from onthejob.serve.remote import CA_ENV, RemoteLearner, base_of, token_from
-from onthejob.serve.trainer import GROUPS, HotloadRequest, TrainingService, TrainRequest, make_app
+from onthejob.serve.trainer import TrainingService
+from onthejob.serve.trainer_http import make_app
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -17,7 +17,7 @@ import torch
 
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
 from onthejob.learn import lora
-from onthejob.models.sampler import InProcessPolicy
+from onthejob.models.in_process import InProcessPolicy
 from onthejob.serve.intake import Intake
 from onthejob.serve.publish import Probe, Publisher, trainer_scores
 from onthejob.serve.vllm import VllmClient, VllmOptions, VllmSampler

@@ -17,7 +17,7 @@ from onthejob.api import comparisons, exported, recorded, watching
 from onthejob.api.feed import Live
 from onthejob.api.players import Hosted, LoadTeam, Players
 from onthejob.api.schema import Problem, Reset
-from onthejob.api.security import Guard
+from onthejob.api.security import LOOPBACK, Guard
 from onthejob.api.tokens import Tokens
 from onthejob.api.worlds import Worlds
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, RecordError
@@ -29,7 +29,6 @@ NO_PAGES = (
     "The viewer's pages are not built. With node >= 20.19 and npm: `npm --prefix viewer ci && npm --prefix viewer run build` "
     "in a checkout, or install onthejob from a wheel. The API under /api works without them.\n"
 )
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def create_app(

@@ -117,10 +117,10 @@ class Env:
         from onthejob.compat.openenv import server_options
 
         if is_loopback(self.host):
-            from onthejob.api.security import OwnPages
+            from onthejob.api.security import LOOPBACK, OwnPages
 
             # There is no token: without this any page that the user opens could play, and let a claw's commands run.
-            app.add_middleware(OwnPages, hosts={"127.0.0.1", "localhost", "::1", self.host.lower()})  # type: ignore[arg-type]
+            app.add_middleware(OwnPages, hosts={*LOOPBACK, self.host.lower()})  # type: ignore[arg-type]
         else:
             terminal.warn(f"{self.host} can be reached from other machines: whoever reaches port {self.port} can play.")
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
     from onthejob.models.chat import ChatEncoder
+    from onthejob.serve.messages import SampleRequest
     from onthejob.serve.publish import Publisher
     from onthejob.serve.server import ModelServer
-    from onthejob.serve.trainer import SampleRequest
     from onthejob.serve.vllm import VllmClient
 
 SERVER_FILES = Path("runs/server")
@@ -131,7 +131,8 @@ class Trainer:
 
         from onthejob.learn.lora import attach
         from onthejob.models.fetch import fetch
-        from onthejob.serve.trainer import TrainingService, make_app
+        from onthejob.serve.trainer import TrainingService
+        from onthejob.serve.trainer_http import make_app
 
         folder = fetch(self.model.name, progress=terminal.progress)
         stack = load_model(self.model, terminal.progress)
@@ -219,7 +220,7 @@ class BesideTrainer:
         return {"served": done.adapter.name, "replaced": done.replaced, "seconds": done.first_served_s, "probe": done.probe_mean}
 
     def generate(self, request: SampleRequest) -> list[Completion]:
-        from onthejob.serve.trainer import NotLive
+        from onthejob.serve.messages import NotLive
 
         if request.adapter is not None and (request.adapter, request.digest) not in {
             (adapter.name, adapter.digest) for adapter in self._publisher.live.values()

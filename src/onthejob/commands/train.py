@@ -223,8 +223,8 @@ class Train:
         from onthejob.record import Run
 
         again = None if self.resume is None else run_folder(self.resume)
-        began = None if again is None else self._recorded(again, extend=0).train.iterations
-        options = self if again is None else self._recorded(again, extend=self.extend)
+        started = self if again is None else self._recorded(again)
+        options = started._extended(self.extend)
         init = adapters_for(options.init, options.roles) if options.init and again is None else None
         if init is not None:
             options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
@@ -232,7 +232,8 @@ class Train:
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
         options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
-        pool = task_pool(options, rising_over=began)
+        # A curriculum spans what the run was started with, however far it is extended.
+        pool = task_pool(started)
         with seated(options) as others, options.place().opened() as make_env:
             stack, learner = assemble(options, terminal, init)
             with updated_by(options, stack, learner) as learner:
@@ -256,18 +257,22 @@ class Train:
         )
         return result.exit_code
 
-    def _recorded(self, resume: Path, *, extend: int) -> Train:
-        """The options that the run was started with, going on to iteration `extend`; 0 keeps its own number."""
+    def _recorded(self, resume: Path) -> Train:
+        """The options that the run was started with, and the worker that is named now."""
         from onthejob.record import Run
 
         with Run.open(resume, readonly=True) as recorded:
             again = recorded_options(recorded)
-        if extend and extend < again.train.iterations:
-            raise ConfigError(f"--extend must be >= {again.train.iterations}, the run's own number, got {extend}.")
-        loop = dataclasses.replace(again.train, iterations=extend or again.train.iterations)
         if again.sampler == "worker" and not self.trainer:
             raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
-        return dataclasses.replace(again, train=loop, trainer=self.trainer)
+        return dataclasses.replace(again, trainer=self.trainer)
+
+    def _extended(self, extend: int) -> Train:
+        """These options, going on to iteration `extend`; 0 keeps their own number."""
+        own = self.train.iterations
+        if extend and extend < own:
+            raise ConfigError(f"--extend must be >= {own}, the run's own number, got {extend}.")
+        return dataclasses.replace(self, train=dataclasses.replace(self.train, iterations=extend or own))
 
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:

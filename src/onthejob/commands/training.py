@@ -86,15 +86,15 @@ def seated(options: Train) -> Iterator[Others]:
         yield Others(partners, judge_of(options.judge, options.judging, hosted) if options.judge else None)
 
 
-def task_pool(options: Train, *, rising_over: int | None = None) -> TaskPool:
-    """The training tasks. rising_over: iterations that a curriculum spans; None takes the options' own number."""
+def task_pool(options: Train) -> TaskPool:
+    """The training tasks."""
     place = options.place()
     return TaskPool(
         place.tasks(Split.TRAIN),
         seed=options.train.seed,
         family=place.family,
         grow=place.grow(),
-        curriculum=place.curriculum(rising_over or options.train.iterations),
+        curriculum=place.curriculum(options.train.iterations),
         prefer_spread=options.train.prefer_spread,
     )
 

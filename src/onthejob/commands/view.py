@@ -63,8 +63,9 @@ class View:
         import uvicorn
         from pydantic import ValidationError
 
-        from onthejob.api.app import LOOPBACK, PAGES, create_app
+        from onthejob.api.app import PAGES, create_app
         from onthejob.api.schema import Reset
+        from onthejob.api.security import LOOPBACK
         from onthejob.rollout.replay import Replay
 
         if not 0 <= self.port <= 65_535:

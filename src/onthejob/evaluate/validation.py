@@ -16,7 +16,7 @@ from onthejob.rollout.play import play
 from onthejob.types import Adapter, Environment, Policy, Sampling, Split, Task
 
 if TYPE_CHECKING:
-    from onthejob.models.sampler import Generates
+    from onthejob.models.in_process import Generates
 
 
 def validator(
@@ -53,7 +53,7 @@ def validator(
         raise ConfigError(f"checkpoints are chosen on tasks of split dev, got {got}. Keep test for the comparison at the end.")
 
     def evaluate(iteration: int, adapters: Mapping[str, Adapter]) -> dict[str, float]:
-        from onthejob.models.sampler import InProcessPolicy
+        from onthejob.models.in_process import InProcessPolicy
 
         chat = sampler.chat
         learned = {role: InProcessPolicy(sampler, chat, adapter=adapter.name) for role, adapter in adapters.items()}

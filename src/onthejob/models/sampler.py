@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -39,7 +39,7 @@ from onthejob.models.conversations import Conversations, Said
 from onthejob.models.draw import draw, uniforms
 from onthejob.models.generic import GenericEngine
 from onthejob.models.llama import LlamaEngine
-from onthejob.types import Adapter, Completion, Context, Sampling
+from onthejob.types import Adapter, Completion, Sampling
 
 log = logging.getLogger(__name__)
 
@@ -399,48 +399,6 @@ class Sampler:
             token_ids=tuple(reply.tokens),
             logprobs=tuple(reply.logprobs),
             finish_reason="stop" if stopped else "length",
-        )
-
-
-class Generates(Protocol):
-    """What samples: `Sampler`, or a server's sampler that takes its place."""
-
-    @property
-    def chat(self) -> ChatEncoder:
-        """Of the same model."""
-        ...
-
-    def generate(
-        self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
-    ) -> list[Completion]:
-        """As `Sampler.generate`."""
-        ...
-
-
-class InProcessPolicy:
-    """One adapter of a sampler (or the base) as a policy."""
-
-    def __init__(self, sampler: Generates, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
-        """adapter: a published adapter's name, or None for the base; name: the version recorded then."""
-        self._sampler = sampler
-        self._chat = chat
-        self._adapter = adapter
-        self._name = name
-
-    @property
-    def version(self) -> str:
-        return self._adapter or self._name
-
-    @property
-    def reads(self) -> str:
-        return "tokens"
-
-    def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
-        return self._sampler.generate(
-            [context.prompt_ids for context in contexts],
-            adapter=self._adapter,
-            sampling=sampling,
-            seeds=[context.seed for context in contexts],
         )
 
 

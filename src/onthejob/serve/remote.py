@@ -22,6 +22,7 @@ from torch import Tensor
 from onthejob.errors import ConfigError, ServeError, TrainingError
 from onthejob.learn.learner import Learner, UpdateMetrics
 from onthejob.learn.lora import Snapshot, alpha_of
+from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, TrainRequest
 from onthejob.types import Group
 
 log = logging.getLogger(__name__)
@@ -100,8 +101,6 @@ class RemoteLearner(Learner):
             ServeError: the worker is gone, also after all attempts.
             TrainingError: the worker could not make the update.
         """
-        from onthejob.serve.trainer import GROUPS, LEARNER_CONFIG, TrainRequest
-
         state = packed(self.export_state(role))
         known = {digest_of(state): state}
         request: dict[str, Any] = {
@@ -121,7 +120,7 @@ class RemoteLearner(Learner):
         return UpdateMetrics(**answer["metrics"])
 
     def _asked(self, body: bytes, known: Mapping[str, bytes]) -> dict[str, Any]:
-        problem, number, until = "", 0, None
+        problem, number, until = "", 0, time.monotonic() + self._timeout_s
         while number < self._attempts:
             if problem:
                 time.sleep(self._wait_s)
@@ -136,10 +135,8 @@ class RemoteLearner(Learner):
             if event.get("event") == "failed":
                 raise TrainingError(f"the training worker could not make the update: {event.get('error')}.")
             problem = str(event.get("event", "cut off"))
-            until = until or time.monotonic() + self._timeout_s
             # `busy`: what was asked for before the connection broke is being made, which may take as long as any update.
-            if problem != "busy" or time.monotonic() > until:
-                number += 1
+            number += problem != "busy" or time.monotonic() > until
         raise ServeError(f"the training worker gave no update in {self._attempts} attempts, the last time: {problem}.")
 
     def _once(self, body: bytes, known: Mapping[str, bytes]) -> dict[str, Any]:

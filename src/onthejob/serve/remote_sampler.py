@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from onthejob.errors import ConfigError, ContractError, ServeError
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_log_logit_scale
 from onthejob.models.chat import ChatEncoder
+from onthejob.serve.messages import COMPLETIONS
 from onthejob.serve.remote import connect, digest_of, packed
 from onthejob.types import Adapter, Completion, Sampling
 
@@ -112,8 +113,6 @@ class RemoteSampler:
             "temperature": sampling.temperature,
             "max_new_tokens": sampling.max_new_tokens,
         }
-        from onthejob.serve.trainer import COMPLETIONS
-
         answer = self._ask("/sample", body)
         try:
             replies = COMPLETIONS.validate_python(answer.get("completions"))

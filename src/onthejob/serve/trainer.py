@@ -1,11 +1,4 @@
-"""The training worker: groups and a learner's state in, the next state out, over HTTP.
-
-    GET  /health            {"status": "ok", "base": ..., "roles": ..., "alpha": ..., "busy": ...}    (no token needed)
-    PUT  /states/DIGEST     a learner's state of one role (safetensors), named by its sha256
-    GET  /states/DIGEST     one that was put or made here
-    POST /train             TrainRequest -> lines of JSON: claimed, running ..., and last done, failed or busy
-    POST /hotload           a state becomes the adapter `role@version` and goes live on this machine's model server
-    POST /sample            SampleRequest -> replies of a live adapter, or of the base, with their ids and log-probabilities
+"""The training worker: groups and a learner's state in, the next state out.
 
 A worker keeps nothing that a request depends on but states by their content's name, so the same request gives the same answer
 from any worker, and a path never travels. Roles are trained one after another; memory is freed in between.
@@ -16,89 +9,44 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import hmac
-import json
 import logging
 import os
 import queue
 import re
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from onthejob.errors import ConfigError, OnTheJobError, ServeError
+from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.files import published_file, remove_abandoned
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import Learner
 from onthejob.serve.jobs import Jobs
-from onthejob.types import Adapter, Completion, Group
+from onthejob.serve.messages import (
+    COMPLETIONS,
+    GROUPS,
+    LEARNER_CONFIG,
+    HotloadRequest,
+    SampleRequest,
+    TrainRequest,
+    UnknownStates,
+)
+from onthejob.types import Adapter, Completion
 
 if TYPE_CHECKING:
     from peft import PeftModel
 
 log = logging.getLogger(__name__)
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Role = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
-GROUPS = TypeAdapter(list[Group])
-COMPLETIONS = TypeAdapter(list[Completion])
-LEARNER_CONFIG = TypeAdapter(LearnerConfig)
 KEPT_STATES = 8
 """States per role that stay on the worker's disk: what an update starts from, its reference, its result, what goes live, and as
 many again for whoever comes back for an answer. Who needs an older one sends it again."""
 HEARTBEAT_S = 5.0
 """Seconds between two lines of an update under way."""
-
-
-class TrainRequest(BaseModel):
-    """One update of one role."""
-
-    model_config = ConfigDict(extra="forbid")
-    role: Role
-    base: Digest
-    """Digest of the base's weights; a worker on another base refuses."""
-    state: Digest
-    """What the update starts from, as `Learner.export_state` gives it."""
-    reference: Digest | None = None
-    """State whose adapter is the KL term's reference."""
-    config: dict[str, Any]
-    """LearnerConfig."""
-    groups: list[dict[str, Any]]
-
-    def key(self) -> str:
-        """Names everything that the answer depends on."""
-        text = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-class HotloadRequest(BaseModel):
-    """A state that goes live as an adapter."""
-
-    model_config = ConfigDict(extra="forbid")
-    role: Role
-    version: int = Field(ge=0, lt=10**9)
-    parent: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}@[0-9]{4,9}$")] | None = None
-    state: Digest
-
-
-class SampleRequest(BaseModel):
-    """Replies of one adapter."""
-
-    model_config = ConfigDict(extra="forbid")
-    base: Digest
-    adapter: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}@[0-9]{4,9}$")] | None = None
-    """None samples from the base."""
-    digest: Digest | None = None
-    """Of the adapter's weights, as /hotload answered it: runs share names."""
-    prompts: Annotated[list[Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]], Field(max_length=4096)]
-    temperature: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-    max_new_tokens: Annotated[int, Field(ge=1)]
 
 
 class ModelServing(Protocol):
@@ -168,9 +116,8 @@ class TrainingService:
     def store(self, content: bytes) -> str:
         """Keep a state durably; returns its digest."""
         digest = hashlib.sha256(content).hexdigest()
-        path = self._states / f"{digest}.safetensors"
-        if not path.exists():
-            with published_file(path) as temporary:
+        if self.state_path(digest) is None:
+            with published_file(self._states / f"{digest}.safetensors") as temporary:
                 temporary.write_bytes(content)
             self._drop_old_states()
         return digest
@@ -331,122 +278,3 @@ class TrainingService:
         if path is None:
             raise UnknownStates([digest])
         return path
-
-
-class NotLive(ConfigError):
-    """An adapter that must be hot-loaded first."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} is not live here. POST /hotload first.")
-        self.name = name
-
-
-class UnknownStates(ConfigError):
-    """States that must be put first."""
-
-    def __init__(self, digests: list[str]) -> None:
-        super().__init__(f"unknown states: {', '.join(digest[:12] for digest in digests)}. PUT /states/DIGEST first.")
-        self.digests = digests
-
-
-def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 512 << 20) -> FastAPI:
-    """The worker's HTTP interface.
-
-    Raises:
-        ConfigError: the token is shorter than 16 characters.
-    """
-    if len(token) < 16:
-        raise ConfigError(f"a token needs at least 16 characters, got {len(token)}.")
-    app = FastAPI(title="onthejob trainer", docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.middleware("http")
-    async def guard(request: Request, call_next: Callable[[Request], Any]) -> Any:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if request.url.path != "/health" and not hmac.compare_digest(given.encode(), token.encode()):
-            return JSONResponse({"error": "a valid bearer token is needed"}, status_code=401)
-        return await call_next(request)
-
-    @app.exception_handler(OnTheJobError)
-    async def refused(_: Request, error: OnTheJobError) -> JSONResponse:
-        missing: dict[str, Any] = {}
-        if isinstance(error, UnknownStates):
-            missing = {"unknown": error.digests}
-        elif isinstance(error, NotLive):
-            missing = {"not_live": error.name}
-        # A model server that failed may serve again; everything else would be refused again.
-        status = 409 if missing else 503 if isinstance(error, ServeError) else 400
-        return JSONResponse({"error": str(error), **missing}, status_code=status)
-
-    @app.get("/health")
-    def health() -> dict[str, Any]:
-        from onthejob.learn.lora import alpha_of
-
-        roles = sorted(service.model.peft_config)
-        return {
-            "status": "ok",
-            "base": service.base_digest,
-            "roles": roles,
-            "alpha": {role: alpha_of(service.model, role) for role in roles},
-            "busy": service.busy,
-        }
-
-    @app.put("/states/{digest}")
-    async def put_state(digest: str, request: Request) -> dict[str, str]:
-        content = await _body(request, service.max_state_bytes)
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise HTTPException(400, "the content has another sha256 than its name")
-        return {"state": service.store(content)}
-
-    @app.get("/states/{digest}")
-    def get_state(digest: str) -> FileResponse:
-        path = service.state_path(digest)
-        if path is None:
-            raise HTTPException(404, "no such state")
-        return FileResponse(path, media_type="application/octet-stream")
-
-    @app.post("/train")
-    async def train(request: Request) -> StreamingResponse:
-        asked = _parsed(TrainRequest, await _body(request, max_request_bytes))
-        events = service.train(asked)
-        first = next(events)  # Refusals become a status before anything is streamed.
-
-        def lines() -> Iterator[str]:
-            yield json.dumps(first) + "\n"
-            for event in events:
-                yield json.dumps(event) + "\n"
-
-        return StreamingResponse(lines(), media_type="application/x-ndjson")
-
-    @app.post("/hotload")
-    async def hotload(request: Request) -> dict[str, Any]:
-        from fastapi.concurrency import run_in_threadpool
-
-        return await run_in_threadpool(service.hotload, _parsed(HotloadRequest, await _body(request, 65_536)))
-
-    @app.post("/sample")
-    async def sample(request: Request) -> JSONResponse:
-        from fastapi.concurrency import run_in_threadpool
-
-        asked = _parsed(SampleRequest, await _body(request, max_request_bytes))
-        return JSONResponse({"completions": await run_in_threadpool(service.sample, asked)})
-
-    return app
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    parts, size = [], 0
-    stream: AsyncIterator[bytes] = request.stream()
-    async for part in stream:
-        size += len(part)
-        if size > limit:
-            raise HTTPException(413, f"a body of at most {limit} bytes is taken")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _parsed(kind: type[Any], content: bytes) -> Any:
-    try:
-        return kind.model_validate_json(content)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise HTTPException(422, f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error

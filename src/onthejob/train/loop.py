@@ -258,7 +258,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
 
 
 def _collect(parts: Parts, state: State, collector: Collector | None, iteration: int) -> Collection:
-    from onthejob.models.sampler import InProcessPolicy
+    from onthejob.models.in_process import InProcessPolicy
 
     config = parts.config
     policies: dict[str, Policy] = {

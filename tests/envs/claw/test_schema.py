@@ -20,11 +20,10 @@ from onthejob.envs.claw.schema import (
     FileKind,
     dump_tasks,
     load_tasks,
-    path_problem,
     read_record,
-    regex_problem,
 )
 from onthejob.envs.claw.skills import DESCRIPTIONS, Skill, skills_of
+from onthejob.envs.claw.texts import path_problem, regex_problem
 from onthejob.errors import ConfigError
 
 RECORD: dict[str, Any] = {

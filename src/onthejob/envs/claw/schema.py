@@ -22,13 +22,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
 
 from onthejob.envs.claw.skills import Skill
+from onthejob.envs.claw.texts import path_problem, regex_problem, text_problems
 from onthejob.errors import ConfigError
 from onthejob.files import json_lines, published_file
 
 MAX_FILES = 64
 """Files of one workspace seed."""
-MAX_TEXT_BYTES = 64 * 1024
-"""UTF-8 bytes of one text file."""
 MAX_STUB_BYTES = 1024 * 1024
 """Bytes of one binary stub."""
 MAX_ASSERTIONS = 8
@@ -226,21 +225,6 @@ def dump_tasks(tasks: Iterable[ClawTask], path: Path) -> None:
         temporary.write_text("".join(lines), encoding="utf-8")
 
 
-def path_problem(path: str) -> str:
-    """Why `path` cannot be a path inside a workspace; empty when it can."""
-    if any("\ud800" <= char <= "\udfff" for char in path):
-        return "must be UTF-8 text without lone surrogates"
-    if not path or len(path.encode()) > 200:
-        return "must have 1 to 200 bytes"
-    if path.startswith("/"):
-        return "must be relative to the workspace"
-    if any(part in ("", ".", "..") for part in path.split("/")):
-        return "must not have empty, . or .. components"
-    if any(ord(char) < 32 or ord(char) == 127 for char in path):
-        return "must not hold control characters"
-    return ""
-
-
 # The JSON form. Everything below is private: pydantic checks types at the border, the dataclasses above are used inside.
 
 
@@ -361,7 +345,7 @@ def _form_problems(raw: _Record) -> tuple[str, ...]:
             problems.append(f"{place}.path: {file.path!r} is seeded twice")
         seen.add(file.path)
         if isinstance(file, _TextFile):
-            problems.extend(f"{place}.content: {reason}" for reason in _text_problems(file.content))
+            problems.extend(f"{place}.content: {reason}" for reason in text_problems(file.content))
     for path in sorted(seen):
         parents = {path[:index] for index, char in enumerate(path) if char == "/"}
         problems.extend(
@@ -373,46 +357,10 @@ def _form_problems(raw: _Record) -> tuple[str, ...]:
             problems.append(f"{place}.path: {reason}, got {assertion.path!r}")
         if isinstance(assertion, _Match) and (reason := regex_problem(assertion.regex)):
             problems.append(f"{place}.regex: {reason}, got {assertion.regex!r}")
-    problems.extend(f"{name}: {reason}" for name in ("intent",) for reason in _text_problems(raw.intent))
+    problems.extend(f"intent: {reason}" for reason in text_problems(raw.intent))
     for index, block in enumerate(raw.gold):
-        problems.extend(f"gold[{index}]: {reason}" for reason in _text_problems(block))
+        problems.extend(f"gold[{index}]: {reason}" for reason in text_problems(block))
     return tuple(problems)
-
-
-def _text_problems(text: str) -> list[str]:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        return ["must be UTF-8 text, got a lone surrogate"]
-    problems = ["must not hold NUL characters"] if "\0" in text else []
-    if size > MAX_TEXT_BYTES:
-        problems.append(f"must have at most {MAX_TEXT_BYTES} bytes, got {size}")
-    return problems
-
-
-_NOT_IN_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9Z]|[*+?}]\+)")
-# The grader's engine, which unlike `re` has a time limit, reads these otherwise: x{s} as x with one substitution.
-_POSIX = re.compile(r"\[:\^?\w+:\]")
-_ESCAPE = re.compile(r"\\.", re.DOTALL)
-_CLASS = re.compile(r"\[\^?\]?[^\]]*\]")
-_BRACE = re.compile(r"\{(?!(?:\d+(?:,\d*)?|,\d+)\})")
-
-
-def regex_problem(regex: str) -> str:
-    """Why the grader cannot use this pattern; empty when it can."""
-    if len(regex) > 8_000:
-        return f"must have at most 8000 characters, has {len(regex)}"
-    if _POSIX.search(regex):
-        return "must not use POSIX classes"
-    try:
-        re.compile(regex)
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"must be a regular expression ({error})"
-    if _NOT_IN_RE2.search(regex):
-        return "must not use look-around, back-references, atomic groups, possessive quantifiers or \\Z"
-    if _BRACE.search(_CLASS.sub("", _ESCAPE.sub("", regex))):
-        return "must hold { only as a repeat count, or escaped"
-    return ""
 
 
 def _task(raw: _Record) -> ClawTask:
