@@ -201,19 +201,19 @@ def test_equal_values_have_no_width() -> None:
 def test_shares_on_which_all_agree_get_the_exact_binomial_interval(count: int) -> None:
     stats = pytest.importorskip("scipy.stats")
     exact = stats.binomtest(count, count).proportion_ci(method="exact")
-    every, none = mean_interval([1.0] * count, seed=0), mean_interval([0.0] * count, seed=0)
+    every, none = (mean_interval([value] * count, seed=0, binary=True) for value in (1.0, 0.0))
     assert (every.low, every.high) == pytest.approx((exact.low, 1.0))
     assert (none.low, none.high) == pytest.approx((0.0, 1.0 - exact.low))
 
 
 def test_a_few_pairs_of_one_sign_are_no_evidence_and_many_are() -> None:
-    for size in (1.0, 250.0):
-        few = paired_difference([size] * 5, [0.0] * 5, seed=0)
+    for size, binary in ((1.0, True), (1.0, False), (250.0, False)):
+        few = paired_difference([size] * 5, [0.0] * 5, seed=0, binary=binary)
         assert not few.above_zero
         assert few.mean == size
-        many = paired_difference([size] * 20, [0.0] * 20, seed=0)
+        many = paired_difference([size] * 20, [0.0] * 20, seed=0, binary=binary)
         assert many.above_zero
-        below = paired_difference([0.0] * 20, [size] * 20, seed=0)
+        below = paired_difference([0.0] * 20, [size] * 20, seed=0, binary=binary)
         assert (below.low, below.high) == (-many.high, -many.low)
     same = paired_difference([3.0] * 3, [3.0] * 3, seed=0)
     assert (same.low, same.high) == (0.0, 0.0)

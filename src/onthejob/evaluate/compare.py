@@ -100,7 +100,7 @@ class Comparison:
         """Mean over tasks with its interval and its worst task. Over all tasks, scenarios count as fixed strata."""
         values = self.values(team, metric, stratum)
         strata = [self.strata[task] for task in values]
-        return mean_interval(list(values.values()), strata=strata, seed=self.seed)
+        return mean_interval(list(values.values()), strata=strata, seed=self.seed, binary=self._is_binary(metric))
 
     def difference(self, first: str, second: str, metric: str, stratum: str = OVERALL) -> Estimate:
         """Mean of `first` minus `second` over the tasks that both finished, paired by task."""
@@ -111,7 +111,12 @@ class Comparison:
             [b[task] for task in shared],
             strata=[self.strata[task] for task in shared],
             seed=self.seed,
+            binary=self._is_binary(metric),
         )
+
+    def _is_binary(self, metric: str) -> bool:
+        """Whether it is the outcome of a single try, such as `passed`: 0 or 1 in every episode of every team."""
+        return all(result.metrics[metric] in (0.0, 1.0) for result in self.results.values())
 
     def actions(self, team: str) -> dict[str, Counts]:
         """Actor -> action -> how often, over all tasks."""

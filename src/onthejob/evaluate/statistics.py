@@ -10,9 +10,8 @@ than the normal (the expanded interval). Chosen by simulation (docs/evaluation.m
 intervals that claim 95 % cover 84 to 88 % with 8 to 20 skewed clusters, expanded BCa 90 to 95 %; the studentised bootstrap covers
 a little more, but becomes infinite when most differences are 0, which is what two policies that mostly agree look like. Below
 `BOOTSTRAP_CLUSTERS` clusters a bootstrap can hardly leave the range of the data; there Student's t interval is given. Where all
-clusters agree no bootstrap sees any spread: values that are all 0 or all 1 are taken for shares and get the exact interval of a
-binomial, differences that are all +1 or all -1 its counterpart, and anything else but 0 has no finite interval below that number
-of clusters.
+clusters agree no bootstrap sees any spread: outcomes of single tries, which are 0 or 1, get the exact interval of a binomial,
+their differences its counterpart, and anything else but 0 has no finite interval below that number of clusters.
 
 Source: Efron, Better Bootstrap Confidence Intervals (1987); Hesterberg, What Teachers Should Know About the Bootstrap (2015),
 section 4.2; Cochran, Sampling Techniques (1977), chapter 6 for the ratio's standard error.
@@ -83,6 +82,7 @@ def mean_interval(
     level: float = 0.95,
     resamples: int = 4000,
     method: Method = "bca",
+    binary: bool = False,
 ) -> Estimate:
     """Mean of `values` (n,) with an interval that treats values of equal cluster as one draw.
 
@@ -95,13 +95,19 @@ def mean_interval(
         level: Nominal coverage in (0, 1).
         resamples: Bootstrap replicates, >= 100.
         method: `bca` (expanded, see above) or `percentile` (for comparison with other software).
+        binary: Values are 0 or 1, outcomes of single tries: where all agree the interval is the exact one.
 
     Raises:
         ConfigError: Lengths differ, a value is not finite, or an option is out of range.
     """
     x = _vector(values, "values")
-    estimate = _mean(x, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
-    if estimate.clusters < MIN_CLUSTERS or not (np.all(x == 0.0) or np.all(x == 1.0)):
+    estimate = ratio_interval(
+        x, np.ones_like(x), clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method
+    )
+    if not x.size:
+        return estimate
+    estimate = replace(estimate, minimum=float(x.min()))
+    if not binary or estimate.clusters < MIN_CLUSTERS or x.min() != x.max():
         return estimate
     reach = _unanimous(estimate.clusters, level)
     low, high = (0.0, 1.0 - reach) if x[0] == 0.0 else (reach, 1.0)
@@ -118,6 +124,7 @@ def paired_difference(
     level: float = 0.95,
     resamples: int = 4000,
     method: Method = "bca",
+    binary: bool = False,
 ) -> Estimate:
     """Mean of `first - second`, where position i of both is the same task, seed or state.
 
@@ -125,10 +132,10 @@ def paired_difference(
     """
     a, b = _vector(first, "first"), _vector(second, "second")
     _same_length(a, b, "first and second")
-    estimate = _mean(a - b, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
-    if estimate.clusters < MIN_CLUSTERS or abs(estimate.mean) != 1.0 or estimate.low != estimate.high:
+    estimate = mean_interval(a - b, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
+    if not binary or estimate.clusters < MIN_CLUSTERS or abs(estimate.mean) != 1.0:
         return estimate
-    # All differ by 1: were these shares, each pair would have to be of that sign by chance.
+    # All went one way: each pair would have to be of that sign by chance.
     low, high = sorted((estimate.mean, estimate.mean * (2.0 * _unanimous(estimate.clusters, level) - 1.0)))
     return replace(estimate, low=low, high=high)
 
@@ -179,22 +186,6 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
     ranks_a, ranks_b = ranks_a - ranks_a.mean(), ranks_b - ranks_b.mean()
     scale = math.sqrt(float(ranks_a @ ranks_a) * float(ranks_b @ ranks_b))
     return float(ranks_a @ ranks_b) / scale if scale > 0.0 else math.nan
-
-
-def _mean(
-    x: NDArray[np.float64],
-    clusters: Sequence[Hashable] | None,
-    *,
-    strata: Sequence[Hashable] | None,
-    seed: int,
-    level: float,
-    resamples: int,
-    method: Method,
-) -> Estimate:
-    estimate = ratio_interval(
-        x, np.ones_like(x), clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method
-    )
-    return replace(estimate, minimum=float(x.min())) if x.size else estimate
 
 
 def _unanimous(count: int, level: float) -> float:
