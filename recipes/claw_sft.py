@@ -29,7 +29,7 @@ from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, sft
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import InProcessPolicy
+from onthejob.models.in_process import InProcessPolicy
 from onthejob.rollout.play import play
 from onthejob.stack import Stack, attach_learner, load_stack
 from onthejob.types import Environment, Sampling, Split, StopReason

@@ -116,11 +116,20 @@ def test_arriving_leads_and_lost_ones_are_credited_when_it_happens(office) -> No
 
 
 def test_a_lead_that_nobody_worked_on_gives_its_credit_back(office) -> None:
-    company = office(traffic=1, leads=1)
+    company = office(traffic=1, leads=0)
+    company.account(Stage.LEAD)
     logs = company.sleep(10)
     assert company.state.lost == 1
     assert logs[-1].parts()["marketing"]["stage"] == -1.5
     assert logs[-1].parts()["sales"]["stage"] == 0.0
+
+
+def test_a_lead_of_the_first_morning_has_no_credit_to_give_back(office) -> None:
+    company = office(traffic=1, leads=1)
+    logs = company.sleep(10)
+    assert company.state.lost == 1
+    assert logs[-1].parts()["marketing"]["stage"] == 0.0
+    assert logs[-1].parts()["sales"]["penalty"] < 0.0
 
 
 def test_a_neglected_deal_gives_its_advances_back_and_is_lost(office) -> None:

@@ -16,7 +16,7 @@ from onthejob.envs.office.policies import players, random_legal
 from onthejob.envs.office.reward import team_reward
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
-from onthejob.envs.office.simulator import actor_of, kpis, phase_of
+from onthejob.envs.office.simulator import Simulator, actor_of, kpis, phase_of
 from onthejob.envs.office.snapshot import dumps
 from onthejob.envs.office.state import FEATURE_INDEX, PAINS, Piece, Stage
 
@@ -315,6 +315,35 @@ def test_a_second_piece_with_a_promise_is_charged_too(office) -> None:
     log = company.act("content", "WRITE_BLOG", "sync", body="our REST API is here")
     assert log.parts()["content"]["penalty"] == -5.0
     assert s.pieces[0].vapor
+
+
+def test_a_promise_while_blocked_marks_no_older_piece(office) -> None:
+    company = office()
+    s = company.state
+    s.pieces.append(Piece(day=0, id=1, kind=0, left=0, quality=0.5, topic=PAINS.index("sync"), vapor=False))
+    company.wait("content")
+    s.blockers["content"] = s.day
+    log = company.act("content", "WRITE_BLOG", "sync", body="our REST API is here")
+    assert log.parts()["content"]["penalty"] == -5.0
+    assert not s.pieces[0].vapor
+
+
+@pytest.mark.parametrize(("role", "name", "target"), [("dev", "FIX_BUG", "critical"), ("content", "WRITE_SOCIAL_POST", "sync")])
+def test_what_an_action_earned_leaves_the_night_out(office, role: str, name: str, target: str) -> None:
+    company = office("churn")
+    s = company.state
+    while actor_of(s.turn) != role or s.turn % 14 != 13:
+        company.simulator.step(s, IDLE)
+    s.blockers.clear()
+    other = s.copy()
+    log = company.act(role, name, target)
+    assert log.earned != pytest.approx(log.paid[role], abs=0.05)
+    # The same a turn earlier, where no night follows; a turn more of silence makes the customers a little less sure.
+    other.turn -= 1
+    order = company.simulator.order
+    alone = Simulator(company.simulator.scenario, order=(*order[1:], order[0])).step(other, Action(name, target))
+    assert alone.earned == alone.paid[role] != 0.0
+    assert log.earned == pytest.approx(alone.earned, abs=0.01)
 
 
 def test_a_private_question_of_content_is_no_promise(office) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
+from onthejob.envs.office.events import discount_demands
 from onthejob.envs.office.founding import (
     INQUIRY_SLOT,
     MEAN_DRAWN_PRICE,
@@ -148,6 +149,30 @@ def test_a_campaign_still_tells_what_its_leads_need(office) -> None:
     tripled = 3 * wants[2] / (sum(wants) + 2 * wants[2])
     assert share() == pytest.approx(tripled, abs=0.04)
     assert without == pytest.approx(wants[2] / sum(wants), abs=0.04)
+
+
+def test_no_campaign_has_drawn_those_of_the_first_morning(office) -> None:
+    s = office("viral", leads=9).state
+    assert {a.id % 16 for a in s.leads()} >= {INQUIRY_SLOT}
+    before = [redrawn(s, world) for world in range(1, 200)]
+    s.novelty[2] = 0
+    for world, old in enumerate(before, 1):
+        now = redrawn(s, world)
+        assert [(a.pain, a.size, a.quality) for a in now.accounts] == [(a.pain, a.size, a.quality) for a in old.accounts]
+    # Whoever stands where later days have an announced large company is not one.
+    assert {a.size for old in before for a in old.accounts if a.id % 16 == INQUIRY_SLOT} == {0, 1, 2}
+
+
+def test_a_discount_outlives_the_luck(office) -> None:
+    s = office("price_war", leads=6).state
+    s.turn = 14 * 4
+    leads = [arrive(s, mix(s.seed, 1), slot) for slot in range(3)]
+    expected = [usual_price(s, a) for a in leads]
+    discount_demands(s)
+    assert [usual_price(s, a) for a in leads] == pytest.approx([0.9 * price for price in expected])
+    for world in range(1, 50):
+        for a in redrawn(s, world).accounts:
+            assert a.price == PRICES[a.size] * 9 // 10 or a.stage >= Stage.WON
 
 
 def test_a_branch_does_not_know_more_than_its_author(task) -> None:

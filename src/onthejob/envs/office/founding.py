@@ -35,6 +35,8 @@ INQUIRY_SLOT, REFERRAL_SLOT = 12, 13
 """Of the day's arrivals: an announced large company, and whom a customer brings; those of the night have the slots below."""
 PATIENCE, PATIENCE_SPREAD = 9, 9
 """A lead buys elsewhere so many days after its arrival, and up to one less than so many more."""
+FIRST_ID = 16
+"""Ids below are those of the first morning, which no campaign, no announcement and no customer has brought."""
 THEME_DAYS = 5
 """Days for which a campaign draws leads that feel its theme."""
 MEAN_PRICE, MEAN_DRAWN_PRICE = (
@@ -100,7 +102,7 @@ def drawn_quality(seed: int, world: int, identity: int) -> float:
 
     Kept, because a snapshot asks it of every open lead.
     """
-    return draw(mix(seed, 0 if identity < 16 else 1 + world), Sub.QUALITY, identity, 0)
+    return draw(mix(seed, 0 if identity < FIRST_ID else 1 + world), Sub.QUALITY, identity, 0)
 
 
 def brought(quality: float) -> float:
@@ -119,10 +121,11 @@ def usual_price(s: State, lead: Account) -> float:
     What this world did not draw is no luck of it: a fork that keeps the secrets of another world knows their size already.
     """
     drawn = draw(mix(s.seed, 1 + s.world), Sub.QUALITY, lead.id, 0)
+    asked = lead.price / PRICES[lead.size]
     if lead.quality == brought(drawn):
-        return MEAN_DRAWN_PRICE
-    if lead.id % 16 != INQUIRY_SLOT and lead.quality in (drawn, chosen(drawn)):
-        return MEAN_PRICE
+        return MEAN_DRAWN_PRICE * asked
+    if (lead.id < FIRST_ID or lead.id % 16 != INQUIRY_SLOT) and lead.quality in (drawn, chosen(drawn)):
+        return MEAN_PRICE * asked
     return lead.price
 
 
@@ -199,7 +202,8 @@ def draw_unseen(s: State, was: int) -> None:
     That is: what they need and how large they are until they are qualified, when they buy elsewhere, and how inclined they are
     until they first refuse. If it were kept, a branch would mostly say how well a reply happens to suit what its author cannot
     know, and no number of worlds would average that out. They are drawn as on arrival, given that they are still there; what
-    the market wants and what campaigns brought stays.
+    the market wants and what campaigns brought stays, and a discount that was asked for. Which theme drew a lead is read off the
+    campaigns: one that was launched again on the same theme since hides that it did.
 
     Args:
         s: the company, its `world` set already.
@@ -210,16 +214,18 @@ def draw_unseen(s: State, was: int) -> None:
         if a.stage >= WON:
             continue
         arrived, slot = divmod(a.id, 16)
+        founding = a.id < FIRST_ID
         passed = max(0, s.day + 1 - arrived - PATIENCE)
         a.deadline = _deadline(key, a.id, arrived + PATIENCE + passed, max(1, PATIENCE_SPREAD - passed))
         warm = a.quality == brought(drawn_quality(s.seed, was, a.id))
         if not a.failed:
             quality = draw(key, Sub.QUALITY, a.id, 0)
-            a.quality = chosen(quality) if slot in (INQUIRY_SLOT, REFERRAL_SLOT) else brought(quality) if warm else quality
+            a.quality = chosen(quality) if slot in (INQUIRY_SLOT, REFERRAL_SLOT) and not founding else brought(quality) if warm else quality
         if not a.known:
-            a.pain = _pain(s, key, a.id, a.segment, theme_on(s, arrived) if slot < INQUIRY_SLOT else -1)
-            a.size = 2 if slot == INQUIRY_SLOT else _size(key, a.id, warm=warm)
-            a.price = PRICES[a.size]
+            a.pain = _pain(s, key, a.id, a.segment, theme_on(s, arrived) if slot < INQUIRY_SLOT and not founding else -1)
+            size = 2 if slot == INQUIRY_SLOT and not founding else _size(key, a.id, warm=warm)
+            a.price = PRICES[size] * a.price // PRICES[a.size]
+            a.size = size
 
 
 def _pain(s: State, key: int, identity: int, segment: int, theme: int) -> int:

@@ -28,7 +28,6 @@ PIPELINE_MONTHS = (1.3, 4.0, 4.0, 4.5, 2.0)
 """What an open lead of each stage is worth at the end of a branch, in months of its price."""
 BASE_CONVERSION = 0.02
 """Share of visitors who sign up, where nobody works on the funnel."""
-WEEK = 7
 CONTRACTOR_DAYS = 7
 OKR_DAYS = 5
 
@@ -179,14 +178,14 @@ def pipeline_value(s: State) -> int:
 
 
 def liabilities(s: State) -> int:
-    """Cents owed: wages of the running week and refunds expected from prepaid contracts."""
+    """Cents owed: refunds expected from prepaid contracts. Wages are paid every night, so nothing of them is."""
     day = s.day
     refunds = sum(
         a.price * TIER_DISCOUNT[a.tier] * max(0, a.paid_until - day) / 30.0 * min(0.5, 30.0 * churn_hazard(s, a)) * 0.5
         for a in s.accounts
         if a.stage == WON and a.tier > 0
     )
-    return int(refunds) + s.payroll * (day % WEEK)
+    return int(refunds)
 
 
 def company_value(s: State) -> int:

@@ -6,7 +6,7 @@ Rewards are not decided here: the night reports what happened to the `TurnLog`.
 from __future__ import annotations
 
 from onthejob.envs.office import events
-from onthejob.envs.office.founding import INQUIRY_SLOT, arrive, theme_on
+from onthejob.envs.office.founding import FIRST_ID, INQUIRY_SLOT, arrive, theme_on
 from onthejob.envs.office.handlers import READ_FOR
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.market import (
@@ -130,7 +130,8 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
                 s.lost += 1
                 if a.stage == Stage.LEAD:  # nobody ever worked on it, so it was not worth its credit
                     log.penalty("sales", STALE_LEAD)
-                    log.stage("lead", -1.0)
+                    if a.id >= FIRST_ID:  # those of the first morning have paid none
+                        log.stage("lead", -1.0)
                 else:
                     log.stage("closed_lost")
                     log.repay(a.stage)

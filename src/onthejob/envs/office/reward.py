@@ -89,7 +89,7 @@ STALE_LEAD = 0.5
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("after", "changed", "lines", "notes", "paid", "state")
+    __slots__ = ("after", "changed", "earned", "lines", "notes", "paid", "state")
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -103,6 +103,8 @@ class TurnLog:
         """The KPIs at the end of the turn; empty until then."""
         self.paid: dict[str, float] = {}
         """The rewards at the end of the turn; empty until then."""
+        self.earned = 0.0
+        """Of them what the acting role's action earned it: all, on the last turn of a day without the night."""
 
     def note(self, text: str) -> None:
         """Remember a line for the record."""

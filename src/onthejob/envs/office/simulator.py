@@ -162,14 +162,22 @@ class Simulator:
             self._execute(s, role, action, key, log)
         if s.directive_left > 0 and s.directive_role == role:
             s.directive_left -= 1
+        ends_day = (s.turn + 1) % TURNS_PER_DAY == 0
+        if ends_day:  # what the action earned ends here; the night pays for the whole day
+            evening = kpis(s)
+            log.kpis(before, evening)
+            before = evening
+            log.earned = log.rewards()[role]
         s.turn += 1
-        if s.turn % TURNS_PER_DAY == 0:
+        if ends_day:
             night(s, key, log, self.scenario.event_rate)
         del s.shared[:-15]
         log.kpis(before, kpis(s))
         if not s.done and s.turn >= s.horizon:
             s.done = "horizon"
         log.paid, total = log.rewards(), s.reward_total
+        if not ends_day:
+            log.earned = log.paid[role]
         for name, value in log.paid.items():
             total[name] = total.get(name, 0.0) + value
         return log
@@ -239,7 +247,7 @@ class Simulator:
 
     def _charge(self, s: State, role: str, action: Action, log: TurnLog) -> None:
         """A promise that is not kept costs 5, once per piece."""
-        piece = worked_on(s, action) if role == "content" else None
+        piece = worked_on(s, action) if role == "content" and role not in s.blockers else None
         if piece is None or not piece.vapor:
             log.penalty(role, VAPORWARE)
         if piece is not None:

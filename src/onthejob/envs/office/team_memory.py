@@ -74,7 +74,7 @@ class TeamMemory:
             if self._by_model:  # a model reflects on words alone
                 own.observe(text, s.turn)
             else:
-                own.observe_own(text, s.turn, Outcome(action.action_type, subject, 1, int(log.changed), log.rewards()[role]))
+                own.observe_own(text, s.turn, Outcome(action.action_type, subject, 1, int(log.changed), log.earned))
         if not self._by_model:
             for stream in self._streams.values():
                 if stream.reflection_due(s.turn):
