@@ -7,12 +7,18 @@ expect, in units of the role's scale above their plain mean. A policy that has l
 
 It is off policy: the replies are those of the run, whose policy moved on. So it tells losses apart, not how far a run would get.
 
+With `--return-weight` the groups are valued anew before they are learned from: the change of company value and so much of the
+role's own return, both in the run's scales (`BranchConfig.return_weight`; shrinking goes by the run's own values per world). What
+is gained is also said in dollars of the branches' company and in the role's return over a branch.
+
     python benchmarks/losses_offline.py RUN --init adapters/sft [--role marketing] [--loss dr_grpo expected] [--lr 5e-4]
+    python benchmarks/losses_offline.py RUN --init adapters/sft --loss expected --return-weight 0 0.25 1
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +37,7 @@ from onthejob.learn.lora import LoraSpec
 from onthejob.learn.loss import LossConfig
 from onthejob.record import Run
 from onthejob.stack import attach_learner, find_adapters, load_stack
-from onthejob.types import Group
+from onthejob.types import Group, Trajectory
 
 LOSSES = {
     "dr_grpo": (
@@ -60,23 +66,46 @@ class Question:
     paths: tuple[Path, ...]
     values: np.ndarray
     """Scaled value of every reply in every world.  # (replies, worlds)"""
+    outcomes: np.ndarray
+    """Change of the objective over a branch, mean over the worlds (office: dollars).  # (replies,)"""
+    returns: np.ndarray
+    """The role's return over a branch, likewise.  # (replies,)"""
 
 
 def question(group: Group) -> Question | None:
     """None where fewer than two different legal replies were valued."""
     found: dict[str, Path] = {}
+    worth: list[tuple[float, float]] = []
     for trajectory, key in zip(group.trajectories, group.facts["keys"], strict=True):
         turn = trajectory.turns[0]
         if trajectory.valid and key not in found:
             ids = turn.prompt_ids + turn.completion.token_ids
             found[key] = Path(ids=ids, context=len(turn.prompt_ids), temperature=turn.temperature or 1.0)
+            worth.append((trajectory.metrics["outcome"], trajectory.metrics["return"]))
     if len(found) < 2:
         return None
-    return Question(paths=tuple(found.values()), values=np.array([group.facts["by_world"][key] for key in found]))
+    outcomes, returns = np.array(worth).T
+    values = np.array([group.facts["by_world"][key] for key in found])
+    return Question(paths=tuple(found.values()), values=values, outcomes=outcomes, returns=returns)
+
+
+def valued(group: Group, weight: float, scales: dict[str, float]) -> Group:
+    """The group as `return_weight` would have valued it."""
+    turns = group.facts["turns"]
+
+    def value(one: Trajectory) -> float:
+        return (one.metrics["outcome"] / scales["outcome"] + weight * one.metrics["return"] / scales["return"]) / turns
+
+    again = [replace(one, rewards=(value(one),)) for one in group.trajectories]
+    return replace(group, trajectories=tuple(again))
 
 
 def expects(learner: Learner, role: str, questions: Sequence[Question]) -> np.ndarray:
-    """What the present policy expects above the replies' mean, sampled and greedily, and its entropy; shape (questions, 3)."""
+    """What the present policy expects above the replies' mean, in every question.
+
+    Returns:
+        Of scaled values, sampled and greedily; the policy's entropy; dollars and return, sampled.  # (questions, 5)
+    """
     found = []
     lora.activate(learner.model, role)
     for one in questions:
@@ -89,7 +118,8 @@ def expects(learner: Learner, role: str, questions: Sequence[Question]) -> np.nd
         odds = np.exp(total - total.max())
         chance, means = odds / odds.sum(), one.values.mean(axis=1)
         entropy = -(chance * np.log(np.maximum(chance, 1e-12))).sum()
-        found.append((chance @ means - means.mean(), means[chance.argmax()] - means.mean(), entropy))
+        above = [chance @ worth - worth.mean() for worth in (means, one.outcomes, one.returns)]
+        found.append((above[0], means[chance.argmax()] - means.mean(), entropy, *above[1:]))
     return np.array(found)
 
 
@@ -131,6 +161,7 @@ def main() -> None:
     parser.add_argument("--until", type=float, default=0.75, help="share of the iterations in the first part")
     parser.add_argument("--first", action="store_true", help="learn from the second part and judge on the first")
     parser.add_argument("--passes", type=int, default=1, help="steps of one update on the same groups")
+    parser.add_argument("--return-weight", type=float, nargs="+", default=[None], help="value the groups anew")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -143,22 +174,26 @@ def main() -> None:
         taught, apart = (later, early) if given.first else (early, later)
         held = [found for found in map(question, apart) if found]
         print(f"\n{role}: {len(taught)} groups to learn from, {len(held)} held out; best of half {spread(ceiling(held))}")
-        for name in given.loss:
+        scales = {metric.name: metric.value for metric in run.read_metrics(f"scales/{role}", iteration=0)}
+        for name, weight, lr in itertools.product(given.loss, given.return_weight, given.lr):
             loss, advantage = LOSSES[name]
-            teaching = [group for group in taught if advantages(group, advantage) is not None]
-            for lr in given.lr:
-                config = LearnerConfig(lr=lr, epochs=given.passes, loss=loss, advantage=advantage)
-                stack = load_stack(given.model)
-                _, learner = attach_learner(stack, [role], lora=LoraSpec(rank=8), config=config, seed=0, init=adapters)
-                before, started = expects(learner, role, held), time.perf_counter()
-                steps = [learner.update(role, part).steps for part in parts(teaching, given.batch, given.epochs, given.seed)]
-                after = expects(learner, role, held)
-                print(
-                    f"  {name:18s} lr {lr:g}, {sum(steps)} steps, {time.perf_counter() - started:.0f} s: "
-                    f"expects {spread(after[:, 0])} (start {spread(before[:, 0])}; gained {spread((after - before)[:, 0])}), "
-                    f"greedily {spread(after[:, 1])}, entropy {before[:, 2].mean():.2f} -> {after[:, 2].mean():.2f}",
-                    flush=True,
-                )
+            worth = taught if weight is None else [valued(group, weight, scales) for group in taught]
+            teaching = [group for group in worth if advantages(group, advantage) is not None]
+            config = LearnerConfig(lr=lr, epochs=given.passes, loss=loss, advantage=advantage)
+            stack = load_stack(given.model)
+            _, learner = attach_learner(stack, [role], lora=LoraSpec(rank=8), config=config, seed=0, init=adapters)
+            before, started = expects(learner, role, held), time.perf_counter()
+            steps = [learner.update(role, part).steps for part in parts(teaching, given.batch, given.epochs, given.seed)]
+            after = expects(learner, role, held)
+            gained = after - before
+            print(
+                f"  {name:18s} {'' if weight is None else f'return x {weight:g}, '}lr {lr:g}, {sum(steps)} steps, "
+                f"{time.perf_counter() - started:.0f} s: "
+                f"expects {spread(after[:, 0])} (start {spread(before[:, 0])}; gained {spread(gained[:, 0])}: "
+                f"{spread(gained[:, 3])} dollars, {spread(gained[:, 4])} return), "
+                f"greedily {spread(after[:, 1])}, entropy {before[:, 2].mean():.2f} -> {after[:, 2].mean():.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def ask(port: int, path: str, body: Any = None) -> Any:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/api/{path}")
     if body is not None:
         request.data = json.dumps(body).encode()
-        request.headers |= {"X-onthejob-token": TOKEN, "Content-type": "application/json"}
+        request.headers.update({"X-onthejob-token": TOKEN, "Content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as answer:
         return json.load(answer)
 

@@ -35,7 +35,8 @@ class Rollouts:
 
     def play(self, task: Task, trainer: GRPOTrainer) -> dict[str, Any]:
         """One rollout; an unusable reply is a turn in which nothing is done, and the next decision follows."""
-        tokenizer, job = trainer.processing_class, OfficeJob(role=self.role, decisions=self.decisions, ahead=self.ahead)
+        tokenizer: Any = trainer.processing_class
+        job = OfficeJob(role=self.role, decisions=self.decisions, ahead=self.ahead)
         said = job.begin(seed=task.seed, skip=6, **task.payload)
         prompt = encode(tokenizer, f"<|im_start|>system\n{system_text(self.role, 'compact')}<|im_end|>\n" + turn(said))
         completion: list[int] = []
@@ -70,6 +71,7 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 def sample(trainer: GRPOTrainer, ids: list[int], new_tokens: int) -> tuple[list[int], list[float]]:
     """One sampled reply, end-of-turn included, and its log-probabilities under the tempered distribution."""
     model = trainer.accelerator.unwrap_model(trainer.model)
+    tokenizer: Any = trainer.processing_class
     prompt = torch.tensor([ids], device=model.device)  # (1, P)
     output = model.generate(
         input_ids=prompt,
@@ -79,8 +81,8 @@ def sample(trainer: GRPOTrainer, ids: list[int], new_tokens: int) -> tuple[list[
         top_k=0,
         top_p=1.0,
         max_new_tokens=new_tokens,
-        eos_token_id=trainer.processing_class.eos_token_id,
-        pad_token_id=trainer.processing_class.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
         return_dict_in_generate=True,
         output_scores=True,
     )

@@ -15,9 +15,10 @@ from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.stand_in import StandIn
 from onthejob.envs.office.scenarios import SHIPPED
+from onthejob.players import scripted
 from onthejob.record import Run
 from onthejob.rollout.origin import FACT
-from onthejob.types import Split, Task
+from onthejob.types import Sampling, Split, Task
 
 
 @pytest.fixture
@@ -205,3 +206,28 @@ def test_every_iteration_with_recorded_habits_has_a_row(repository: Path, monkey
     (row,) = teams.rows_of(tmp_path / "run", [task(), task(2)], ())
     assert (row.iteration, row.run, set(row.gains)) == (2, "run", set(SEATS))
     assert row.team.mean == pytest.approx(sum(teams.values([task(), task(2)], {r: StandIn(h) for r, h in habits.items()})) / 2)
+
+
+def test_branches_played_turn_by_turn_are_the_branches(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """With the heuristic in the learned team's place both ways of playing a branch on are the same, to the cent."""
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    agreement = importlib.import_module("partner_agreement")
+    heuristic = scripted("heuristic")
+    states = [state for state in agreement.states_for(6, 0) if state.turn < 400]
+    replies = [agreement.replies_in(state, 4, 0) for state in states]
+    assert len(states) == 6
+    assert {state.actor for state in states} == set(SEATS)
+    assert all(len(texts) == len(set(texts)) > 2 for texts in replies)
+    expected = [agreement.scripted_values(s, r, [3, 77], 40, None) for s, r in zip(states, replies, strict=True)]
+    found = agreement.learned_values(
+        states,
+        replies,
+        [3, 77],
+        40,
+        policies=dict.fromkeys(SEATS, heuristic),
+        encode=lambda _: (),
+        sampling=Sampling(),
+        rows=5,
+    )
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=0.005)

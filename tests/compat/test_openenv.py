@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("openenv", reason="needs the extra openenv")
@@ -34,6 +35,7 @@ from openenv.validation.types import CheckStatus
 from typer.testing import CliRunner
 from websockets.sync.client import ClientConnection, connect
 
+from onthejob.compat.frames import MAX_BODY
 from onthejob.compat.openenv import SeatAction, SeatEnvironment, make_app, server_options
 from onthejob.compat.openenv_client import SeatClient
 from onthejob.compat.workplace import office
@@ -634,3 +636,24 @@ def test_serve_env_on_the_command_line(tmp_path: Path):
         out, err = process.communicate(timeout=120)
     assert process.returncode in (0, 130), (out, err)
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_body_without_end_is_refused(told: bool) -> None:
+    """With and without a length: more than the limit is not held."""
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(40):
+            sent += MAX_BODY // 8
+            yield b" " * (MAX_BODY // 8)
+
+    with serving(make_app(office(), max_sessions=1)) as address:
+        url = f"http://{address}/reset"
+        content = b" " * (MAX_BODY + 1) if told else chunks()
+        answer = httpx.post(url, content=content, headers={"content-type": "application/json"}, timeout=60)
+        assert answer.status_code == 413
+        assert str(MAX_BODY) in answer.json()["detail"]
+        assert httpx.post(url, json={"seed": 1}, timeout=60).status_code == 200
+    assert told or 0 < sent < 40 * (MAX_BODY // 8)

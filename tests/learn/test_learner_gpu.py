@@ -170,9 +170,7 @@ def test_the_embedded_model_is_trained_on_what_it_sampled(smollm2_path, tmp_path
             moved = Snapshot.take(model, "sales")
             chat = ChatEncoder(base.tokenizer)
             sampler = Sampler(model, chat, base_digest=base.digest)
-            adapter = save_adapter(
-                model, "sales", tmp_path, version=1, parent=None, base_digest=base.digest, dtype="float32"
-            )
+            adapter = save_adapter(model, "sales", tmp_path, version=1, parent=None, base_digest=base.digest, dtype="float32")
             sampler.publish(adapter)
             prompts = [chat.encode([system, Message("user", text)]) for text in asked for _ in range(4)]
             sampling = Sampling(temperature=1.0, max_new_tokens=12)

@@ -118,7 +118,7 @@ def test_the_embedded_model_on_the_gpu(smollm2_path):
         asked = [chat.encode([system, Message("user", question)]) for question in questions]
         sampler = Sampler(base.model, chat)
         greedy[dtype, device] = sampler.generate(asked, adapter=None, sampling=GREEDY, seeds=[0] * len(asked))
-        if mean is not None:
+        if mean is not None and most is not None:
             prompts = [prompt for prompt in asked for _ in range(8)]
             done = sampler.generate(prompts, adapter=None, sampling=T1, seeds=range(len(prompts)))
             found = gaps(base.model, prompts, done)

@@ -2,7 +2,7 @@
 
 OpenEnv 0.10 ends the session, and with it the episode, on frames that are not JSON objects, are binary, nest deeply, hold
 integers of thousands of digits, or cannot be echoed as UTF-8. `FrameGuard` answers those itself, in OpenEnv's own error
-format, and passes the others on.
+format, and passes the others on. `BodyGuard` bounds what a request over HTTP makes the server hold.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ App = Callable[[Event, Receive, Send], Awaitable[None]]
 
 MAX_FRAME = 1 << 20
 """Characters of one frame."""
+MAX_BODY = 4 * MAX_FRAME
+"""Bytes of one request's body: a frame of the longest characters."""
 MAX_DEPTH = 64
 """Nesting of objects and lists in one frame."""
 
@@ -56,6 +58,53 @@ class FrameGuard:
                 await send({"type": "websocket.send", "text": json.dumps(error)})
 
         await self._app(scope, checked, send)
+
+
+class BodyGuard:
+    """ASGI middleware: a request whose body is longer than `MAX_BODY` is answered with 413 and not read further."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Serve one request; other connections are left alone."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+        size, answered = max([int(value) for value in lengths if value.isdigit()], default=0), False
+        received = 0
+
+        async def bounded() -> Event:
+            nonlocal size, received
+            event = await receive()
+            received += len(event.get("body", b""))
+            size = max(size, received)
+            if size > MAX_BODY:
+                raise _TooLarge
+            return event
+
+        async def noted(event: Event) -> None:
+            nonlocal answered
+            if answered or size <= MAX_BODY:  # what the application says of a body that it did not get whole is dropped
+                answered = True
+                await send(event)
+
+        if size <= MAX_BODY:
+            try:
+                await self._app(scope, bounded, noted)
+            except _TooLarge:
+                if answered:
+                    raise
+        if size > MAX_BODY and not answered:
+            body = json.dumps({"detail": f"A request has at most {MAX_BODY} bytes."}).encode()
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 413, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+
+class _TooLarge(Exception):
+    """More was sent than a request may hold."""
 
 
 def check(text: str | None) -> str | Problem:

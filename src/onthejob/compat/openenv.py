@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field, model_validator
 
 from onthejob import __version__
-from onthejob.compat.frames import FrameGuard
+from onthejob.compat.frames import BodyGuard, FrameGuard
 from onthejob.compat.seat import Seat, SeatError, Seen, Start
 from onthejob.compat.workplace import Workplace
 from onthejob.errors import ConfigError, MissingDependency
@@ -274,6 +274,7 @@ def make_app(
     )
     app.title = f"onthejob {workplace.name}"
     app.add_middleware(FrameGuard)  # type: ignore[arg-type]
+    app.add_middleware(BodyGuard)  # type: ignore[arg-type]
     app.add_exception_handler(SeatError, _refused)
     app.add_exception_handler(ConfigError, _refused)
     return app

@@ -39,7 +39,7 @@ def collect_states(
     seed: int,
     max_turns: int,
     encoder: Encoder | None = None,
-    batch: int = 32,
+    batch: int = 64,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[HeldOutState]:
     """`per_role` states for each actor, an equal share from each source, ordered by actor, source and lot.

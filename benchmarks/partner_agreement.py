@@ -1,0 +1,231 @@
+"""Do branches that scripted partners play on order replies as branches would that the learned team plays on?
+
+In training a reply is valued by branches in which the heuristic, or quick imitations of the policies, decide everything after it:
+they cost microseconds a turn, the policies themselves some tenths of a second. Here the same legal replies, in the same states
+and worlds, are valued three times: by the heuristic, by the imitations that a run recorded (with --run), and by the learned team
+itself, at the training's temperature. Said is the rank correlation over the replies of a state, mean over the states, beside
+what a half of the learned branches says of the other half (no other partner can agree better than about that), and what the reply
+that the others call best is worth to the learned team, above the mean reply.
+
+    python benchmarks/partner_agreement.py --team adapters/office [--run runs/grpo] [--states 30] [--replies 5] [--worlds 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onthejob.envs.office.env import SEATS, OfficeEnvironment
+from onthejob.envs.office.founding import draw_unseen
+from onthejob.envs.office.market import prospects
+from onthejob.envs.office.state import State
+from onthejob.envs.office.tasks import office_tasks
+from onthejob.evaluate.collect import collect_states
+from onthejob.evaluate.states import HeldOutState
+from onthejob.evaluate.statistics import mean_interval, spearman
+from onthejob.evaluate.teams import scripted_team
+from onthejob.players import scripted
+from onthejob.record import Run
+from onthejob.rollout.keys import keyed_seed, keyed_uniform
+from onthejob.rollout.origin import read_origin
+from onthejob.rollout.stand_ins import Rates
+from onthejob.stack import find_adapters, load_stack
+from onthejob.types import Context, Policy, Sampling, Split
+
+
+def states_for(count: int, seed: int) -> list[HeldOutState]:
+    """Dev states from the heuristic's play, as many of every role as fit."""
+    tasks = office_tasks(Split.DEV, seeds=2)
+    heuristic = scripted_team("heuristic", scripted("heuristic"), SEATS)
+    return collect_states(
+        tasks,
+        [heuristic],
+        actors=SEATS,
+        per_role=max(1, count // len(SEATS)),
+        env_factory=OfficeEnvironment,
+        sampling=Sampling(max_new_tokens=32),
+        seed=seed,
+        max_turns=420,
+    )
+
+
+def replies_in(state: HeldOutState, count: int, seed: int) -> list[str]:
+    """Different legal replies by lot, kinds of action before targets of one kind."""
+    env = OfficeEnvironment()
+    env.restore(state.snapshot)
+    texts = env.legal_replies()
+    lots = {text: keyed_uniform(seed, "reply", state.key, text) for text in texts}
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for text in sorted(texts, key=lots.__getitem__):
+        kinds[json.loads(text)["action_type"]].append(text)
+    ranked = sorted((rank, lots[text], text) for found in kinds.values() for rank, text in enumerate(found))
+    return [text for _, _, text in ranked[:count]]
+
+
+def scripted_values(
+    state: HeldOutState, replies: Sequence[str], worlds: Sequence[int], turns: int, rates: Rates | None
+) -> np.ndarray:
+    """Dollars of branches that the heuristic or stand-ins play on; shape (replies, worlds)."""
+    env = OfficeEnvironment()
+    env.restore(state.snapshot)
+    if rates is not None:
+        env.continue_with(rates)
+    return np.array([[env.branch(reply, world=world, turns=turns).outcome for world in worlds] for reply in replies])
+
+
+class Played:
+    """One branch that the learned team plays on."""
+
+    def __init__(self, state: HeldOutState, reply: str, world: int, turns: int) -> None:
+        self.env = OfficeEnvironment(on_turn=self._look)
+        self.env.restore(state.snapshot)
+        company = self.env.company
+        was, company.world = company.world, world
+        draw_unseen(company, was)
+        self._before, self.until = prospects(company), company.turn + turns
+        self.outcome = 0.0
+        """Dollars until now, or until its last turn."""
+        self.key = (state.key, reply, world)
+        self.asked = self.env.step(reply).observation
+
+    @property
+    def over(self) -> bool:
+        return self.asked is None or self.env.company.turn >= self.until
+
+    def _look(self, company: State, *_: Any) -> None:
+        # The environment plays the customer's turn too before it asks again: a branch may end before that.
+        if company.turn <= self.until:
+            self.outcome = (prospects(company) - self._before) / 100.0
+
+
+def learned_values(
+    states: Sequence[HeldOutState],
+    replies: Sequence[Sequence[str]],
+    worlds: Sequence[int],
+    turns: int,
+    *,
+    policies: Mapping[str, Policy],
+    encode: Callable[[Any], tuple[int, ...]],
+    sampling: Sampling,
+    rows: int,
+) -> list[np.ndarray]:
+    """The same for every state, of branches that the policies play on, the actor for whom most wait first."""
+    branches = [
+        [[Played(state, reply, world, turns) for world in worlds] for reply in texts]
+        for state, texts in zip(states, replies, strict=True)
+    ]
+    everyone = [branch for of_state in branches for of_reply in of_state for branch in of_reply]
+    started, asked = time.perf_counter(), 0
+    while open_ := [branch for branch in everyone if not branch.over]:
+        waiting: dict[str, list[Played]] = defaultdict(list)
+        for branch in open_:
+            waiting[branch.asked.actor].append(branch)  # type: ignore[union-attr]
+        actor, group = max(waiting.items(), key=lambda item: len(item[1]))
+        # Whoever is behind comes first, so that nobody is left over alone at the end.
+        group = sorted(group, key=lambda branch: branch.env.company.turn - branch.until)[:rows]
+        contexts = [
+            Context(
+                observation=branch.asked,  # type: ignore[arg-type]
+                prompt_ids=encode(branch.asked.messages),  # type: ignore[union-attr]
+                seed=keyed_seed(0, *branch.key, branch.env.company.turn),
+            )
+            for branch in group
+        ]
+        for branch, said in zip(group, policies[actor].act(contexts, sampling), strict=True):
+            branch.asked = branch.env.step(said.text).observation
+        asked += len(group)
+        if asked // 2_000 != (asked - len(group)) // 2_000:
+            print(f"  {asked:,} decisions, {len(open_)} branches open, {time.perf_counter() - started:.0f} s", flush=True)
+    return [np.array([[branch.outcome for branch in of_reply] for of_reply in of_state]) for of_state in branches]
+
+
+def stand_ins_of(folder: Path) -> Rates:
+    """The newest habits that a run recorded.
+
+    Raises:
+        SystemExit: it recorded none.
+    """
+    with Run.open(folder, readonly=True) as record:
+        for iteration in range(record.last_iteration() or 0, 0, -1):
+            for episode in record.read_episodes(iteration, turns=False):
+                origin = read_origin(episode.facts, f"episode {episode.name!r} of iteration {iteration}")
+                if origin is not None and origin.stand_ins:
+                    return origin.stand_ins
+    raise SystemExit(f"{folder} recorded no stand-ins. Name a run trained with --branch.continuation both or stand_ins.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--team", type=Path, required=True, help="adapters of all six roles: a folder or a run")
+    parser.add_argument("--run", type=Path, help="folder of the run whose stand-ins play too")
+    parser.add_argument("--states", type=int, default=30, help="states over all six roles")
+    parser.add_argument("--replies", type=int, default=5, help="legal replies of a state")
+    parser.add_argument("--worlds", type=int, default=4, help="worlds that all of them share; even")
+    parser.add_argument("--turns", type=int, default=140, help="horizon of a branch")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--rows", type=int, default=256, help="decisions made at once")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
+    given = parser.parse_args()
+    if given.worlds % 2 or given.worlds < 2 or given.replies < 3:
+        parser.error("--worlds must be even, for halves, and --replies at least 3, for ranks")
+    states = states_for(given.states, given.seed)
+    replies = [replies_in(state, given.replies, given.seed) for state in states]
+    kept = [index for index, texts in enumerate(replies) if len(texts) >= 3]
+    states, replies = [states[index] for index in kept], [replies[index] for index in kept]
+    worlds = [1 + int(9_000 * keyed_uniform(given.seed, "world", number)) for number in range(given.worlds)]
+    stack = load_stack(given.model, device=given.device)
+    team = stack.team("learned", find_adapters(given.team), SEATS)
+    found: dict[str, list[np.ndarray]] = {
+        "heuristic": [scripted_values(s, r, worlds, given.turns, None) for s, r in zip(states, replies, strict=True)]
+    }
+    if given.run is not None:
+        rates = stand_ins_of(given.run)
+        found["stand-ins"] = [scripted_values(s, r, worlds, given.turns, rates) for s, r in zip(states, replies, strict=True)]
+        found["both"] = [(a + b) / 2.0 for a, b in zip(found["heuristic"], found["stand-ins"], strict=True)]
+    learned = learned_values(
+        states,
+        replies,
+        worlds,
+        given.turns,
+        policies=team.policies,
+        encode=stack.chat.encode,
+        sampling=Sampling(temperature=given.temperature, max_new_tokens=32),
+        rows=given.rows,
+    )
+    half = given.worlds // 2
+    found["half of the learned"] = [values[:, :half] for values in learned]
+    tasks = [state.task.id for state in states]
+    rows = {}
+    for name, values in found.items():
+        against = [one[:, half:] for one in learned] if name == "half of the learned" else learned
+        ranks = [spearman(a.mean(axis=1), b.mean(axis=1)) for a, b in zip(values, against, strict=True)]
+        best = [b.mean(axis=1)[a.mean(axis=1).argmax()] - b.mean() for a, b in zip(values, against, strict=True)]
+        known = [index for index, rank in enumerate(ranks) if math.isfinite(rank)]
+        rows[name] = {
+            "spearman": mean_interval(
+                [ranks[index] for index in known], [tasks[index] for index in known], seed=given.seed
+            ).as_dict(),
+            "best": mean_interval(best, tasks, seed=given.seed).as_dict(),
+        }
+        rank, worth = rows[name]["spearman"], rows[name]["best"]
+        print(
+            f"{name:20s} rank correlation {rank['mean']:+.2f} ({rank['low']:+.2f} to {rank['high']:+.2f}, {len(known)} states); "
+            f"its best is worth {worth['mean']:+,.0f} dollars ({worth['low']:+,.0f} to {worth['high']:+,.0f}) to the learned team"
+        )
+    if given.json:
+        print(json.dumps({"states": len(states), "worlds": worlds, "turns": given.turns, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
