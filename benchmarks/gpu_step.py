@@ -102,10 +102,12 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
                 warnings.simplefilter("ignore", FutureWarning)
                 model.get_base_model().gradient_checkpointing_disable()
             learner = Learner(model, [ROLE], config=config)
-            seconds = []
+            started = synchronised(options.device)
+            metrics = learner.update(ROLE, taught)  # warms up
+            seconds = [synchronised(options.device) - started]
             if options.device.startswith("cuda"):
                 torch.cuda.reset_peak_memory_stats()
-            for _ in range(1 + options.repeats):  # the first one warms up
+            for _ in range(options.repeats):
                 started = synchronised(options.device)
                 metrics = learner.update(ROLE, taught)
                 seconds.append(synchronised(options.device) - started)

@@ -203,7 +203,7 @@ def branch_segment(job: Segment) -> list[Sampled]:
     env = OfficeEnvironment()
     observation = env.reset(job.task)
     found: list[Sampled] = []
-    decisions_left: dict[str, int] = dict.fromkeys(SEATS, 2 * job.task.payload["days"])
+    decisions_left = dict.fromkeys(SEATS, 2 * int(job.task.payload["days"]))
     states_left = dict.fromkeys(SEATS, job.states)
     turn = 0
     while observation is not None:

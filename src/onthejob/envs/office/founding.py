@@ -220,7 +220,13 @@ def draw_unseen(s: State, was: int) -> None:
         warm = a.quality == brought(drawn_quality(s.seed, was, a.id))
         if not a.failed:
             quality = draw(key, Sub.QUALITY, a.id, 0)
-            a.quality = chosen(quality) if slot in (INQUIRY_SLOT, REFERRAL_SLOT) and not founding else brought(quality) if warm else quality
+            a.quality = (
+                chosen(quality)
+                if slot in (INQUIRY_SLOT, REFERRAL_SLOT) and not founding
+                else brought(quality)
+                if warm
+                else quality
+            )
         if not a.known:
             a.pain = _pain(s, key, a.id, a.segment, theme_on(s, arrived) if slot < INQUIRY_SLOT and not founding else -1)
             size = 2 if slot == INQUIRY_SLOT and not founding else _size(key, a.id, warm=warm)
