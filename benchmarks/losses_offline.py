@@ -8,8 +8,9 @@ expect, in units of the role's scale above their plain mean. A policy that has l
 It is off policy: the replies are those of the run, whose policy moved on. So it tells losses apart, not how far a run would get.
 
 With `--return-weight` the groups are valued anew before they are learned from: the change of company value and so much of the
-role's own return, both in the run's scales (`BranchConfig.return_weight`; shrinking goes by the run's own values per world). What
-is gained is also said in dollars of the branches' company and in the role's return over a branch.
+role's own return, both in the run's scales (`BranchConfig.return_weight`), brought to the spread that the group had, so that
+weights differ in what they teach and not in how loudly; shrinking goes by the run's own values per world. What is gained is then
+said in dollars of the branches' company and in the role's return over a branch, as the run's own values would favour its weight.
 
     python benchmarks/losses_offline.py RUN --init adapters/sft [--role marketing] [--loss dr_grpo expected] [--lr 5e-4]
     python benchmarks/losses_offline.py RUN --init adapters/sft --loss expected --return-weight 0 0.25 1
@@ -96,7 +97,11 @@ def valued(group: Group, weight: float, scales: dict[str, float]) -> Group:
     def value(one: Trajectory) -> float:
         return (one.metrics["outcome"] / scales["outcome"] + weight * one.metrics["return"] / scales["return"]) / turns
 
-    again = [replace(one, rewards=(value(one),)) for one in group.trajectories]
+    old = np.array([one.rewards[0] for one in group.trajectories])
+    new = np.array([value(one) for one in group.trajectories])
+    if new.std() > 0:
+        new = (new - new.mean()) * (old.std() / new.std()) + old.mean()
+    again = [replace(one, rewards=(float(reward),)) for one, reward in zip(group.trajectories, new, strict=True)]
     return replace(group, trajectories=tuple(again))
 
 

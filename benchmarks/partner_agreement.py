@@ -3,9 +3,10 @@
 In training a reply is valued by branches in which the heuristic, or quick imitations of the policies, decide everything after it:
 they cost microseconds a turn, the policies themselves some tenths of a second. Here the same legal replies, in the same states
 and worlds, are valued three times: by the heuristic, by the imitations that a run recorded (with --run), and by the learned team
-itself, at the training's temperature. Said is the rank correlation over the replies of a state, mean over the states, beside
-what a half of the learned branches says of the other half (no other partner can agree better than about that), and what the reply
-that the others call best is worth to the learned team, above the mean reply.
+itself, at the training's temperature. Said is the rank correlation over the replies of a state with what the learned team makes
+of them, mean over the states, and what the reply that a row calls best is worth to the learned team above the mean reply. Every
+row is compared in worlds that it has not seen, half of them with the other half both ways round, so that no luck is shared: the
+learned team's own row says how well a perfect partner would do with so few worlds.
 
     python benchmarks/partner_agreement.py --team adapters/office [--run runs/grpo] [--states 30] [--replies 5] [--worlds 4]
 """
@@ -19,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from onthejob.envs.office.state import State
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.states import HeldOutState
-from onthejob.evaluate.statistics import mean_interval, spearman
+from onthejob.evaluate.statistics import Estimate, mean_interval, spearman
 from onthejob.evaluate.teams import scripted_team
 from onthejob.players import scripted
 from onthejob.record import Run
@@ -93,7 +95,7 @@ class Played:
         self._before, self.until = prospects(company), company.turn + turns
         self.outcome = 0.0
         """Dollars until now, or until its last turn."""
-        self.key = (state.key, reply, world)
+        self.key = (state.key, world)
         self.asked = self.env.step(reply).observation
 
     @property
@@ -116,6 +118,7 @@ def learned_values(
     encode: Callable[[Any], tuple[int, ...]],
     sampling: Sampling,
     rows: int,
+    seed: int = 0,
 ) -> list[np.ndarray]:
     """The same for every state, of branches that the policies play on, the actor for whom most wait first."""
     branches = [
@@ -135,7 +138,7 @@ def learned_values(
             Context(
                 observation=branch.asked,  # type: ignore[arg-type]
                 prompt_ids=encode(branch.asked.messages),  # type: ignore[union-attr]
-                seed=keyed_seed(0, *branch.key, branch.env.company.turn),
+                seed=keyed_seed(seed, *branch.key, branch.env.company.turn),
             )
             for branch in group
         ]
@@ -162,6 +165,22 @@ def stand_ins_of(folder: Path) -> Rates:
     raise SystemExit(f"{folder} recorded no stand-ins. Name a run trained with --branch.continuation both or stand_ins.")
 
 
+def agreement(
+    values: Sequence[np.ndarray], learned: Sequence[np.ndarray], tasks: Sequence[str], seed: int
+) -> tuple[Estimate, Estimate]:
+    """Rank correlation with the learned team in the other half of the worlds, and what a row's best is worth there."""
+    ranks, best, known = [], [], []
+    for a, b, task in zip(values, learned, tasks, strict=True):
+        half = a.shape[1] // 2
+        ways = [(a[:, :half].mean(axis=1), b[:, half:].mean(axis=1)), (a[:, half:].mean(axis=1), b[:, :half].mean(axis=1))]
+        best.append(fmean(there[here.argmax()] - there.mean() for here, there in ways))
+        rank = fmean(spearman(here, there) for here, there in ways)
+        if math.isfinite(rank):  # a side on which all replies are worth the same has no order
+            ranks.append(rank)
+            known.append(task)
+    return mean_interval(ranks, known, seed=seed), mean_interval(best, tasks, seed=seed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--team", type=Path, required=True, help="adapters of all six roles: a folder or a run")
@@ -183,7 +202,7 @@ def main() -> None:
     replies = [replies_in(state, given.replies, given.seed) for state in states]
     kept = [index for index, texts in enumerate(replies) if len(texts) >= 3]
     states, replies = [states[index] for index in kept], [replies[index] for index in kept]
-    worlds = [1 + int(9_000 * keyed_uniform(given.seed, "world", number)) for number in range(given.worlds)]
+    worlds = sorted(range(1, 9_000), key=lambda world: keyed_uniform(given.seed, "world", world))[: given.worlds]
     stack = load_stack(given.model, device=given.device)
     team = stack.team("learned", find_adapters(given.team), SEATS)
     found: dict[str, list[np.ndarray]] = {
@@ -192,7 +211,9 @@ def main() -> None:
     if given.run is not None:
         rates = stand_ins_of(given.run)
         found["stand-ins"] = [scripted_values(s, r, worlds, given.turns, rates) for s, r in zip(states, replies, strict=True)]
-        found["both"] = [(a + b) / 2.0 for a, b in zip(found["heuristic"], found["stand-ins"], strict=True)]
+        # As in training: every other world.
+        turns_of = np.arange(given.worlds) % 2 == 0
+        found["both"] = [np.where(turns_of, b, a) for a, b in zip(found["heuristic"], found["stand-ins"], strict=True)]
     learned = learned_values(
         states,
         replies,
@@ -202,29 +223,19 @@ def main() -> None:
         encode=stack.chat.encode,
         sampling=Sampling(temperature=given.temperature, max_new_tokens=32),
         rows=given.rows,
+        seed=given.seed,
     )
-    half = given.worlds // 2
-    found["half of the learned"] = [values[:, :half] for values in learned]
+    found["the learned team"] = learned
     tasks = [state.task.id for state in states]
-    rows = {}
-    for name, values in found.items():
-        against = [one[:, half:] for one in learned] if name == "half of the learned" else learned
-        ranks = [spearman(a.mean(axis=1), b.mean(axis=1)) for a, b in zip(values, against, strict=True)]
-        best = [b.mean(axis=1)[a.mean(axis=1).argmax()] - b.mean() for a, b in zip(values, against, strict=True)]
-        known = [index for index, rank in enumerate(ranks) if math.isfinite(rank)]
-        rows[name] = {
-            "spearman": mean_interval(
-                [ranks[index] for index in known], [tasks[index] for index in known], seed=given.seed
-            ).as_dict(),
-            "best": mean_interval(best, tasks, seed=given.seed).as_dict(),
-        }
-        rank, worth = rows[name]["spearman"], rows[name]["best"]
+    rows = {name: agreement(values, learned, tasks, given.seed) for name, values in found.items()}
+    for name, (rank, best) in rows.items():
         print(
-            f"{name:20s} rank correlation {rank['mean']:+.2f} ({rank['low']:+.2f} to {rank['high']:+.2f}, {len(known)} states); "
-            f"its best is worth {worth['mean']:+,.0f} dollars ({worth['low']:+,.0f} to {worth['high']:+,.0f}) to the learned team"
+            f"{name:20s} rank correlation {rank.mean:+.2f} ({rank.low:+.2f} to {rank.high:+.2f}, {rank.n} states); "
+            f"its best is worth {best.mean:+,.0f} dollars ({best.low:+,.0f} to {best.high:+,.0f}) to the learned team"
         )
     if given.json:
-        print(json.dumps({"states": len(states), "worlds": worlds, "turns": given.turns, "rows": rows}))
+        parts = {name: {"spearman": rank.as_dict(), "best": best.as_dict()} for name, (rank, best) in rows.items()}
+        print(json.dumps({"states": len(states), "worlds": worlds, "turns": given.turns, "rows": parts}))
 
 
 if __name__ == "__main__":

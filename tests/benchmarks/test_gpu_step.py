@@ -15,7 +15,7 @@ def test_every_layout_makes_the_same_update(repository: Path, monkeypatch: pytes
     sizes = ["--prompt", "60", "--shared", "20", "--completion", "8", "--replies", "4", "--groups", "3", "--repeats", "1"]
     monkeypatch.setattr("sys.argv", ["gpu_step.py", "--device", "cpu", "--model", "tiny", "--json", *sizes])
     benchmark.main()
-    rows = json.loads(capsys.readouterr().out.splitlines()[-1])
+    rows = json.loads(capsys.readouterr().out)
     assert {(row["layout"], row["checkpointing"]) for row in rows} == {(a, b) for a in ("tree", "padded") for b in (False, True)}
     assert {row["nodes"] for row in rows if row["layout"] == "tree"} == {20 + 3 * 40 + 3 * 4 * 8}
     assert {row["nodes"] for row in rows if row["layout"] == "padded"} == {3 * 4 * 68}

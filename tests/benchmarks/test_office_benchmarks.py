@@ -18,7 +18,7 @@ from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.players import scripted
 from onthejob.record import Run
 from onthejob.rollout.origin import FACT
-from onthejob.types import Sampling, Split, Task
+from onthejob.types import Group, Sampling, Split, StopReason, Task, Trajectory
 
 
 @pytest.fixture
@@ -231,3 +231,43 @@ def test_branches_played_turn_by_turn_are_the_branches(repository: Path, monkeyp
     )
     for a, b in zip(expected, found, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=0.005)
+
+
+def test_agreement_is_judged_in_worlds_that_were_not_seen(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    """Luck that a row shares with the learned team in the same worlds counts for nothing; what replies are worth does."""
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    benchmark = importlib.import_module("partner_agreement")
+    rng = np.random.default_rng(0)
+    tasks = [f"t{number}" for number in range(300)]
+    luck = [rng.normal(size=(5, 4)) for _ in tasks]
+    rank, best = benchmark.agreement(luck, luck, tasks, 0)
+    assert rank.low < 0 < rank.high
+    assert best.low < 0 < best.high
+    worth = [values + 3.0 * np.arange(5)[:, None] for values in luck]
+    rank, best = benchmark.agreement(worth, worth, tasks, 0)
+    assert rank.low > 0.9
+    assert best.mean == pytest.approx(6.0, abs=0.3)
+
+
+def test_groups_valued_with_the_runs_own_weight_are_the_recorded_ones(repository: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    benchmark = importlib.import_module("losses_offline")
+    scales = {"outcome": 50.0, "return": 0.2}
+    worth = [(7_000.0, 4.0), (-2_000.0, 9.0), (500.0, -3.0)]
+    members = tuple(
+        Trajectory(
+            task_id="t",
+            actor="hr",
+            turns=(),
+            rewards=((outcome / 50.0 + 0.25 * ret / 0.2) / 140,),
+            stop=StopReason.BRANCH,
+            metrics={"outcome": outcome, "return": ret},
+        )
+        for outcome, ret in worth
+    )
+    group = Group(key="g", actor="hr", trajectories=members, facts={"turns": 140})
+    again = benchmark.valued(group, 0.25, scales)
+    assert [one.rewards[0] for one in again.trajectories] == pytest.approx([one.rewards[0] for one in members])
+    other = [one.rewards[0] for one in benchmark.valued(group, 100.0, scales).trajectories]
+    assert np.argsort(other).tolist() == [2, 0, 1]
+    assert np.std(other) == pytest.approx(np.std([one.rewards[0] for one in members]))

@@ -176,6 +176,18 @@ def test_what_an_interruption_or_a_bad_disk_left_is_replaced(fetched: tuple[Path
     assert (folder / "model.safetensors").stat().st_size > 3
 
 
+def test_a_folder_of_an_earlier_conversion_is_made_anew(fetched, index, offline, tmp_path):
+    folder = tmp_path / "models" / fetched[1].name
+    shutil.copytree(fetched[1], folder)
+    manifest = json.loads((folder / "onthejob.json").read_text())
+    del manifest["conversion"]
+    (folder / "onthejob.json").write_text(json.dumps(manifest))
+    said: list[str] = []
+    assert refetch(tmp_path, index[1], said.append) == folder
+    assert [line.split()[0] for line in said] == ["downloading", "converting", "replacing", "tiny"]
+    assert json.loads((folder / "onthejob.json").read_text())["conversion"] > 1
+
+
 def test_a_second_process_waits_for_the_first(fetched, index, tmp_path):
     """While the lock is held nothing is fetched; when it is released the finished folder is found."""
     models = tmp_path / "models"

@@ -7,6 +7,7 @@ format, and passes the others on. `BodyGuard` bounds what a request over HTTP ma
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
@@ -72,7 +73,8 @@ class BodyGuard:
             await self._app(scope, receive, send)
             return
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-        size, answered = max([int(value) for value in lengths if value.isdigit()], default=0), False
+        # More digits than Python converts are too many bytes as well.
+        size, answered = max([int(value[:20]) for value in lengths if value.isdigit()], default=0), False
         received = 0
 
         async def bounded() -> Event:
@@ -91,11 +93,8 @@ class BodyGuard:
                 await send(event)
 
         if size <= MAX_BODY:
-            try:
+            with contextlib.suppress(_TooLarge):  # an answer that has begun is cut, and the server closes the connection
                 await self._app(scope, bounded, noted)
-            except _TooLarge:
-                if answered:
-                    raise
         if size > MAX_BODY and not answered:
             body = json.dumps({"detail": f"A request has at most {MAX_BODY} bytes."}).encode()
             headers = [

@@ -41,11 +41,12 @@ def convert(gguf: Path, target: Path) -> None:
     del model.config.quantization_config
     _as_said(tokenizer, said)
     tokenizer.model_max_length = model.config.max_position_embeddings
-    _check(tokenizer, model, said)
     target.mkdir(parents=True)
     model.to(torch.bfloat16).save_pretrained(target)
     tokenizer.save_pretrained(target)
     _clean_tokenizer_config(target / "tokenizer_config.json")
+    # As it will be loaded.
+    _check(AutoTokenizer.from_pretrained(target, local_files_only=True), model, said)
     for file in target.iterdir():
         file.chmod(0o644)
 
@@ -70,11 +71,12 @@ def _as_said(tokenizer: Any, said: dict[str, Any]) -> None:
             setattr(tokenizer, name, text)
     if said.get("model") == "gpt2":
         backend = tokenizer.backend_tokenizer
-        backend.decoder, backend.normalizer = ByteLevel(), None
+        backend.decoder = ByteLevel()
         # All bytes are in the vocabulary: nothing is unknown.
         backend.model.unk_token, backend.model.fuse_unk, backend.model.byte_fallback = None, False, False
         backend.model.continuing_subword_prefix = backend.model.end_of_word_suffix = ""
     if said.get("pre") == "smollm":
+        tokenizer.backend_tokenizer.normalizer = None
         _split_digits(tokenizer)
 
 

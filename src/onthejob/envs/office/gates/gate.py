@@ -65,7 +65,7 @@ class Counts:
 
 
 QUICK = Counts(seeds=12, influence_seeds=24, deviation_seeds=3, partner_seeds=1, oracle_seeds=0, windows=1, states=2)
-"""About two minutes on two cores; without the oracle, whose episodes take half a minute each."""
+"""Some two minutes on two cores; without the oracle, whose episodes take half a minute each."""
 
 
 class Played:
