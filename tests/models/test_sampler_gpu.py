@@ -9,6 +9,7 @@ import torch
 
 from onthejob.models.base import load_base
 from onthejob.models.chat import ChatEncoder
+from onthejob.models.draw import draw
 from onthejob.models.sampler import Sampler
 from onthejob.types import Completion, Message, Sampling
 
@@ -127,3 +128,16 @@ def test_the_embedded_model_on_the_gpu(smollm2_path):
             assert found.max() < most
     cpu, gpu = greedy["float32", "cpu"], greedy["float32", DEVICE]
     assert [reply.token_ids for reply in cpu] == [reply.token_ids for reply in gpu]
+
+
+def test_many_rows_are_drawn_as_on_the_cpu():
+    """More than are drawn at a time."""
+    logits = 3.0 * torch.randn(300, 1_000, generator=torch.Generator().manual_seed(0))
+    rows = [row for row in range(300) for _ in range(2)]
+    uniform = torch.rand(600, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for temperature in (0.0, 1.0):
+        here = draw(logits, rows, uniform, temperature=temperature)
+        there = draw(logits.to(DEVICE), rows, uniform.to(DEVICE), temperature=temperature)
+        assert sum(a != b for a, b in zip(here[0], there[0], strict=True)) <= 2, "a number on the edge between two tokens"
+        same = [index for index, (a, b) in enumerate(zip(here[0], there[0], strict=True)) if a == b]
+        assert [there[1][index] for index in same] == pytest.approx([here[1][index] for index in same], abs=1e-4)
