@@ -88,7 +88,10 @@ def test_episodes_leave_nothing(host: BwrapHost, counts: Callable[[int, int], in
     before = traces()
     for number in range(counts(20, 1_000)):
         episode(host, number)
-    assert traces() == before
+    after = traces()
+    # What a test beside this one had there before may be gone by now.
+    assert after.folders <= before.folders
+    assert after._replace(folders=before.folders) == before
 
 
 @pytest.mark.slow
