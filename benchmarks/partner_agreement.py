@@ -24,6 +24,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from stand_in_teams import habits_of  # the benchmark beside this one
 
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.founding import draw_unseen
@@ -37,7 +38,6 @@ from onthejob.evaluate.teams import scripted_team
 from onthejob.players import scripted
 from onthejob.record import Run
 from onthejob.rollout.keys import keyed_seed, keyed_uniform
-from onthejob.rollout.origin import read_origin
 from onthejob.rollout.stand_ins import Rates
 from onthejob.stack import find_adapters, load_stack
 from onthejob.types import Context, Policy, Sampling, Split
@@ -158,10 +158,8 @@ def stand_ins_of(folder: Path) -> Rates:
     """
     with Run.open(folder, readonly=True) as record:
         for iteration in range(record.last_iteration() or 0, 0, -1):
-            for episode in record.read_episodes(iteration, turns=False):
-                origin = read_origin(episode.facts, f"episode {episode.name!r} of iteration {iteration}")
-                if origin is not None and origin.stand_ins:
-                    return origin.stand_ins
+            if rates := habits_of(record, iteration):
+                return rates
     raise SystemExit(f"{folder} recorded no stand-ins. Name a run trained with --branch.continuation both or stand_ins.")
 
 
