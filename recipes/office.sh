@@ -15,5 +15,5 @@ onthejob sft --init adapters/sft --out adapters/start --marks expert random --li
 onthejob train --config "$recipe" --init adapters/start --name grpo-start
 # The varied start makes invalid replies too, and what is rare teaches little: the last iterations look for them and weigh them
 # more.
-onthejob train --config "$recipe" --init grpo-start --name grpo --iterations 4 --learner.decay 4 --sampling.temperature 1.2 \
+onthejob train --config "$recipe" --init grpo-start --name grpo --iterations 8 --learner.decay 8 --sampling.temperature 1.2 \
     --learner.advantage.invalid-gap 3 --learner.advantage.invalid-ceiling -3
