@@ -113,10 +113,11 @@ def load_stack(
     Raises:
         ConfigError, MissingDependency, ModelError: it cannot be fetched or loaded.
     """
-    from onthejob.models.base import load_base
+    from onthejob.models.base import check_device, load_base
     from onthejob.models.chat import ChatEncoder
     from onthejob.models.fetch import fetch
 
+    check_device(device)  # before anything is downloaded
     base = load_base(fetch(model, progress=progress), dtype=dtype, device=device, quantize=quantize)
     held = dtype if quantize == "none" else f"{dtype}-{quantize}"
     numerics = f"{held}-{base.model.device.type}"

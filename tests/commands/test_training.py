@@ -141,7 +141,7 @@ def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.Capt
     assert "correction" not in capsys.readouterr().err
 
     assert call("runs", "show", "b") == call("runs", "show", "runs/b")
-    assert "no run at" in call("runs", "show", "c", code=1)
+    assert "there is no run c: neither that folder nor runs/c" in call("runs", "show", "c", code=2)
     again = call("runs", "replay", "b", "--limit", "4")
     assert again["matches"]
     assert (len(again["episodes"]), again["skipped"]) == (4, {})

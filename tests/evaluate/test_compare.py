@@ -192,6 +192,10 @@ def test_a_broken_episode_is_left_out_with_its_pair_and_tried_again(tmp_path: Pa
         difference = result.difference("broken", "heuristic", "company_value")
         assert difference.n == 12 - len(result.failed)
         assert difference.mean == 0.0  # where it did not break it is the heuristic
+        for metric in ("company_value", "valid_rate"):
+            means = [result.estimate(team, metric) for team in ("broken", "heuristic")]
+            assert means[0] == means[1], "both over the same tasks"
+        assert result.actions("broken") == result.actions("heuristic")
         assert run([broken], cache).played == len(result.failed)
         assert result.as_dict()["failed"]
 

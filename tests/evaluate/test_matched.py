@@ -28,6 +28,7 @@ from onthejob.evaluate.matched import (
 from onthejob.evaluate.report import render
 from onthejob.evaluate.report_data import Report
 from onthejob.evaluate.sheets import matched_sheets
+from onthejob.evaluate.statistics import mean_interval
 from onthejob.types import Sampling, Split, Task
 
 TASKS = tuple(
@@ -93,6 +94,24 @@ def test_kinds_are_pooled_over_the_tasks_that_have_them():
     difference = kind_difference(made, "good", "poor", "exists")
     assert difference.mean == pytest.approx((13 - 2) / 16)
     assert difference.n == 8
+
+
+def test_what_one_team_did_not_finish_counts_for_nobody():
+    unfinished = comparison(poor=POOR[:5], good=GOOD)
+    assert kind_rate(unfinished, "good", "exists").n == 5
+    assert unfinished.estimate("good", "passed").n == unfinished.estimate("poor", "passed").n == 5
+    assert stop_shares(unfinished, "good") == {"done": 1.0}
+    assert comparison(none=[], good=GOOD).estimate("good", "passed").n == 8, "a team that finished nothing has no say"
+
+
+def test_a_number_that_is_always_0_is_no_share():
+    flat = [EpisodeResult(metrics={"churned": 0.0, "valid_rate": 1.0, "passed": 1.0}, actions={}, stop="done")] * 8
+    made = comparison(first=flat, second=flat)
+    exact = mean_interval([1.0] * 8, strata=[WHO(task) for task in TASKS], seed=3, binary=True).low
+    assert made.estimate("first", "valid_rate").low == exact
+    assert made.estimate("first", "churned").low == made.estimate("first", "churned").high == 0.0
+    assert made.difference("second", "first", "passed").high == pytest.approx(1.0 - exact)
+    assert made.difference("second", "first", "valid_rate").high == 0.0
 
 
 def test_stops_and_groups():

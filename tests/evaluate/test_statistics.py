@@ -219,6 +219,15 @@ def test_a_few_pairs_of_one_sign_are_no_evidence_and_many_are() -> None:
     assert (same.low, same.high) == (0.0, 0.0)
 
 
+def test_players_who_both_passed_a_few_tasks_are_not_known_to_be_equal() -> None:
+    passed = [1.0] * 5
+    same = paired_difference(passed, passed, seed=0, binary=True)
+    alone = mean_interval(passed, seed=0, binary=True)
+    assert (same.low, same.mean, same.high) == pytest.approx((alone.low - 1.0, 0.0, 1.0 - alone.low))
+    some = paired_difference([1.0, 0.0] * 10, [1.0, 0.0] * 10, seed=0, binary=True)
+    assert -0.2 < some.low < 0.0 < some.high < 0.2
+
+
 def test_spearman_by_hand_and_with_ties() -> None:
     # Ranks 1 2 3 4 5 against 2 1 4 3 5: rho = 1 - 6 * 4 / (5 * 24) = 0.8
     assert spearman([1, 2, 3, 4, 5], [20, 10, 40, 30, 50]) == pytest.approx(0.8)

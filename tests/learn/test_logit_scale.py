@@ -146,6 +146,9 @@ def test_it_is_saved_exactly_beside_tensors_that_peft_knows(tmp_path: Path, dtyp
     assert adapter_files.read_spec(adapter.path) == LoraSpec(
         rank=4, alpha=8, targets=tuple(sorted(SPEC.targets)), logit_scale=True
     )
+    again = [save(scaled_peft(log_scale), tmp_path / str(number), dtype=dtype) for number in range(12)]
+    assert {copy.digest for copy in again} == {adapter.digest}, "the same weights are the same file"
+    assert save(scaled_peft(log_scale), tmp_path, dtype=dtype) == adapter
     with pytest.raises(ModelError, match="exists with other weights"):
         save(scaled_peft(0.5), tmp_path, dtype=dtype)
     with pytest.raises(ModelError, match="not finite"):

@@ -590,6 +590,8 @@ def test_names_find_models_and_keys(provider: Provider):
             "openai:gpt-5-mini": "OPENAI_API_KEY",
             "openai:https://user:pw@host/v1": "no user",
             "openai:ftp://host": "http or https",
+            "openai:127.0.0.1:8001/v1": "Write openai:http://127.0.0.1:8001/v1",
+            "openai:localhost": "without its scheme",
             "openai:": "names no hosted model",
         }.items():
             with pytest.raises(ConfigError, match=said):

@@ -170,6 +170,31 @@ def test_a_failure_while_branching_drops_the_group_and_play_goes_on():
     assert collection.groups == tuple(group for group in unharmed.groups if group.facts["day"] != 2)
 
 
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_segment_that_cannot_begin_costs_only_itself(broken: int):
+    task = toy_tasks(3)[broken]
+
+    class Unwell(ToyWorkplace):
+        def reset(self, asked: Task) -> Observation:
+            if asked.id == task.id:
+                raise MemoryError("no room")
+            return super().reset(asked)
+
+    collection = collected(CollectConfig(episodes=3, segment_turns=4, partner_share=0.0, fresh_share=1.0), make=Unwell)
+    assert [episode.stop is StopReason.ERROR for episode in collection.episodes] == [index == broken for index in range(3)]
+    assert len(collection.groups) == 8
+
+    class Forgetful(ToyWorkplace):
+        def restore(self, snapshot: bytes) -> Observation:
+            raise MemoryError("no room")
+
+    library = SnapshotLibrary()
+    library.add(visit(ToyWorkplace, toy_tasks(2), PARTNERS, seed=0, share=1.0, max_turns=6))
+    collection = collected(CollectConfig(episodes=2, segment_turns=4, fresh_share=0.0), make=Forgetful, library=library)
+    assert [episode.error for episode in collection.episodes] == ["MemoryError: no room"] * 2
+    assert collection.groups == ()
+
+
 def test_worker_processes_change_nothing():
     config = CollectConfig(episodes=2, segment_turns=4, partner_share=0.0)
     assert collected(config, workers=2) == collected(config)

@@ -137,5 +137,8 @@ def test_orders_are_seen_once_and_only_what_changed(tmp_path: Path):
 
 def test_old_orders_are_not_for_a_new_episode(tmp_path: Path):
     give_order(tmp_path / "orders.json", "sales", "expert")
-    assert Orders(tmp_path / "orders.json").new() == {}
+    orders = Orders(tmp_path / "orders.json")
+    assert orders.new() == {}
     assert scripted("expert").version == "expert"
+    give_order(tmp_path / "orders.json", "dev", "random")
+    assert orders.new() == {"dev": "random"}

@@ -47,6 +47,7 @@ class Claw:
     headline: ClassVar[tuple[str, ...]] = ("passed", "assertion_rate", "turns", "clean_stop", "wall_s")
     max_new_tokens: ClassVar[int] = 192
     threads: ClassVar[int] = 4
+    forkable: ClassVar[bool] = False
     goes_on: ClassVar[bool] = True
 
     count: int = 1000

@@ -41,7 +41,7 @@ class Gates:
     """Measure these gates only, by short name: order agreement deviation influence headroom variety messages scoping
     determinism position signal books luck."""
     seeds: int | None = None
-    """Episodes per team and scenario; 30, or 8 with --quick."""
+    """Episodes per team and scenario; 30, or 12 with --quick."""
     influence_seeds: int | None = None
     """Episodes of the experts, ablations, muted teams and other orders of roles; 60, or 24 with --quick."""
     deviation_seeds: int | None = None

@@ -156,6 +156,7 @@ class Office:
     headline: ClassVar[tuple[str, ...]] = ("company_value", "value_less_luck", "team_reward")
     max_new_tokens: ClassVar[int] = 32
     threads: ClassVar[int] = 1
+    forkable: ClassVar[bool] = True
     goes_on: ClassVar[bool] = False
 
     scenarios: tuple[str, ...] = ("all",)

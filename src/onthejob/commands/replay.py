@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from onthejob.commands.claw import Claw, Corpus
-from onthejob.commands.runs import RUNS
+from onthejob.commands.runs import existing_run
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError, RecordError
 
@@ -49,7 +49,7 @@ class ReplayRecord:
             if self.iteration is not None or self.limit:
                 raise ConfigError("--iteration and --limit have no effect on a game. Leave them out, or name a run.")
             return _game(Path(self.path), terminal)
-        folder = next((path for path in (Path(self.path), RUNS / self.path) if path.exists()), Path(self.path))
+        folder = existing_run(Path(self.path))
         return self._run_again(folder, terminal)
 
     def _run_again(self, folder: Path, terminal: Terminal) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from onthejob.commands.claw import Claw, Corpus
-from onthejob.commands.runs import RUNS
+from onthejob.commands.runs import existing_run
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment
 from onthejob.envs.claw.replies import parse
@@ -58,7 +58,7 @@ class RescoreRun:
 
         if self.reward is None and self.turn_penalty is None and self.stops is None:
             raise ConfigError("nothing would change. Give --reward, --turn-penalty or --stops.")
-        folder = next((path for path in (Path(self.path), RUNS / self.path) if path.exists()), Path(self.path))
+        folder = existing_run(Path(self.path))
         with Run.open(folder, readonly=True) as run, ExitStack() as stack:
             options = recorded_options(run)
             if options.env != Claw.name:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
+from onthejob.errors import ConfigError
 
 RUNS = Path("runs")
 
@@ -17,6 +18,18 @@ def run_folder(named: Path) -> Path:
     """A run's folder by its path, or by its name in `runs/`; where there is neither, what was named."""
     inside = RUNS / named
     return inside if not named.exists() and inside.exists() else named
+
+
+def existing_run(named: Path) -> Path:
+    """As `run_folder`.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    folder = run_folder(named)
+    if not folder.exists():
+        raise ConfigError(f"there is no run {named}: neither that folder nor {RUNS / named}. `onthejob runs ls` shows the runs.")
+    return folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +45,9 @@ class Ls:
         from onthejob.record import list_runs
 
         # Before the first run there is no folder yet, which is no mistake; a folder that was named must exist.
-        found = [] if self.root == RUNS and not RUNS.exists() else list_runs(self.root)
+        if not self.root.exists() and self.root != RUNS:
+            raise ConfigError(f"there is no folder {self.root}. Name the folder that holds the runs.")
+        found = list_runs(self.root) if self.root.exists() else []
         columns = ("name", "created (UTC)", "iteration", "groups", "turns", "episodes", "adapters", "record")
         rows = [
             (
@@ -65,7 +80,7 @@ class Show:
         """Print the newest value of every metric by scope, then adapters and events."""
         from onthejob.record import Run, show
 
-        with Run.open(run_folder(self.path), readonly=True) as run:
+        with Run.open(existing_run(self.path), readonly=True) as run:
             details = show(run)
         summary = details.summary
         metrics = [(scope, name, value) for scope, named in details.metrics.items() for name, value in named.items()]
@@ -96,7 +111,7 @@ class Export:
         """Export, then print table and file."""
         from onthejob.record import Run, export
 
-        path = run_folder(self.path)
+        path = existing_run(self.path)
         with Run.open(path, readonly=True) as run:
             files = export(run, self.out or path / "export", self.format)
         terminal.result(files, table(("table", "file", "size"), [(t, f, bytes_text(f.stat().st_size)) for t, f in files.items()]))

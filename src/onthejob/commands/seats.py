@@ -209,7 +209,7 @@ def adapters_folder(source: str) -> Path:
         return folder
     raise ConfigError(
         f"nobody is called {source!r}, and there is neither a folder {source} nor {RUNS / source}: give a run's folder (or its "
-        f"name in {RUNS}/) or a folder of adapters; who plays may also be {BASE} or a scripted player."
+        f"name in {RUNS}/) or a folder of adapters. A seat may also be taken by {BASE} or a scripted player."
     )
 
 

@@ -13,7 +13,7 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
-from onthejob.commands.runs import RUNS, run_folder
+from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for, lora_of
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.training import assemble, corrected, look, replay, run_loop, seated, task_pool, updated_by
@@ -206,6 +206,12 @@ class Train:
             flags = ", ".join("--" + f.name.replace("_", "-") for f in judging)
             raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
         refuse_foreign(self, self.env, OWN)
+        if self.train.grouping == "branch" and not place.forkable:
+            raise ConfigError(f"--grouping branch needs a workplace that can be forked, and the {self.env} cannot. Leave it out.")
+        if self.trainer:
+            from onthejob.serve.remote import token_from
+
+            token_from()
         check_advantages(self.train, self.learner.advantage)
         place.check()
         if not is_hosted(self.partner):
@@ -222,7 +228,7 @@ class Train:
     def _train(self, terminal: Terminal) -> int:
         from onthejob.record import Run
 
-        again = None if self.resume is None else run_folder(self.resume)
+        again = None if self.resume is None else existing_run(self.resume)
         started = self if again is None else self._recorded(again)
         options = started._extended(self.extend)
         init = adapters_for(options.init, options.roles) if options.init and again is None else None

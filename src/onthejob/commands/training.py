@@ -139,6 +139,7 @@ def run_loop(
 
 def look(options: Train, terminal: Terminal) -> int:
     """One round of groups of the policy as it is at the start, thrown away after it was described."""
+    from onthejob.learn.advantage import Signal, signal
     from onthejob.record import Run
     from onthejob.rollout.summary import spreads, stop_mix
 
@@ -160,7 +161,7 @@ def look(options: Train, terminal: Terminal) -> int:
             run_loop(options, terminal, make_env, pool, stack, learner, run, others)
             groups = list(run.read_groups(1))
     found, mix = spreads(groups), stop_mix(groups)
-    alive = sum(group.std > 0.0 for group in found)
+    alive = sum(signal(group) is not Signal.DEAD for group in groups)
     rows = [
         (group.key.split("/", 1)[1], " ".join(f"{ret:+.3f}" for ret in group.returns), group.std, _counts(group.stops))
         for group in found

@@ -32,6 +32,8 @@ class Workplace(Protocol):
     """Usual limit of a reply."""
     threads: ClassVar[int]
     """Threads that step environments when whole episodes are played; more than 1 where stepping waits."""
+    forkable: ClassVar[bool]
+    """Decisions can be branched; else only whole episodes are compared."""
     goes_on: ClassVar[bool]
     """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
 

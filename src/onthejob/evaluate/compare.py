@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onthejob.errors import ConfigError
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 OVERALL = "all"
 """Stratum that stands for all tasks together."""
+OUTCOMES = frozenset({"passed", "clean_stop"})
+"""Metrics that are the outcome of a single try, 0 or 1. A mean of them on which all tasks agree has the exact interval, and so
+has one of a metric named `..._rate`, which lies in [0, 1] too; of differences on which all agree, only those of outcomes."""
 
 
 class Key(NamedTuple):
@@ -58,7 +61,7 @@ class Comparison:
     """Task id -> stratum, e.g. its scenario."""
     results: Mapping[Key, EpisodeResult]
     failed: Mapping[Key, str]
-    """Episodes that our side broke, with the error: left out of every number, together with their pair."""
+    """Episodes that our side broke, with the error: their tasks are left out of every number of every team."""
     sampling: Sampling
     seed: int
     played: int
@@ -67,6 +70,15 @@ class Comparison:
     """Cut of an episode."""
     env: str = ""
     """Fingerprint of the environment's code and rules."""
+    _compared: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Ids of the tasks that no team failed; a team that finished none has no say."""
+    _estimates: dict[tuple[str, ...], Estimate] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What was asked for before: tables, documents and reports ask for the same."""
+
+    def __post_init__(self) -> None:
+        finished = [{key.task_id for key in self.results if key.team == team} for team in self.teams]
+        tasks = frozenset(task.id for task in self.tasks)
+        object.__setattr__(self, "_compared", tasks.intersection(*(ids for ids in finished if ids)))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -81,7 +93,7 @@ class Comparison:
         return (OVERALL, *names) if len(names) > 1 else (OVERALL,)
 
     def values(self, team: str, metric: str, stratum: str = OVERALL) -> dict[str, float]:
-        """Task id -> value, without failed episodes.
+        """Task id -> value, without the tasks on which this team or another failed.
 
         Raises:
             ConfigError: The team or metric is unknown.
@@ -90,37 +102,41 @@ class Comparison:
             raise ConfigError(f"no team {team!r} in this comparison, only {list(self.teams)}. Compare it first.")
         if self.results and metric not in self.metrics:
             raise ConfigError(f"no metric {metric!r} in this comparison, only {list(self.metrics)}. Choose one of them.")
-        return {
-            task.id: self.results[Key(team, task.id)].metrics[metric]
-            for task in self.tasks
-            if Key(team, task.id) in self.results and stratum in (OVERALL, self.strata[task.id])
-        }
+        return {task: result.metrics[metric] for task, result in self.of(team).items() if stratum in (OVERALL, self.strata[task])}
 
     def estimate(self, team: str, metric: str, stratum: str = OVERALL) -> Estimate:
         """Mean over tasks with its interval and its worst task. Over all tasks, scenarios count as fixed strata."""
-        values = self.values(team, metric, stratum)
-        strata = [self.strata[task] for task in values]
-        return mean_interval(list(values.values()), strata=strata, seed=self.seed, binary=self._is_binary(metric))
+        asked = (team, metric, stratum)
+        if asked not in self._estimates:
+            values = self.values(team, metric, stratum)
+            strata = [self.strata[task] for task in values]
+            share = metric in OUTCOMES or metric.endswith("_rate")
+            self._estimates[asked] = mean_interval(list(values.values()), strata=strata, seed=self.seed, binary=share)
+        return self._estimates[asked]
 
     def difference(self, first: str, second: str, metric: str, stratum: str = OVERALL) -> Estimate:
-        """Mean of `first` minus `second` over the tasks that both finished, paired by task."""
-        a, b = self.values(first, metric, stratum), self.values(second, metric, stratum)
-        shared = [task for task in a if task in b]
-        return paired_difference(
-            [a[task] for task in shared],
-            [b[task] for task in shared],
-            strata=[self.strata[task] for task in shared],
-            seed=self.seed,
-            binary=self._is_binary(metric),
-        )
-
-    def _is_binary(self, metric: str) -> bool:
-        """Whether it is the outcome of a single try, such as `passed`: 0 or 1 in every episode of every team."""
-        return all(result.metrics[metric] in (0.0, 1.0) for result in self.results.values())
+        """Mean of `first` minus `second`, paired by task."""
+        asked = (first, second, metric, stratum)
+        if asked not in self._estimates:
+            a, b = self.values(first, metric, stratum), self.values(second, metric, stratum)
+            shared = [task for task in a if task in b]
+            self._estimates[asked] = paired_difference(
+                [a[task] for task in shared],
+                [b[task] for task in shared],
+                strata=[self.strata[task] for task in shared],
+                seed=self.seed,
+                binary=metric in OUTCOMES,
+            )
+        return self._estimates[asked]
 
     def actions(self, team: str) -> dict[str, Counts]:
-        """Actor -> action -> how often, over all tasks."""
-        return merge(result.actions for key, result in self.results.items() if key.team == team)
+        """Actor -> action -> how often, over the tasks that are compared."""
+        return merge(result.actions for result in self.of(team).values())
+
+    def of(self, team: str) -> dict[str, EpisodeResult]:
+        """Task id -> what `team` made of it, of the tasks on which no team failed."""
+        keys = [Key(team, task.id) for task in self.tasks if task.id in self._compared]
+        return {key.task_id: self.results[key] for key in keys if key in self.results}
 
     def as_dict(self) -> dict[str, object]:
         """JSON-serialisable: every mean, and every difference between two teams, per metric and stratum."""

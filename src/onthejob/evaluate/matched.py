@@ -97,7 +97,7 @@ def kind_rate(comparison: Comparison, team: str, kind: str = OVERALL) -> Estimat
 
 
 def kind_difference(comparison: Comparison, first: str, second: str, kind: str = OVERALL) -> Estimate:
-    """`kind_rate` of `first` minus that of `second`, paired by task; tasks that one of them did not finish are left out."""
+    """`kind_rate` of `first` minus that of `second`, paired by task."""
     a, b = _parts(comparison, first, kind), _parts(comparison, second, kind)
     shared = [task for task in a if task in b]
     gains = [a[task][0] - b[task][0] for task in shared]
@@ -106,7 +106,7 @@ def kind_difference(comparison: Comparison, first: str, second: str, kind: str =
 
 def stop_shares(comparison: Comparison, team: str) -> dict[str, float]:
     """How a team's episodes ended: reason -> share, in [0, 1], by name."""
-    counts = Counter(result.stop for key, result in comparison.results.items() if key.team == team)
+    counts = Counter(result.stop for result in comparison.of(team).values())
     return {stop: count / counts.total() for stop, count in sorted(counts.items())}
 
 
@@ -269,11 +269,8 @@ def _parts(comparison: Comparison, team: str, kind: str) -> dict[str, tuple[floa
     """Task -> (parts that hold, parts) of one kind, of tasks that have any."""
     of = kinds(comparison) if kind == OVERALL else (kind,)
     found: dict[str, tuple[float, float]] = {}
-    for task in comparison.tasks:
-        result = comparison.results.get(Key(team, task.id))
-        if result is None:
-            continue
+    for task, result in comparison.of(team).items():
         total = sum(result.metrics.get(TOTAL + name, 0.0) for name in of)
         if total:
-            found[task.id] = (sum(result.metrics.get(PASSED + name, 0.0) for name in of), total)
+            found[task] = (sum(result.metrics.get(PASSED + name, 0.0) for name in of), total)
     return found

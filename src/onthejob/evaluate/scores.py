@@ -43,7 +43,9 @@ class QualityConfig:
 
     def __post_init__(self) -> None:
         if len(self.worlds) < 2 or len(self.worlds) % 2 or len(set(self.worlds)) != len(self.worlds):
-            raise ConfigError(f"worlds must be an even number >= 2 of distinct worlds, got {self.worlds}. Use 10000 to 10007.")
+            raise ConfigError(
+                f"worlds must be distinct, and their number even and at least 2, got {len(self.worlds)}: {self.worlds}. Take 8."
+            )
         if min(self.worlds) < 10_000:
             raise ConfigError(f"evaluation worlds must be >= 10000, got {min(self.worlds)}. Lower worlds belong to training.")
         counts = {"turns": self.turns, "candidates": self.candidates, "samples": self.samples, "batch": self.batch}

@@ -128,15 +128,19 @@ def paired_difference(
 ) -> Estimate:
     """Mean of `first - second`, where position i of both is the same task, seed or state.
 
-    `minimum` is the smallest single difference. Arguments and errors as in `mean_interval`.
+    `minimum` is the smallest single difference. With `binary`, pairs that all differ alike, or not at all, get the exact
+    interval: two players who both passed five tasks may differ on the sixth. Arguments and errors as in `mean_interval`.
     """
     a, b = _vector(first, "first"), _vector(second, "second")
     _same_length(a, b, "first and second")
     estimate = mean_interval(a - b, clusters, strata=strata, seed=seed, level=level, resamples=resamples, method=method)
-    if not binary or estimate.clusters < MIN_CLUSTERS or abs(estimate.mean) != 1.0:
+    if not binary or estimate.clusters < MIN_CLUSTERS or not (abs(estimate.mean) == 1.0 or np.array_equal(a, b)):
         return estimate
+    reach = _unanimous(estimate.clusters, level)
+    if estimate.mean == 0.0:
+        return replace(estimate, low=reach - 1.0, high=1.0 - reach)
     # All went one way: each pair would have to be of that sign by chance.
-    low, high = sorted((estimate.mean, estimate.mean * (2.0 * _unanimous(estimate.clusters, level) - 1.0)))
+    low, high = sorted((estimate.mean, estimate.mean * (2.0 * reach - 1.0)))
     return replace(estimate, low=low, high=high)
 
 

@@ -73,6 +73,9 @@ def validator(
             raise TrainingError(f"all {len(episodes)} episodes of the evaluation failed, e.g. {episodes[0].error}.")
         rows = [episode_metrics(episode, frozenset(adapters)) for episode in whole]
         common = [name for name in rows[0] if all(name in row for row in rows)]
-        return {name: fmean(row[name] for row in rows) for name in common} | {"episodes": float(len(whole))}
+        return {name: fmean(row[name] for row in rows) for name in common} | {
+            "episodes": float(len(whole)),
+            "episodes_failed": float(len(episodes) - len(whole)),
+        }
 
     return evaluate

@@ -65,7 +65,7 @@ def save_adapter(
     if LOG_LOGIT_SCALE in live:
         # Beside the tensors: PEFT and vLLM refuse tensors that they do not know, and rounding it would gain nothing.
         metadata[LOG_LOGIT_SCALE] = repr(live.pop(LOG_LOGIT_SCALE).item())
-    weights = save({name: tensor.to(kind).contiguous() for name, tensor in live.items()}, metadata=metadata)
+    weights = _ordered(save({name: tensor.to(kind).contiguous() for name, tensor in live.items()}, metadata=metadata))
     digest = hashlib.sha256(weights).hexdigest()
     meta = {"role": role, "version": version, "parent": parent, "base_digest": base_digest, "dtype": dtype, "digest": digest}
     if adapter.path.exists():
@@ -75,6 +75,16 @@ def save_adapter(
     files = {WEIGHTS: weights, CONFIG: _json(_peft_config(model, role)), META: _json(meta)}
     write_directory(adapter.path, files)
     return Adapter(role=role, version=version, path=adapter.path, parent=parent, digest=digest)
+
+
+def _ordered(weights: bytes) -> bytes:
+    """The same safetensors file with its metadata in the order of their names: safetensors writes several in any order."""
+    size = int.from_bytes(weights[:8], "little")
+    header = json.loads(weights[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + weights[8 + size :]
 
 
 def read_adapter(path: Path) -> Adapter:

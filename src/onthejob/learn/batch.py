@@ -131,7 +131,7 @@ def collate(
         groups: Live groups (their advantages are not None).
         advantages_G: Per group, one advantage per trajectory.
         max_tokens: Largest row. A single context longer than that gets a row alone; nothing is ever truncated.
-        share: False computes every path by itself (same gradients, more tokens).
+        share: False computes every path by itself, padded to the longest of its row (same gradients, more tokens).
         skip_zero: Trajectories whose advantage is 0 are counted and not forwarded: the same gradient where nothing but the
             advantage pays, that is without a KL term and not with the loss `expected`.
 
@@ -196,10 +196,10 @@ def collate(
 
 
 def pack(paths: Sequence[Path], *, max_tokens: int, share: bool = True) -> list[Row]:
-    """Cut `paths` into rows of at most `max_tokens` nodes, neighbours in the tree side by side.
+    """Cut `paths` into rows of at most `max_tokens` nodes, padding included, neighbours in the tree side by side.
 
     Units are laid out in the order of their first path, so that common beginnings meet; a unit or owner is split over rows only
-    when it does not fit in one. Rows hold no padding, so filling them in this order wastes nothing.
+    when it does not fit in one. Rows that share hold no padding, so filling them in this order wastes nothing.
 
     Raises:
         ContractError: A path without a context or without a scored token, or a temperature that is not positive.
@@ -272,12 +272,11 @@ def _grouped(sources, key, paths: Sequence[Path]) -> list[list[int]]:
 
 
 def _size(paths: Sequence[Path], sources: Sequence[int], *, share: bool) -> int:
-    """Nodes of the tree of `sources`, without building it."""
+    """Nodes of the tree of `sources`, without building it; of paths by themselves, those of as many of the longest."""
     ordered = sorted(paths[source].ids for source in sources)
-    size = sum(len(ids) for ids in ordered)
-    if share:
-        size -= sum(common_prefix(a, b) for a, b in pairwise(ordered))
-    return size
+    if not share:
+        return len(ordered) * max(map(len, ordered))
+    return sum(map(len, ordered)) - sum(common_prefix(a, b) for a, b in pairwise(ordered))
 
 
 def _row(paths: Sequence[Path], sources: Sequence[int], *, share: bool) -> Row:

@@ -108,7 +108,8 @@ class UpdateMetrics:
     groups_dead: int
     """Never forwarded."""
     groups_luck: int
-    """With `advantage.shrink`: alive, but never forwarded, because all of their spread may be luck."""
+    """Alive, but never forwarded, because no advantage is left: all of their spread may be luck (`advantage.shrink`), or only
+    what is worse than its group stands out (`negative_weight` 0)."""
     trajectories: int
     """In live groups, without errors."""
     tokens: int
@@ -118,7 +119,7 @@ class UpdateMetrics:
     rows: int
     """Forward and backward passes of one epoch."""
     skipped: str
-    """Why no step was taken; empty when one was."""
+    """Why no further step was taken; empty when all were. After `steps` > 0 the weights and moments are those of the last one."""
     steps: int
     """Optimizer steps taken, at most `epochs` times `minibatches`."""
     lr: float
@@ -198,7 +199,8 @@ class Learner:
     def update(self, role: str, groups: Sequence[Group], *, reference: Snapshot | None = None) -> UpdateMetrics:
         """Train `role` on `groups` and report; leaves the base and every other adapter as they are, bit for bit.
 
-        A non-finite loss or gradient skips the step: weights and moments stay, the report says why.
+        A non-finite loss or gradient ends the update without its step: weights and moments stay as they were then, the report
+        says why.
 
         Args:
             role: Whose adapter.
@@ -294,7 +296,6 @@ class Learner:
             TrainingError: Optimizer moments or counters are missing.
         """
         state = self._state(role)
-        lora.load_state(self.model, role, {n.removeprefix("lora/"): t for n, t in tensors.items() if n.startswith("lora/")})
         remembered: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if name.startswith("adam/"):
@@ -302,6 +303,7 @@ class Learner:
                 remembered.setdefault(state.names.index(key), {})[part] = tensor
         if not {"updates", "kls"} <= tensors.keys() or len(remembered) not in (0, len(state.names)):
             raise TrainingError(f"the saved state of {role!r} is incomplete; resume from an older checkpoint.")
+        lora.load_state(self.model, role, {n.removeprefix("lora/"): t for n, t in tensors.items() if n.startswith("lora/")})
         state.optimizer = self._new_state(role).optimizer
         restore(state.optimizer, remembered)
         state.updates = int(tensors["updates"])

@@ -99,6 +99,13 @@ class LossConfig:
             raise ConfigError(
                 "a correction has no effect with expected, which asks for the present probabilities alone. Set correction='none'."
             )
+        if self.old == "sampler" and self.loss in _WITHOUT_RATIO:
+            raise ConfigError(f"old='sampler' has no effect with {self.loss}, which has no ratio. Leave it 'trainer'.")
+        if self.correction == "none" and (self.correction_min is not None or self.correction_max != 3.0):
+            raise ConfigError(
+                f"correction_min={self.correction_min} and correction_max={self.correction_max} bound a correction, and there is "
+                "none. Leave them out, or name a correction."
+            )
         if self.corrects and self.old == "sampler":
             raise ConfigError(
                 "with old='sampler' the ratio corrects for the sampler already, a correction would count it twice. "

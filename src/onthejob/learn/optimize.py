@@ -144,14 +144,21 @@ class KlWatch:
     """Updates before the median means something."""
     floor: float = 1e-2
     """Nats; medians below count as this: from the small divergences of a run's beginning, learning to stop is no spike."""
+    patience: int = 3
+    """Spikes in a row after which they are the policy's level and no spikes: the KL is that of the policy before the update, so
+    refusing updates does not lower it."""
     history: list[float] = field(default_factory=list)
 
     def spikes(self, kl: float | None) -> bool:
-        """True when `kl` is far above the running median or not a number; remembers it for the next call."""
+        """True when `kl` is far above the running median, and not for the fourth time in a row, or not a number; remembers it."""
         if kl is None:
             return False
         if not math.isfinite(kl):
             return True
         median = max(statistics.median(self.history), self.floor) if len(self.history) >= self.minimum else math.inf
+        limit = self.factor * median
+        if kl > limit and all(past > limit for past in self.history[-self.patience :]):
+            self.history = [kl]
+            return False
         self.history = [*self.history, kl][-self.window :]
-        return kl > self.factor * median
+        return kl > limit

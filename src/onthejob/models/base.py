@@ -30,6 +30,18 @@ class Base:
     """sha256 over the weight files on disk: the identity that adapters name, whatever the dtype in memory."""
 
 
+def check_device(device: str) -> None:
+    """Refuse a GPU that is not there.
+
+    Raises:
+        ConfigError: torch finds none.
+    """
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device is {device!r} but torch finds no GPU here. Use device cpu, or see `onthejob doctor`.")
+
+
 def load_base(
     path: Path | str,
     *,
@@ -60,8 +72,7 @@ def load_base(
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     if dtype not in dtypes:
         raise ConfigError(f"dtype must be one of {', '.join(dtypes)}, got {dtype!r}.")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device is {device!r} but torch finds no GPU here. Use device cpu, or see `onthejob doctor`.")
+    check_device(device)
     folder = check_folder(Path(path))
     placed = _quantized(quantize, dtypes[dtype], device)
     try:

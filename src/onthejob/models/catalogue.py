@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -28,6 +29,8 @@ CATALOGUE_ENV = "ONTHEJOB_CATALOGUE"
 ENDPOINT_KEY_ENV = "ONTHEJOB_ENDPOINT_KEY"
 """Key of a server that is named by its URL. No other key is ever sent to such a server."""
 ANTHROPIC_KEY_ENV = "ANTHROPIC_API_KEY"
+_ADDRESS = re.compile(r"(localhost|[\w.-]+:\d+)(/|$)|[^:]+/v\d+/?$")
+"""What stands where a model's id is expected and is an address: to send prompts to the usual server instead would be wrong."""
 
 
 class Endpoint(BaseModel):
@@ -115,6 +118,8 @@ def find(spec: str, catalogue: Catalogue) -> tuple[Entry, Endpoint | None]:
     if provider == "openai" and "://" in name:
         url, _, model = name.partition("#")
         return Entry(provider="openai", id=model or "-"), Endpoint(url=_address(url), key_env=ENDPOINT_KEY_ENV)
+    if provider == "openai" and _ADDRESS.match(name):
+        raise ConfigError(f"{spec!r} looks like an address without its scheme. Write openai:http://{name}, or https.")
     if provider == "openai":
         return Entry(provider="openai", id=name, temperature=False), catalogue.endpoints["openai"]
     return Entry(provider=provider, id=name, temperature=False), None  # type: ignore[arg-type]  # one of PROVIDERS

@@ -29,7 +29,7 @@ from onthejob.rollout.branch import (
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
-from onthejob.rollout.play import act_each, advance, episode_groups, occurrences, play, policy_for, start
+from onthejob.rollout.play import act_each, advance, begin, episode_groups, occurrences, play, policy_for, start
 from onthejob.rollout.stand_ins import Habits, Rates
 from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
 
@@ -185,8 +185,8 @@ class Collector:
         """
         segments: list[_Segment] = []
         for index in range(self._config.episodes):
-            # Segments that ask the same actor in the same round share a batch, so all follow the first one.
-            actor = segments[0].live.pending().actor if segments else None
+            # Segments that ask the same actor in the same round share a batch, so all follow the first one that is up.
+            actor = next((segment.live.pending().actor for segment in segments if segment.live.active), None)
             segments.append(self._start(index, tasks[index], policies, (library, partner_library or library), seed, actor))
         rounds: list[_Round] = []
         habits: list[tuple[str, Habits]] = []
@@ -250,7 +250,8 @@ class Collector:
             live = start(env, task, encoder=self._encoder)
         else:
             entry = library.sample(own, "start", actor=actor)
-            live = LiveEpisode(env, entry.task, env.restore(entry.snapshot), encoder=self._encoder, start=entry.snapshot)
+            live = LiveEpisode(env, entry.task, None, encoder=self._encoder, start=entry.snapshot)
+            begin(live, lambda: env.restore(entry.snapshot))
         learners = {keyed_choice(self._trained, own, "learner")} if among_partners else set(self._trained)
         current = {**self._partners, **policies}
         seats = {actor: current[actor] if actor in learners or not among_partners else self._partners.get(actor, current[actor])

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from onthejob.errors import ConfigError, ContractError, MissingDependency, ProviderError
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_seed
-from onthejob.types import Completion, Context, Environment, Group, Policy, Sampling, Step, StopReason, Task
+from onthejob.types import Completion, Context, Environment, Group, Observation, Policy, Sampling, Step, StopReason, Task
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -147,10 +147,14 @@ def _one_by_one(function: Callable[[In], Out], items: Iterable[In], /) -> list[O
 
 def start(env: Environment, task: Task, *, encoder: Encoder | None) -> LiveEpisode:
     """Reset `env` to `task`; a failure gives an episode that is over with an error."""
-    episode = LiveEpisode(env, task, None, encoder=encoder)
+    return begin(LiveEpisode(env, task, None, encoder=encoder), lambda: env.reset(task))
+
+
+def begin(episode: LiveEpisode, first: Callable[[], Observation | None]) -> LiveEpisode:
+    """Give an episode the first request that `first` returns, a reset or a restored snapshot; failures end it as in `start`."""
     started = time.perf_counter()
     try:
-        episode.observation = env.reset(task)
+        episode.observation = first()
     except (ConfigError, ContractError, MissingDependency):
         raise  # a wrong scenario or option is the operator's mistake: it must be seen, not counted
     except Exception as error:

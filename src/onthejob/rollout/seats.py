@@ -117,7 +117,8 @@ class Orders:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: tuple[int, int] | None = self._stamp()
-        self._last: dict[str, str] = {}
+        # Orders of an earlier episode stay in the file: without them the next order would bring them back.
+        self._last = read_orders(path)
 
     def new(self) -> dict[str, str]:
         """Roles whose order changed since the last call; empty while nobody wrote anything.

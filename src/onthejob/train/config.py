@@ -19,7 +19,7 @@ class TrainConfig:
     seed: int = 0
     """Root of everything random."""
     iterations: int = 30
-    """Updates per role; the run stops earlier when the pool has converged."""
+    """Each updates every role that learned something at most once; the run stops earlier when the pool has converged."""
     minutes: float = 0.0
     """No further iteration begins when so many minutes have passed since this command began to train; what is there is kept, and
     --resume goes on for as long again. At least one iteration is made. 0 sets no limit."""
@@ -114,4 +114,15 @@ def check_advantages(config: TrainConfig, advantage: AdvantageConfig) -> None:
         raise ConfigError(
             f"advantage.shrink needs the values of replies in several worlds, which grouping {config.grouping} does not have. "
             "Leave it out."
+        )
+    if advantage.shrink and config.branch.worlds < 2:
+        raise ConfigError("advantage.shrink compares worlds, and branch.worlds is 1. Set --branch.worlds 4, or leave shrink out.")
+    usual = AdvantageConfig()
+    if config.grouping == "episodes" and (advantage.invalid_gap, advantage.invalid_ceiling) != (
+        usual.invalid_gap,
+        usual.invalid_ceiling,
+    ):
+        raise ConfigError(
+            "advantage.invalid_gap and advantage.invalid_ceiling place replies that could not be used, and a whole episode is "
+            "judged by its return alone (grouping episodes). Leave them out."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from onthejob.rollout.judge import Judge
     from onthejob.serve.remote_sampler import RemoteSampler
     from onthejob.serve.vllm import VllmSampler
+
+log = logging.getLogger(__name__)
 
 Evaluate = Callable[[int, Mapping[str, Adapter]], Mapping[str, float]]
 """(iteration, current adapters) -> named results on the dev split; `TrainConfig.best_metric` chooses the best iteration."""
@@ -94,6 +97,11 @@ def evaluated(parts: Parts, state: State, iteration: int) -> dict[str, float]:
     if best_metric not in results:
         raise ConfigError(f"the evaluation gave no {best_metric!r}, only {sorted(results)}. Set --best-metric.")
     score = results[best_metric]
-    if state.best is None or score > state.best[1]:
+    if failed := results.get("episodes_failed", 0.0):
+        # A mean over other tasks would compare checkpoints by which of them were left out.
+        log.warning("iteration %d cannot become the best: %g of its evaluation's episodes failed", iteration, failed)
+    elif state.best is None or score > state.best[1]:
         state.best = (iteration, score)
+    if state.best is None:
+        return results
     return {**results, "best_iteration": float(state.best[0]), "best_score": state.best[1]}
