@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A team of the office from nothing, 62 minutes on two cores (LOG.md, 2026-11-26). Everything goes to the present folder;
+# A team of the office from nothing, 70 minutes on two cores with bfloat16 products (LOG.md, 2026-11-26). Everything goes to the present folder;
 # `onthejob train --resume RUN` takes up a stopped run. recipes/office_eval.sh says what the team is worth. The team of adapters/office
 # is of an older, longer form of this.
 set -euo pipefail

@@ -154,8 +154,10 @@ def test_runs(call, runs_dir: Path, tmp_path: Path):
 
 
 def test_runs_that_are_not_there_or_damaged(call, runs_dir: Path, tmp_path: Path):
-    refused(call("runs", "ls", tmp_path / "nowhere"), 1, "nowhere")
-    refused(call("runs", "show", runs_dir / "nothing"), 1, "nothing")
+    refused(call("runs", "ls", tmp_path / "nowhere"), 2, "nowhere")
+    for command in (("show",), ("export",), ("replay",), ("rescore", "--stops", "seed")):
+        refused(call("runs", *command, runs_dir / "nothing"), 2, "nothing")
+    refused(call("train", "--resume", runs_dir / "nothing"), 2, "nothing")
     damaged = runs_dir / "damaged"
     damaged.mkdir()
     (damaged / "run.sqlite").write_bytes(b"no database" * 100)

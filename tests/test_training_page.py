@@ -68,11 +68,27 @@ def leaves(config: Any, prefix: str = "") -> list[str]:
     return found
 
 
+def test_the_names_and_defaults_of_trl_are_its_own(page: str):
+    config = dataclasses.fields(pytest.importorskip("trl").GRPOConfig)
+    known = {field.name: field.default for field in config}
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|.*\|$", page.partition("## For users of TRL")[2], flags=re.MULTILINE)[1:]
+    assert len(rows) == 12
+    for names, defaults in rows:
+        for name in re.findall(r"`([a-z_]+)`", names):
+            assert name in known
+        if "," not in names:
+            default = known[names.strip("`")]
+            assert (default if isinstance(default, str) else float(default)) == (
+                defaults if isinstance(default, str) else float(defaults)
+            )
+
+
 def test_no_option_of_the_loop_and_of_the_learner_is_left_out(page: str):
     options = [*leaves(TrainConfig()), *leaves(LearnerConfig(), "learner.")]
     missing = [flag for flag in options if f"`--{flag}`" not in page]
     assert missing == []
-    losses = re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", page, flags=re.MULTILINE)))
+    ours = page.partition("## For users of TRL")[0]
+    losses = re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", ours, flags=re.MULTILINE)))
     assert set(losses) == set(Name.__args__)
 
 

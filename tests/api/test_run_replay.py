@@ -199,7 +199,7 @@ def test_what_cannot_be_played_again_is_said(
     game.write_text("{}")
     code, said = replay(capsys, game, "--iteration", "1")
     assert (code, "no effect on a game" in said) == (2, True)
-    assert replay(capsys, tmp_path / "nowhere")[0] == 1
+    assert replay(capsys, tmp_path / "nowhere")[0] == 2
     assert replay(capsys, run, "--limit", "-1")[0] == 2
 
 

@@ -205,7 +205,7 @@ def test_a_state_that_asks_another_actor_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"worlds": (10_000,)}, "even number"),
+        ({"worlds": (10_000,)}, "number even and at least 2, got 1"),
         ({"worlds": (1, 2)}, ">= 10000"),
         ({"candidates": 0}, "candidates"),
         ({"decodings": (Sampling(), Sampling())}, "differ"),

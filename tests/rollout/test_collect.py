@@ -172,13 +172,13 @@ def test_a_failure_while_branching_drops_the_group_and_play_goes_on():
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_a_segment_that_cannot_begin_costs_only_itself(broken: int):
-    task = toy_tasks(3)[broken]
+    name = toy_tasks(3)[broken].id
 
     class Unwell(ToyWorkplace):
-        def reset(self, asked: Task) -> Observation:
-            if asked.id == task.id:
+        def reset(self, task: Task) -> Observation:
+            if task.id == name:
                 raise MemoryError("no room")
-            return super().reset(asked)
+            return super().reset(task)
 
     collection = collected(CollectConfig(episodes=3, segment_turns=4, partner_share=0.0, fresh_share=1.0), make=Unwell)
     assert [episode.stop is StopReason.ERROR for episode in collection.episodes] == [index == broken for index in range(3)]
