@@ -329,7 +329,7 @@ def rescored(call: Callable[..., Any]) -> None:
     assert literal["grades"]["not affected"] > 0
     assert literal["grades"]["not affected"] + literal["grades"]["assumed"] == literal["trajectories"], "nothing can end earlier"
     assert "nothing would change" in call("runs", "rescore", "a", code=2)
-    assert "nowhere" in call("runs", "rescore", "nowhere", "--stops", "seed", code=1)
+    assert "nowhere" in call("runs", "rescore", "nowhere", "--stops", "seed", code=2)
     assert "no turn penalty" in call("runs", "rescore", "a", "--reward", "binary", "--turn-penalty", "0.1", code=2)
     assert "unknown stop table" in call("runs", "rescore", "a", "--stops", "none", code=2)
 
