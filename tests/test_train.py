@@ -453,6 +453,16 @@ def test_the_best_iteration_is_chosen_on_dev(make_rig: MakeRig):
         find_adapters(made.run.path, at="9")
 
 
+def test_an_evaluation_of_other_tasks_chooses_no_best(make_rig: MakeRig, caplog: pytest.LogCaptureFixture):
+    made = make_rig()
+    failed = {0: 1.0, 1: 0.0, 2: 2.0, 3: 0.0}
+    evaluate = lambda iteration, adapters: {"score": float(iteration % 3), "episodes_failed": failed[iteration]}  # noqa: E731
+    result = made.train(replace(SMALL, eval_every=1), evaluate=evaluate)
+    assert (result.best_iteration, result.best_score) == (1, 1.0)
+    assert [metric.value for metric in made.run.read_metrics("eval", name="best_iteration")] == [1, 1, 1]
+    assert "iteration 2 cannot become the best: 2 of its evaluation's episodes failed" in caplog.text
+
+
 def test_a_start_that_training_only_made_worse_stays_the_best(make_rig: MakeRig):
     made = make_rig()
     result = made.train(replace(SMALL, eval_every=2), evaluate=lambda iteration, adapters: {"score": -float(iteration)})

@@ -52,6 +52,17 @@ def test_fresh_turns_are_separate_contexts_of_one_trajectory():
         assert (batch.trajectories, batch.tokens) == (2, 4)
 
 
+def test_rows_of_separate_paths_are_bounded_with_their_padding():
+    long = [make_turn(list(range(1, 40)), [1])]
+    short = [make_turn([1, 2, index], [3]) for index in range(3, 14)]
+    group = make_group(*((float(index), turn) for index, turn in enumerate(long + short)))
+    rows = [batch.row for batch in collate([group], [np.ones(len(group))], max_tokens=80, share=False)]
+    sizes = [len(row.tree.paths) * max(len(nodes) for nodes in row.tree.paths) for row in rows]
+    assert max(sizes) <= 80
+    assert sum(len(row.tree.paths) for row in rows) == 12
+    assert len(rows) == 2
+
+
 def test_equal_replies_are_computed_once_and_counted_each():
     group = make_group(*((value, make_turn([1, 2, 3], [4, 5])) for value in (1, 2, 3)))
     (batch,) = collate([group], [np.array([-1.0, 0.0, 1.0])], max_tokens=50)

@@ -23,6 +23,7 @@ Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce", 
 Correction = Literal["auto", "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 _CLIPPED = ("grpo", "dr_grpo", "dapo", "bnpo", "gspo")
 _WITHOUT_RATIO = ("reinforce", "expected")
+_CORRECTION_MAX = 3.0
 _PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", "size", "legal")
 """Arrays of a batch with a value for each term."""
 
@@ -67,7 +68,7 @@ class LossConfig:
     training run that samples through vLLM, with every loss that takes one."""
     correction_min: float | None = None
     """Lower bound of the correction weight; None is 0."""
-    correction_max: float = 3.0
+    correction_max: float = _CORRECTION_MAX
     """Upper bound of the correction weight."""
     max_completion_tokens: int | None = None
     """dr_grpo's constant denominator: the sampling limit of a trajectory, in tokens."""
@@ -101,7 +102,7 @@ class LossConfig:
             )
         if self.old == "sampler" and self.loss in _WITHOUT_RATIO:
             raise ConfigError(f"old='sampler' has no effect with {self.loss}, which has no ratio. Leave it 'trainer'.")
-        if self.correction == "none" and (self.correction_min is not None or self.correction_max != 3.0):
+        if self.correction == "none" and (self.correction_min is not None or self.correction_max != _CORRECTION_MAX):
             raise ConfigError(
                 f"correction_min={self.correction_min} and correction_max={self.correction_max} bound a correction, and there is "
                 "none. Leave them out, or name a correction."

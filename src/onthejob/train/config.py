@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from onthejob.errors import ConfigError
@@ -117,11 +117,8 @@ def check_advantages(config: TrainConfig, advantage: AdvantageConfig) -> None:
         )
     if advantage.shrink and config.branch.worlds < 2:
         raise ConfigError("advantage.shrink compares worlds, and branch.worlds is 1. Set --branch.worlds 4, or leave shrink out.")
-    usual = AdvantageConfig()
-    if config.grouping == "episodes" and (advantage.invalid_gap, advantage.invalid_ceiling) != (
-        usual.invalid_gap,
-        usual.invalid_ceiling,
-    ):
+    usual = replace(advantage, invalid_gap=AdvantageConfig().invalid_gap, invalid_ceiling=AdvantageConfig().invalid_ceiling)
+    if config.grouping == "episodes" and advantage != usual:
         raise ConfigError(
             "advantage.invalid_gap and advantage.invalid_ceiling place replies that could not be used, and a whole episode is "
             "judged by its return alone (grouping episodes). Leave them out."
