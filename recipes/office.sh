@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# A team of the office from nothing, 62 minutes on two cores (LOG.md, 2026-11-26). Everything goes to the present folder;
-# `onthejob train --resume RUN` takes up a stopped run. recipes/office_eval.sh says what the team is worth. The team of adapters/office
-# is of an older, longer form of this.
+# A team of the office from nothing, 74 minutes on two cores (LOG.md, 2026-11-26): that of adapters/office. Everything goes to the
+# present folder; `onthejob train --resume RUN` takes up a stopped run. recipes/office_eval.sh says what the team is worth.
 set -euo pipefail
 recipe=$(dirname "$0")/office.toml
 
@@ -15,5 +14,5 @@ onthejob sft --init adapters/sft --out adapters/start --marks expert random --li
 onthejob train --config "$recipe" --init adapters/start --name grpo-start
 # The varied start makes invalid replies too, and what is rare teaches little: the last iterations look for them and weigh them
 # more.
-onthejob train --config "$recipe" --init grpo-start --name grpo --iterations 4 --learner.decay 4 --sampling.temperature 1.2 \
+onthejob train --config "$recipe" --init grpo-start --name grpo --iterations 8 --learner.decay 8 --sampling.temperature 1.2 \
     --learner.advantage.invalid-gap 3 --learner.advantage.invalid-ceiling -3

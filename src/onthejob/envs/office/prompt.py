@@ -53,7 +53,7 @@ model can copy what it may do."""
 _EXAMPLES: MappingProxyType[str, str] = MappingProxyType(
     {
         "ceo": '{"action_type":"SET_OKRS","target":"growth"}',
-        "dev": '{"action_type":"FIX_BUG","target":"critical"}',
+        "dev": '{"action_type":"REFACTOR","target":""}',
         "marketing": '{"action_type":"LAUNCH_CAMPAIGN","target":"sync"}',
         "sales": '{"action_type":"RUN_DEMO","target":"Acme","message":"dev: need sync"}',
         "content": '{"action_type":"WRITE_BLOG","target":"sync"}',
@@ -61,6 +61,8 @@ _EXAMPLES: MappingProxyType[str, str] = MappingProxyType(
         "customer": '{"action_type":"GIVE_FEEDBACK","target":""}',
     }
 )
+"""What a reply looks like. A small model repeats it where it knows nothing better, so it is always possible but for the two roles
+whose usual replies name something: with FIX_BUG here, Dev went on to fix bugs that were not there."""
 
 
 def system_text(role: str, profile: str) -> str:
