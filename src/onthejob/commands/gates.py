@@ -36,7 +36,7 @@ class Gates:
     """
 
     quick: bool = False
-    """Few seeds and no oracle: about two minutes on two cores. Without it the oracle alone takes half an hour."""
+    """Few seeds and no oracle: about two minutes on two cores. Without it the oracle alone takes fifty."""
     only: tuple[str, ...] = ()
     """Measure these gates only, by short name: order agreement deviation influence headroom variety messages scoping
     determinism position signal books luck."""

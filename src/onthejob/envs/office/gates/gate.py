@@ -38,7 +38,7 @@ class Counts:
     """Episodes per exploit, seat and scenario among random and exploiting partners, at least 1; three times as many with honest
     work or nobody in the seat."""
     oracle_seeds: int = 10
-    """Episodes of the look-ahead oracle per scenario, at most `influence_seeds`; half a minute each. 0 leaves it out."""
+    """Episodes of the look-ahead oracle per scenario, at most `influence_seeds`; two minutes each. 0 leaves it out."""
     windows: int = 6
     """Look-ahead windows per role and scenario."""
     states: int = 7
@@ -65,7 +65,7 @@ class Counts:
 
 
 QUICK = Counts(seeds=12, influence_seeds=24, deviation_seeds=3, partner_seeds=1, oracle_seeds=0, windows=1, states=2)
-"""Some two minutes on two cores; without the oracle, whose episodes take half a minute each."""
+"""Some two minutes on two cores; without the oracle, whose episodes take two minutes each."""
 
 
 class Played:

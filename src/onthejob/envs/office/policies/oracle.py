@@ -34,14 +34,14 @@ EVALUATION_WORLD = 10_000
 class Planning:
     """How far and how wide the oracle looks."""
 
-    candidates: int = 6
+    candidates: int = 8
     """Legal actions it looks at besides the rule player's own, by lot, of different types first."""
-    screening: int = 2
+    screening: int = 4
     """Worlds in which all of them are tried."""
-    finalists: int = 2
+    finalists: int = 3
     """Best of them that are tried again."""
-    worlds: int = 8
-    """Further worlds in which a finalist must beat the rule player's own action."""
+    worlds: int = 16
+    """Further worlds in which a finalist must beat the rule player's own action; one not ahead after half of them is out."""
     turns: int = 140
     """Turns for which a branch goes on."""
     margin: float = 2.0
@@ -96,10 +96,15 @@ class Oracle:
         better = sorted((pair for pair in screened if pair[0] > 0.0), key=lambda pair: -pair[0])[: plan.finalists]
         if not better:
             return own
-        base = self._values(s, own, plan.screening, plan.worlds)
+        half = plan.worlds // 2
+        base = self._values(s, own, plan.screening, half)
+        ahead = [(action, gains) for _, action in better if fmean(gains := self._gains(s, action, plan.screening, base)) > 0.0]
+        if not ahead:
+            return own
+        base = self._values(s, own, plan.screening + half, plan.worlds - half)
         best, best_gain = own, 0.0
-        for _, action in better:
-            gains = [x - y for x, y in zip(self._values(s, action, plan.screening, plan.worlds), base, strict=True)]
+        for action, first in ahead:
+            gains = first + self._gains(s, action, plan.screening + half, base)
             gain, error = fmean(gains), stdev(gains) / math.sqrt(len(gains))
             if gain > max(plan.margin * error, best_gain):
                 best, best_gain = action, gain
@@ -119,6 +124,10 @@ class Oracle:
         said = own if own is not None else IDLE
         chosen = [replace(legal[index], message_to=said.message_to, message=said.message) for _, index in sorted(ranked)]
         return [action for action in chosen if action != own][: self._planning.candidates]
+
+    def _gains(self, s: State, action: Action, first: int, base: list[float]) -> list[float]:
+        """By how much `action` beats `base`, the values of the rule player's own action in the same worlds from `first` on."""
+        return [value - own for value, own in zip(self._values(s, action, first, len(base)), base, strict=True)]
 
     def _values(self, s: State, action: Action | None, first: int, count: int) -> list[float]:
         """Cents that the company gains after `action`, in `count` planning worlds from number `first` on."""
