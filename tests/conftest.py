@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 # Before torch is imported by any test: small tensors are faster on one thread, and equal on every machine.
@@ -55,6 +58,25 @@ def repository() -> Path:
 def counts() -> Callable[[int, int], int]:
     """`counts(reduced, full)`: how often to repeat; full with ONTHEJOB_COUNTS=full (make acceptance)."""
     return lambda reduced, full: full if FULL_COUNTS else reduced
+
+
+@pytest.fixture(scope="session")
+def small_disk() -> Callable[..., AbstractContextManager[None]]:
+    """`with small_disk(folder, megabytes=2):` the folder is a disk of that size; skips where nothing may be mounted."""
+
+    @contextmanager
+    def mounted(folder: Path, *, megabytes: int) -> Iterator[None]:
+        if os.geteuid() != 0 or shutil.which("mount") is None:
+            pytest.skip("mounting needs root")
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("may not mount a tmpfs here")
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+    return mounted
 
 
 @pytest.fixture(scope="session")

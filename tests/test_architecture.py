@@ -91,6 +91,13 @@ def test_only_compat_imports_other_peoples_interfaces():
         assert not found or room(path) == "compat", f"{path} imports {sorted(found)}"
 
 
+def test_nothing_in_play_imports_the_gates():
+    """They measure the office: results of episodes are cached without regard to their code (`source_fingerprint`)."""
+    gates = PACKAGE / "envs" / "office" / "gates"
+    outside = [path for path in modules() if gates not in path.parents and path.name != "gates.py"]
+    assert [shown(path) for path in outside if any(".gates" in name for name in imports(path))] == []
+
+
 def test_train_imports_no_workplace():
     for path in (PACKAGE / "train").glob("*.py"):
         assert not [name for name in imports(path) if name.startswith("onthejob.envs")], path

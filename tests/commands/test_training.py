@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -87,6 +88,33 @@ def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
     assert "boss" in call("sft", "--roles", "boss", *new, code=2)
     Path("demonstrations/sales.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
     assert "line 1" in call("sft", "--roles", "sales", *new, code=2)
+
+
+def test_a_full_or_read_only_disk_ends_in_a_clear_error_and_the_run_goes_on(call, tiny_path: Path, tmp_path: Path, small_disk):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    start = ("--roles", "hr", *SMALL, *model(tiny_path))
+    with small_disk(runs, megabytes=8):
+        call("train", "--iterations", "1", "--name", "a", *start)
+        ballast = runs / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(runs).free - 20_000))
+        said = call("train", "--resume", "a", "--extend", "3", code=1)
+        assert re.search(r"RecordError: cannot .*(full|space)", said), said
+        assert "Traceback" not in said
+        call("runs", "show", "a")  # the record can still be read
+        said = call("train", "--iterations", "1", "--name", "b", *start, code=1)
+        assert re.search(r"RecordError: cannot .*(full|space)", said), said
+        ballast.unlink()
+        resumed = call("train", "--resume", "a", "--extend", "3")
+        subprocess.run(["mount", "-o", "remount,ro", str(runs)], check=True)
+        for words in (("--resume", "a", "--extend", "4"), ("--iterations", "1", "--name", "c", *start)):
+            said = call("train", *words, code=1)
+            assert "Read-only file system" in said or "readonly" in said, said
+            assert "Traceback" not in said
+        with Run.open(runs / "a", readonly=True) as run:
+            assert run.last_iteration() == 3
+    straight = call("train", "--iterations", "3", "--name", "quiet", *start)
+    assert resumed["adapters"]["hr"]["digest"] == straight["adapters"]["hr"]["digest"]
 
 
 @pytest.mark.slow  # two processes that import torch

@@ -1,5 +1,6 @@
 """Decision quality on the toy workplace, whose right decisions are known."""
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -273,6 +274,19 @@ def test_the_fingerprint_names_code_and_settings() -> None:
     assert source_fingerprint(ToyWorkplace) != source_fingerprint(Lazy)
     held = {adapter_fingerprint("d", None, numerics=numerics) for numerics in ("float32-cpu", "bfloat16-cpu", "")}
     assert len(held) == 3
+
+
+def test_the_fingerprint_leaves_out_what_only_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "somebody" / "workplaces" / "shop"
+    (folder / "gates").mkdir(parents=True)
+    (folder / "env.py").write_text("class Shop: ...\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shop = importlib.import_module("somebody.workplaces.shop.env").Shop
+    before = source_fingerprint(shop)
+    (folder / "gates" / "order.py").write_text("BOUND = 1\n", encoding="utf-8")
+    assert source_fingerprint(shop) == before
+    (folder / "market.py").write_text("PRICE = 1\n", encoding="utf-8")
+    assert source_fingerprint(shop) != before
 
 
 def test_missing_scales_are_refused() -> None:

@@ -73,8 +73,8 @@ def trainer(model, tmp_path_factory):
     return made
 
 
-def episode(seed: int) -> tuple[list[Group], list[np.ndarray]]:
-    """Two groups with prompts of 5 to 12 tokens; two replies of each are two turns with an observation in between."""
+def episode(seed: int, *, observed: bool = True) -> tuple[list[Group], list[np.ndarray]]:
+    """Two groups with prompts of 5 to 12 tokens; if `observed`, two replies of each are two turns, an observation in between."""
     rng = np.random.default_rng(seed)
 
     def draw(low: int, high: int) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ def episode(seed: int) -> tuple[list[Group], list[np.ndarray]]:
         prompt, trajectories = draw(5, 12), []
         for member in range(4):
             turns = [turn(prompt, draw(1, 5))]
-            if member < 2:
+            if observed and member < 2:
                 context = turns[0].prompt_ids + turns[0].completion.token_ids + draw(1, 4)
                 turns.append(turn(context, draw(1, 4)))
             rewards = (float(rng.normal()), *[0.0] * (len(turns) - 1))
@@ -164,8 +164,10 @@ def correction_ratio(config: LossConfig, old: torch.Tensor, sampled: torch.Tenso
     return ratio.masked_fill(outside, 0.0)
 
 
-def compare(trainer: GRPOTrainer, model, config: LossConfig, *, seed: int, off_policy: bool = True) -> None:
-    groups, values = episode(seed)
+def compare(
+    trainer: GRPOTrainer, model, config: LossConfig, *, seed: int, off_policy: bool = True, observed: bool = True
+) -> None:
+    groups, values = episode(seed, observed=observed)
     (batch,) = collate(groups, values, max_tokens=MAX_TOKENS)
     noise = np.random.default_rng(seed + 100)
     with torch.no_grad():
@@ -217,15 +219,17 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.parametrize("observed", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("config", VARIANTS, ids=lambda c: f"{c.loss}-{c.level}-{c.beta}-{c.kl_ratio}")
-def test_loss_and_gradients_equal_trl(trainer, model, config):
-    compare(trainer, model, config, seed=VARIANTS.index(config))
+def test_loss_and_gradients_equal_trl(trainer, model, config, observed):
+    compare(trainer, model, config, seed=VARIANTS.index(config), observed=observed)
 
 
 @pytest.mark.parametrize(
     "config",
     [
         LossConfig(loss="gspo", epsilon_low=3e-4, epsilon_high=4e-4),
+        LossConfig(loss="gspo", epsilon_low=3e-4, epsilon_high=4e-4, beta=0.04),
         LossConfig(loss="grpo", epsilon_low=0.1, epsilon_high=0.4),
         LossConfig(loss="grpo", delta=1.3),
         LossConfig(loss="dapo", epsilon_high=0.28, delta=1.5, beta=0.1),

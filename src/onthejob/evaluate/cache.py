@@ -156,7 +156,8 @@ def source_fingerprint(environment: type, *, settings: str = "") -> str:
     """sha256 (16 hex digits) over the code and data files an environment class lives among.
 
     Values computed by one version of an economy are wrong for the next, so they are cached under this. A class in a folder of
-    its own below a package (`onthejob.envs.office`) is identified by that folder, a class in a single module by its file.
+    its own below a package (`onthejob.envs.office`) is identified by that folder, a class in a single module by its file. Not by
+    a folder `gates`, which measures the environment and takes no part in play (tests/test_architecture.py).
     Name in `settings` what else changes prompts or branches, e.g. the `repr` of a configuration that is not the default.
     """
     module = inspect.getmodule(environment)
@@ -167,7 +168,8 @@ def source_fingerprint(environment: type, *, settings: str = "") -> str:
     files = sorted(file.parent.rglob("*")) if in_own_folder else [file]
     digest = hashlib.sha256(settings.encode())
     for path in files:
-        if path.is_file() and path.suffix in _SOURCE_SUFFIXES:
+        measures = "gates" in path.relative_to(file.parent).parts
+        if path.is_file() and path.suffix in _SOURCE_SUFFIXES and not measures:
             digest.update(path.relative_to(file.parent).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

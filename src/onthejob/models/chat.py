@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from jinja2 import TemplateError
@@ -81,6 +82,26 @@ class ChatEncoder:
         kept = ids[:-1] if ids and ids[-1] in self.end_ids else ids
         return self.tokenizer.decode(list(kept), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
+    def messages(self, ids: Sequence[int]) -> tuple[Message, ...]:
+        """The conversation that a context holds, e.g. `turn.prompt_ids` of a record: what `encode` and `extend` were given.
+
+        A control token's text stays broken by its space, and what a template trims or adds of itself is as the model read it.
+
+        Raises:
+            ContractError: these are not the ids of a context of this chat template, up to the header of the next reply.
+        """
+        headers = self._headers()
+        *closed, last = self._between_ends(ids)
+        found = []
+        for text in closed:
+            header = next((header for header in headers if text.startswith(header)), None)
+            if header is None:
+                raise self._not_a_context(text)
+            found.append(Message(headers[header], text[len(header) :]))
+        if headers.get(last) != "assistant":
+            raise self._not_a_context(last)
+        return tuple(found)
+
     def prefix_length(self, ids: Sequence[int]) -> int:
         """How many ids the first turn of a context has (a role's constant system message); a function of the context alone."""
         return next((index + 1 for index, token in enumerate(ids) if token == self._end), 0)
@@ -96,6 +117,35 @@ class ChatEncoder:
         except TemplateError as error:
             roles = ", ".join(message.role for message in messages)
             raise ContractError(f"the model's chat template refuses these roles in this order: {roles} ({error}).") from error
+
+    def _between_ends(self, ids: Sequence[int]) -> list[str]:
+        """Texts between the tokens that end a turn, without what the template writes right after such a token."""
+        pieces: list[list[int]] = [[]]
+        for token in ids:
+            if token == self._end:
+                pieces.append([])
+            else:
+                pieces[-1].append(token)
+        after = self.tokenizer.decode(self._tokenize(self._after_probe(()))[1:])
+        texts = [self.tokenizer.decode(piece, skip_special_tokens=False, clean_up_tokenization_spaces=False) for piece in pieces]
+        return texts[:1] + [text.removeprefix(after) for text in texts[1:]]
+
+    def _headers(self) -> dict[str, str]:
+        """What the template writes before a message -> its role; longer ones first."""
+        closing, probe = self._after_probe(()), Message("user", _PROBE)
+        before, _, behind = self._after_probe((probe,)).removeprefix(closing).partition(_PROBE)
+        headers = {before: "user", behind.removeprefix(closing): "assistant"}
+        headers.setdefault(self._render((probe,), generation=False).partition(_PROBE)[0], "user")
+        with suppress(ContractError):  # Some templates know no system message.
+            headers.setdefault(self._render((Message("system", _PROBE), probe), generation=False).partition(_PROBE)[0], "system")
+        return dict(sorted(headers.items(), key=lambda pair: -len(pair[0])))
+
+    @staticmethod
+    def _not_a_context(text: str) -> ContractError:
+        return ContractError(
+            f"not a context of this model's chat template: {text[:40]!r} begins no message and no reply at the end. "
+            "Use the tokenizer with which the record was made."
+        )
 
     def _after_probe(self, messages: Sequence[Message]) -> str:
         """What the template writes after an assistant's reply: its closing, then the messages and a header when there are any."""

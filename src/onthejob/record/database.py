@@ -262,15 +262,39 @@ class Database:
 
 
 def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if readonly else 'rw'}"
-    wal = path.with_name(path.name + "-wal")
+    if not readonly:
+        return _connection(path, "mode=rw")
     # A reader needs the WAL's index beside the file; where it may not create one and no WAL is pending, nothing can change
     # under it either.
-    if readonly and not os.access(path.parent, os.W_OK, effective_ids=True) and not wal.exists():
-        uri += "&immutable=1"
+    if not os.access(path.parent, os.W_OK, effective_ids=True) and not _pending(path):
+        return _connection(path, "mode=ro&immutable=1")
+    connection = _connection(path, "mode=ro")
+    try:
+        connection.execute("PRAGMA schema_version")
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR:
+            raise
+    else:
+        return connection
+    # The disk has no room for the index, so nobody writes. A connection that is alone keeps it in memory.
+    if not _pending(path):
+        return _connection(path, "mode=ro&immutable=1")
+    connection = _connection(path, "mode=rw")
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return connection
+
+
+def _connection(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?{mode}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
+
+
+def _pending(path: Path) -> bool:
+    """Whether a write-ahead log lies beside the file, whose commits may not be in it yet."""
+    return path.with_name(path.name + "-wal").exists()
 
 
 def _set_pragmas(connection: sqlite3.Connection, path: Path) -> None:

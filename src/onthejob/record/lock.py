@@ -52,8 +52,12 @@ class WriterLock:
                 if descriptor is None:
                     raise RecordError(f"cannot take over the stale lock {path}. Remove the file and try again.")
             text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, text.encode(), 0)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, text.encode(), 0)
+            except OSError:  # A full disk: whoever cannot say who it is must not keep others out either.
+                os.close(descriptor)
+                raise
             return cls(path, descriptor)
         finally:
             os.close(guard)

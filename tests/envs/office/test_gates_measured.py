@@ -24,6 +24,7 @@ from onthejob.envs.office.gates.gate import QUICK, Counts, Played
 from onthejob.envs.office.gates.influence import Influence
 from onthejob.envs.office.gates.matches import Match, Table, ledger_gap
 from onthejob.envs.office.gates.measure import GATES, measure, plan, work
+from onthejob.envs.office.gates.oracle import Planning
 from onthejob.envs.office.gates.order import Order
 from onthejob.envs.office.gates.scoping import Look, Scoping, shown
 from onthejob.envs.office.gates.signal import Sample, Signal, take_sample
@@ -33,7 +34,6 @@ from onthejob.envs.office.policies import do_nothing, random_legal
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.exploiters import EXPLOITS
 from onthejob.envs.office.policies.heuristic import heuristic
-from onthejob.envs.office.policies.oracle import Planning
 from onthejob.envs.office.scenarios import load
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator
 from onthejob.envs.office.state import Stage, State
@@ -316,10 +316,6 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
     assert main(["office", "gates", "--only", "beauty"]) == 2
 
 
-OPEN = ("sales among exploiters: 1 of 19 exploits pay; most monthly-rusher in viral",)
-"""What does not hold among strangers (docs/office.md, known limits)."""
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_no_gate_fails(counts: Callable[[int, int], int]) -> None:
@@ -327,5 +323,5 @@ def test_no_gate_fails(counts: Callable[[int, int], int]) -> None:
     quick = replace(QUICK, seeds=6, influence_seeds=16, deviation_seeds=3, states=1)
     with Workers(2) as mapper:
         findings = measure((quick, Counts())[counts(0, 1)], STATISTICS, mapper=mapper)
-    failed = {finding.what: finding.gate for finding in findings if finding.passed is False and not finding.what.startswith(OPEN)}
+    failed = {finding.what: finding.gate for finding in findings if finding.passed is False}
     assert failed == {}

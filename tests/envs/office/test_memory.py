@@ -266,6 +266,18 @@ def test_rating_by_a_model_replaces_the_rule(stream):
     assert twin.memories()[0].importance == 3
 
 
+def test_a_model_that_reflects_may_rate(stream):
+    first, second = (stream.observe(text, 0) for text in ("wrote a page", "sso sells"))
+    usual = {memory.id: memory.importance for memory in stream.memories()}
+    assert "Importance: 12=9" in reflection_prompt(stream)
+    added = stream.accept_reflection(
+        f"Security closes deals [{second}]\n- Importance: {first}=9, [{second}]: 2, 777=5, x=3", turn=70
+    )
+    assert [memory.text for memory in added] == ["Security closes deals"]
+    rated = {memory.id: memory.importance for memory in stream.memories()}
+    assert (rated[first], rated[second]) == (9, 2) != (usual[first], usual[second])
+
+
 def test_forks_are_independent_and_equal_in_future():
     stream = MemoryStream(Lexicon(), capacity=20)
     busy(stream, 0)

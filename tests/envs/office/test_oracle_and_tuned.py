@@ -9,12 +9,12 @@ import pytest
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.episode import run
 from onthejob.envs.office.gates.matches import Match
+from onthejob.envs.office.gates.oracle import EVALUATION_WORLD, PLANNING_WORLD, Oracle, Planning
 from onthejob.envs.office.gates.teams import SEATS
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.policies import do_nothing
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
-from onthejob.envs.office.policies.oracle import EVALUATION_WORLD, PLANNING_WORLD, Oracle, Planning
 from onthejob.envs.office.policies.partners import ABSENT_EVERY, HELD_OUT_PARTNERS, refuse_partner
 from onthejob.envs.office.policies.picking import INERT
 from onthejob.envs.office.policies.tuned import TUNINGS, TunedExpert, Tuning, tuned_experts

@@ -323,15 +323,15 @@ def test_an_action_that_achieves_nothing_earns_no_base(office) -> None:
 def test_both_sides_are_paid_once_per_pair_and_three_times_a_day(office) -> None:
     s = office().state
     first = TurnLog(s)
-    first.collaboration("content", "sales", 1, 0.5)
+    first.collaboration("content", "sales", 1, "content helps a demo")
     assert (first.parts()["content"]["collaboration"], first.parts()["sales"]["collaboration"]) == (0.5, 0.5)
     again = TurnLog(s)
-    again.collaboration("content", "sales", 1, 0.5)
-    again.collaboration("sales", "sales", 2, 0.5)
+    again.collaboration("content", "sales", 1, "content helps a demo")
+    again.collaboration("sales", "sales", 2, "content helps a demo")
     assert all(parts["collaboration"] == 0.0 for parts in again.parts().values())
     more = TurnLog(s)
     for artefact in range(10, 16):
-        more.collaboration("content", "sales", artefact, 0.5)
+        more.collaboration("content", "sales", artefact, "content helps a demo")
     assert more.parts()["content"]["collaboration"] == (COLLAB_CAP - 1) * 0.5
     assert len(s.collab_seen) == 7
 
@@ -339,13 +339,13 @@ def test_both_sides_are_paid_once_per_pair_and_three_times_a_day(office) -> None
 def test_no_pair_is_forgotten_and_the_cap_ends_with_the_day(office) -> None:
     company = office()
     for artefact in range(200):
-        TurnLog(company.state).collaboration("dev", "content", artefact, 1.0)
+        TurnLog(company.state).collaboration("dev", "content", artefact, "feature written about")
     company.sleep()
     old = TurnLog(company.state)
-    old.collaboration("dev", "content", 0, 1.0)
+    old.collaboration("dev", "content", 0, "feature written about")
     assert old.parts()["dev"]["collaboration"] == 0.0
     log = TurnLog(company.state)
-    log.collaboration("dev", "content", 999, 1.0)
+    log.collaboration("dev", "content", 999, "feature written about")
     assert log.parts()["dev"]["collaboration"] == 1.0
 
 

@@ -17,7 +17,7 @@ from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.simulator import actor_of
 from onthejob.envs.office.snapshot import dumps, loads
 from onthejob.envs.office.state import FOCI, Account, Piece, Stage, State
-from onthejob.envs.office.views import copies, team_status, view
+from onthejob.envs.office.views import copies, desk, team_status, view
 from onthejob.players import as_policy, players
 from onthejob.types import Context, Kind, Sampling
 
@@ -301,7 +301,8 @@ def test_what_a_role_may_not_see_alters_no_byte_of_its_prompt(task, profile: str
     if profile == "full":
         allowed |= {(name, role) for name in COARSE for role in SEATS}
     assert seen - allowed == set()
-    assert CORE - seen == set()
+    must = CORE | {(f"account.{own}", "sales") for own in ("demo", "warmth", "tier", "failed")} if profile == "full" else CORE
+    assert must - seen == set()
     hidden = {"demand", "hazard", "luck", "seed", "world", "account.quality", "account.deadline", "ledger", "reward_total"}
     assert not hidden & {name for name, _ in seen}
 
@@ -333,6 +334,16 @@ def test_copies_are_for_the_full_profile(office) -> None:
     company = office()
     company.act("sales", "UPDATE_PIPELINE", message="need sync", to="dev")
     assert "copies" not in view(company.state, "ceo")
+
+
+def test_the_desk_tells_sales_what_its_own_work_showed(office) -> None:
+    s = office().state
+    assert desk(s) == []
+    lead = s.leads()[0]
+    lead.stage, lead.known, lead.demo, lead.warmth = int(Stage.DEMO), True, -0.26, 0.44
+    assert desk(s) == [f"{lead.name}: demo -0.3, warmth 0.4, refused 0 of 3"]
+    lead.stage, lead.tier, lead.failed = int(Stage.NEGOTIATION), 2, 2
+    assert desk(s) == [f"{lead.name}: demo -0.3, warmth 0.4, offered annual, refused 2 of 3"]
 
 
 def test_the_changes_cover_every_field(playing) -> None:

@@ -87,6 +87,8 @@ def other_rewards() -> str:
     rows = [
         ("base, for an action that changed something: first, second, later identical of a day", ", ".join(map(str, reward.BASE))),
         (f"crisis (satisfaction below {reward.CRISIS_SATISFACTION:g}), scaled by the gap", crisis),
+        *((f"action: {kind}", _per_role(line)) for kind, line in reward.EFFECTS.items()),
+        *((f"collaboration, to both sides: {use}", value) for use, value in reward.USES.items()),
         ("paid collaborations per role and day", reward.COLLAB_CAP),
         ("penalty: unusable reply", -reward.INVALID),
         ("penalty, Sales: a day without work on the pipeline", -reward.NO_PIPELINE_WORK),
@@ -94,6 +96,10 @@ def other_rewards() -> str:
         ("penalty: promising what has not shipped, once per piece", -reward.VAPORWARE),
     ]  # fmt: skip
     return table(("what", "reward"), rows)
+
+
+def _per_role(line: Sequence[float]) -> str:
+    return ", ".join(f"{role} {value:g}" for role, value in zip(reward.ORDER, line, strict=True) if value)
 
 
 def scenario_stocks(names: Sequence[str] = SHIPPED) -> str:

@@ -82,6 +82,7 @@ _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
 """A capitalised word that does not begin the text."""
 _CITED = re.compile(r"\[([\d\s,;#]*)\]")
 _NUMBER = re.compile(r"\d{1,9}")
+_RATED = re.compile(r"(\d{1,9})\]?\s*[=:]\s*(\d{1,2})\b")
 _MARKUP = " -*•#`_\t"
 _LIST_MARK = re.compile(r"^\(?\d+[.):]\s*")
 
@@ -223,7 +224,8 @@ class MemoryStream:
         """Store what a model wrote to `reflection_prompt`; never raises because of it.
 
         One insight a line, at most three, with evidence ids in square brackets; a line that starts with `Plan:` replaces the
-        plan. Unknown ids are ignored. A reply without usable text stores nothing; the reflection counts as done either way.
+        plan, one that starts with `Importance:` rates memories (id=1..10). Unknown ids are ignored. A reply without usable text
+        stores nothing; the reflection counts as done either way.
         """
         rated = _REFLECTION_IMPORTANCE if importance is None else min(10, max(1, importance))
         known = {slot[0] for slot in self._held}
@@ -231,6 +233,10 @@ class MemoryStream:
         plan: tuple[str, tuple[int, ...]] | None = None
         for line in text.splitlines():
             words = "".join(c if c.isprintable() else " " for c in line).strip(_MARKUP)
+            if words.casefold().startswith("importance:"):
+                for number, importance_of in _RATED.findall(words):
+                    self.rate(int(number), int(importance_of))
+                continue
             evidence = tuple(
                 sorted({int(n) for group in _CITED.findall(words) for n in _NUMBER.findall(group) if int(n) in known})
             )
@@ -418,5 +424,6 @@ def reflection_prompt(stream: MemoryStream, *, limit: int = 30) -> str:
             f"Write up to {MAX_INSIGHTS} insights that follow from them, one a line, each with the ids of its evidence in square "
             "brackets, like: Fintech leads close faster after an analytics demo [12, 15]",
             "Then one line that begins with Plan: and says what you will do differently.",
+            "If a memory matters much more or less than it looks, rate it from 1 to 10 in a line like: Importance: 12=9, 15=1",
         ]
     )

@@ -214,7 +214,7 @@ def _people(s: State, key: int, log: TurnLog) -> None:
         s.focus_left -= 1
         if not s.okr_met and okr_progress(s) >= 1.0:
             s.okr_met = True
-            log.okr_met()
+            log.effect("key result reached")
             s.morale = min(1.0, s.morale + 0.04)
 
 

@@ -1,12 +1,12 @@
 """From a role's view to chat messages.
 
 Two profiles: `compact` for small models (about 250 tokens, the action JSON without reasoning, at most 32 tokens) and `full`
-(adds team status, the shared board, memories, reflections and plan, and asks for reasoning). The system message is constant
-per role and profile, so that a sampler can cache it. Everything is rendered from the view, never from the state.
+(adds Sales' desk, team status, the shared board, memories, reflections and plan, and asks for reasoning). The system message is
+constant per role and profile, so that a sampler can cache it. Everything is rendered from the view, never from the state.
 
-Priorities: P0 header and KPIs (pinned), P1 what can be acted on (pinned), P2 inbox, P3 events, P4 team status, P5 shared
-board and the CEO's copies of messages, P6 memories, P7 plan and reflections, P8 call to action (pinned: it is dropped last of
-all, not first).
+Priorities: P0 header and KPIs (pinned), P1 what can be acted on (pinned), P2 inbox, P3 events, P4 Sales' desk and team status, P5
+shared board and the CEO's copies of messages, P6 memories, P7 plan and reflections, P8 call to action (pinned: it is dropped last
+of all, not first).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def sections(view: View, extra: Mapping[str, Sequence[str]] | None = None) -> li
 
     Args:
         view: from `views.view`.
-        extra: for the full profile: `team`, `copies`, `board`, `memories`, `insights` as lines, what matters most first.
+        extra: for the full profile: `desk`, `team`, `copies`, `board`, `memories`, `insights` as lines, what matters most first.
     """
     extra = extra or {}
     head = f"Day {view['day']}/{view['days']} {view['phase']}. Focus {view['focus']}."
@@ -137,6 +137,7 @@ def messages(
 
 
 _EXTRA = (
+    ("desk", "Desk", 4),
     ("team", "Team", 4),
     ("copies", "Copies", 5),
     ("board", "Board", 5),

@@ -1,11 +1,10 @@
-"""The reward vector: six named parts for every role, every turn. All numbers of the reward live in this file.
+"""The reward vector: six named parts for every role, every turn. Its numbers are the tables here, and the tiers' in `market`.
 
     reward[role] = stage + kpi + action + collaboration + penalty + base
 
 `stage` pays pipeline transitions by the seed's asymmetric table, `kpi` is the change of the role's potential (so that cycles
-pay nothing), `action` pays effects that handlers report (never the attempt), `collaboration` pays when another role's
-artefact or message was used, `penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying
-over identical repeats.
+pay nothing), `action` pays effects (never the attempt), `collaboration` pays when another role's artefact or message was used,
+`penalty` is negative, `base` is the seed's +0.1 for an action that changed something, decaying over identical repeats.
 """
 
 from __future__ import annotations
@@ -49,12 +48,34 @@ KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "expansion":    (0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 2.0),
     "efficiency":   (12.0, 6.0, 6.0, 6.0, 6.0, 6.0, 0.0),
 })  # fmt: skip
-"""Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits / 7;
-conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; efficiency is what the CEO's
-budget has become: company value in 10,000 dollars, so that a trained role shares 0.6 a thousand dollars. With less, teams that
-spend money on effort without progress rank above those that keep it."""
+"""Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits /
+7; conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; the net promoter score
+is linear in satisfaction (`State.nps`) and has no line of its own, which would pay the same change twice; efficiency is what
+the CEO's budget has become: company value in 10,000 dollars, so that a trained role shares 0.6 a thousand dollars. With less,
+teams that spend money on effort without progress rank above those that keep it."""
 _DRIVEN = tuple(tuple((i, weight) for i, weight in enumerate(KPI_WEIGHTS[name]) if weight) for name in KPI_NAMES)
 """KPI -> (role, weight) of those whom it drives."""
+
+#                               ceo  dev  mkt  sales content hr  customer
+EFFECTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
+    "release shipped":          (0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "blocker cleared":          (0.0, 0.0, 0.0, 0.0, 0.0, 1.5, 0.0),
+    "piece published":          (0.0, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0),
+    "segment researched":       (0.0, 0.0, 0.3, 0.0, 0.0, 0.0, 0.0),
+    "key result reached":       (1.5, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0),
+})  # fmt: skip
+"""Effect -> action reward per role. A piece counts when it brings visits, a key result while its OKRs are live."""
+
+USES: MappingProxyType[str, float] = MappingProxyType(
+    {
+        "feature built on request": 1.0,
+        "feature written about": 1.0,
+        "content carries a campaign": 0.5,
+        "content helps a demo": 0.5,
+        "deal approved on request": 0.5,
+    }
+)
+"""What is used -> collaboration reward of both its maker and its user."""
 
 CRISIS_SATISFACTION = 0.4
 CRISIS_TABLE: MappingProxyType[tuple[str, str], float] = MappingProxyType(
@@ -125,16 +146,18 @@ class TurnLog:
         for kind in ADVANCES[:stage]:
             self.stage(kind, -1.0)
 
-    def action(self, role: str, value: float) -> None:
-        """Pay an effect."""
-        self.lines[ORDER.index(role)][_ACTION] += value
+    def effect(self, kind: str) -> None:
+        """Pay what an action achieved, by `EFFECTS`."""
+        for line, value in zip(self.lines, EFFECTS[kind], strict=True):
+            if value:
+                line[_ACTION] += value
 
     def penalty(self, role: str, value: float) -> None:
         """Charge `value` > 0."""
         self.lines[ORDER.index(role)][_PENALTY] -= value
 
-    def collaboration(self, maker: str, user: str, artefact: int, value: float) -> None:
-        """Pay both sides when `user` used something of `maker`: once per pair, at most three a day for each role."""
+    def collaboration(self, maker: str, user: str, artefact: int, use: str) -> None:
+        """Pay both sides, by `USES`, when `user` used something of `maker`: once per pair, at most three a day for each role."""
         s = self.state
         pair = artefact * 64 + ORDER.index(maker) * 8 + ORDER.index(user)
         if maker == user or pair in s.collab_seen:
@@ -144,12 +167,7 @@ class TurnLog:
             paid = s.collab_day.get(role, 0)
             if paid < COLLAB_CAP:
                 s.collab_day[role] = paid + 1
-                self.lines[ORDER.index(role)][_COLLAB] += value
-
-    def okr_met(self) -> None:
-        """A key result was reached while its OKRs were live."""
-        self.lines[ORDER.index("ceo")][_ACTION] += 1.5
-        self.lines[ORDER.index("hr")][_ACTION] += 1.0
+                self.lines[ORDER.index(role)][_COLLAB] += USES[use]
 
     def base(self, role: str, key: str) -> None:
         """The small constant for an action that changed something; identical repeats within a day decay to nothing."""

@@ -15,7 +15,7 @@ from onthejob.envs.office.records import Kind, Record, made
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
 from onthejob.envs.office.state import PAINS, State
-from onthejob.envs.office.views import copies, team_status
+from onthejob.envs.office.views import copies, desk, team_status
 
 SHOWN = 6
 """Memories that a prompt shows at most."""
@@ -113,6 +113,7 @@ class TeamMemory:
         around = {
             "team": [f"{other}: {status}" for other, status in team_status(s, role).items()],
             "copies": list(reversed(copies(s))) if role == "ceo" else [],
+            "desk": desk(s) if role == "sales" else [],
             "board": [f"{who}: {text}" for _, who, text in reversed(s.shared)],
         }
         if packed is not None:

@@ -2,7 +2,7 @@
 
 Values are rounded exactly as the prompt prints them, so that a scripted policy which reads a view knows no more than a model that
 reads the prompt. A view holds what the compact prompt shows and nothing else: what is cut is cut here. What the full prompt adds
-(`copies`, `team_status`) is no part of it.
+(`copies`, `desk`, `team_status`) is no part of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
 from onthejob.envs.office.market import evidence, okr_progress
 from onthejob.envs.office.reward import focus_name
 from onthejob.envs.office.simulator import phase_of
-from onthejob.envs.office.state import KINDS, PAINS, SEGMENTS, SIZES, STAGES, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.state import KINDS, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, Stage, State
 
 View = dict[str, Any]
 LINE = 60
@@ -170,6 +170,16 @@ _VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType(
 def copies(s: State) -> list[str]:
     """The messages between others that the CEO may read, for its full profile."""
     return [f"{sender} to {to}: {text}" for sender, to, text in _read(s, "ceo") if to != "ceo"]
+
+
+def desk(s: State) -> list[str]:
+    """What Sales' own work on each lead showed and left behind, for its full profile: one line a lead from the demo on."""
+    lines = []
+    for a in shown_leads(s):
+        if a.stage >= Stage.DEMO:
+            offered = f", offered {TIERS[a.tier]}" if a.stage >= Stage.PROPOSAL else ""
+            lines.append(f"{a.name}: demo {a.demo:+.1f}, warmth {a.warmth:.1f}{offered}, refused {a.failed} of 3")
+    return lines
 
 
 def team_status(s: State, role: str) -> dict[str, str]:

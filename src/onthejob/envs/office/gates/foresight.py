@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onthejob.envs.office import scenarios
+from onthejob.envs.office.gates.oracle import Oracle, Planning
 from onthejob.envs.office.gates.teams import TeamTable, all_teams
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.policies.oracle import Oracle, Planning
 from onthejob.envs.office.simulator import Simulator
 
 

@@ -1,7 +1,7 @@
 """What each action does: one function per (role, action type), with the targets it may have in a state.
 
-`run` changes the state and returns whether it achieved anything (False: tried in vain; None: refused for lack of money).
-`targets` lists the legal targets; an action without a target has the single target "". A test pins that every action of `ROLES`
+`run` changes the state and returns whether it achieved anything (False: tried in vain). `targets` lists the legal targets, none
+for lack of money; an action without a target has the single target "". A test pins that every action of `ROLES`
 has exactly one handler.
 """
 

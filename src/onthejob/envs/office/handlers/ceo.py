@@ -76,7 +76,7 @@ def approve_initiative(s: State, a: Action, now: Now) -> bool:
     account = next(x for x in s.accounts if x.name == a.target)
     account.approved = True
     if account.name in _asked(s, within=CREDIT_FOR):
-        now.log.collaboration("sales", "ceo", 1000 + account.id, 0.5)
+        now.log.collaboration("sales", "ceo", 1000 + account.id, "deal approved on request")
     return True
 
 

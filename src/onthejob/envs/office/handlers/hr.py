@@ -32,7 +32,7 @@ def track_okrs(s: State, a: Action, now: Now) -> bool:
 def resolve_blocker(s: State, a: Action, now: Now) -> bool:
     """Clear what blocks a role."""
     del s.blockers[a.target]
-    now.log.action("hr", 1.5)
+    now.log.effect("blocker cleared")
     return True
 
 

@@ -98,7 +98,7 @@ def run_demo(s: State, a: Action, now: Now) -> bool:
     now.log.stage("demo")
     for piece in s.pieces:
         if piece.left == 0 and piece.topic == lead.pain and not piece.vapor:
-            now.log.collaboration("content", "sales", 3000 + piece.id, 0.5)
+            now.log.collaboration("content", "sales", 3000 + piece.id, "content helps a demo")
             break
     return True
 
