@@ -7,7 +7,7 @@ the expected value of the expert's clone, the teacher itself, is what a policy t
 decision. Reported beside it: the best chosen on all worlds but one and valued on that one, for each world in turn. Standard
 errors are clustered by episode.
 
-    python benchmarks/regret_map.py [--states 200] [--worlds 8] [--turns 140] [--processes 2] [--json]
+    python benchmarks/regret_map.py [--states 400] [--worlds 8] [--turns 140] [--processes 2] [--json]
 """
 
 from __future__ import annotations

@@ -21,12 +21,16 @@ from onthejob.cli import COMMANDS, parse
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "adapters").rglob("*.md")),
+]
 
 
 def code_lines(text: str) -> list[str]:
     """Lines of the fenced shell blocks, without comments."""
-    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", text.replace("\\\n", " "), flags=re.DOTALL)
     return [line.split(" #")[0].strip() for block in blocks for line in block.splitlines() if line.split("#")[0].strip()]
 
 
@@ -51,8 +55,10 @@ def test_the_readme_lists_every_command_and_no_other():
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_in_the_documents_parse(document: Path):
-    """Every `onthejob ...` line of a shell block names a real command with real options."""
-    for line in code_lines(document.read_text(encoding="utf-8")):
+    """Every `onthejob ...` of a shell block, or in a line of text with options, names a real command with real options."""
+    text = document.read_text(encoding="utf-8")
+    spoken = [code for code in re.findall(r"`(onthejob [^`]*)`", text) if " -" in code and "..." not in code and "--help" not in code]
+    for line in code_lines(text) + spoken:
         if shlex.split(line)[:1] and shlex.split(line)[0].endswith("onthejob"):
             check_command(line, document.name)
 
