@@ -57,7 +57,9 @@ def test_the_readme_lists_every_command_and_no_other():
 def test_commands_in_the_documents_parse(document: Path):
     """Every `onthejob ...` of a shell block, or in a line of text with options, names a real command with real options."""
     text = document.read_text(encoding="utf-8")
-    spoken = [code for code in re.findall(r"`(onthejob [^`]*)`", text) if " -" in code and "..." not in code and "--help" not in code]
+    spoken = [
+        code for code in re.findall(r"`(onthejob [^`]*)`", text) if " -" in code and "..." not in code and "--help" not in code
+    ]
     for line in code_lines(text) + spoken:
         if shlex.split(line)[:1] and shlex.split(line)[0].endswith("onthejob"):
             check_command(line, document.name)

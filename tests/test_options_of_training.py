@@ -30,6 +30,7 @@ OUTSIDE: dict[type, dict[str, tuple[float, ...]]] = {
     },
     LearnerConfig: {
         "lr": (-1.0,), "logit_scale_lr": (-1.0,), "adam_eps": (0.0,), "weight_decay": (-1.0,), "max_grad_norm": (0.0,),
+        "max_kl": (-1.0,),
     },
     SftConfig: {"lr": (-1.0,), "weight_decay": (-1.0,), "max_grad_norm": (0.0,), "minutes": (-1.0,)},
     LoraSpec: {"alpha": (0.0, -1.0), "dropout": (0.1,)},

@@ -15,7 +15,7 @@ from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.batch import collate
 from onthejob.learn.forward import Layout, score
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import Learner, LearnerConfig, policy_kl, trajectory_changes
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.optimize import KlWatch
@@ -89,6 +89,41 @@ def test_update_does_not_depend_on_the_size_of_rows(loss):
         assert metrics.loss == pytest.approx(results[0][0].loss, abs=1e-6)
         assert metrics.tokens == results[0][0].tokens
         assert weight_delta(state, results[0][1]).l2 < 0.02 * metrics.delta_l2
+
+
+@pytest.mark.parametrize("loss", ["grpo", "expected"])
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_a_trust_region_shortens_the_way_and_keeps_its_direction(loss, minibatches):
+    options = {"lr": 0.01, "epochs": 2, "minibatches": minibatches, "loss": LossConfig(loss=loss)}
+    groups = random_groups(0, groups=4)
+    free, bound, wide = learner_for(**options), learner_for(**options, max_kl=0.05), learner_for(**options, max_kl=1e3)
+    before = Snapshot.take(free.model, "sales")
+    rows = collate(groups, [np.ones(len(group)) for group in groups], max_tokens=100_000)
+    old = free.logprobs("sales", rows)
+    metrics = [learner.update("sales", groups) for learner in (free, bound, wide)]
+    assert "step_kl" not in metrics[0].values
+    assert metrics[1].values["step_kl"] <= 0.05 < metrics[2].values["step_kl"]
+    assert metrics[1].values["step_share"] < metrics[2].values["step_share"] == 1.0
+    after, shorter, same = (Snapshot.take(learner.model, "sales") for learner in (free, bound, wide))
+    assert weight_delta(after, same) == (0, 0), "a bound that is not reached changes nothing"
+    share = metrics[1].values["step_share"]
+    for name, start in before.tensors.items():
+        torch.testing.assert_close(shorter.tensors[name], start + share * (after.tensors[name] - start))
+    assert metrics[1].delta_l2 == pytest.approx(share * metrics[0].delta_l2, rel=1e-3)
+    measured = policy_kl(trajectory_changes(rows, old, bound.logprobs("sales", rows)))
+    assert measured == pytest.approx(metrics[1].values["step_kl"], rel=1e-3)
+    assert measured > 0.05 / 4, "no shorter than it has to be"
+
+
+def test_policy_kl_is_the_divergence_from_the_later_policy():
+    """Exact sums over all replies: the estimator's mean under the former policy is the divergence."""
+    former, later = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    changes = np.log(later / former)
+    exact = float(np.sum(former * np.log(former / later)))
+    counts = (former * 10).astype(int)
+    assert policy_kl(np.repeat(changes, counts).tolist()) == pytest.approx(exact)
+    assert policy_kl([]) == policy_kl([0.0, 0.0]) == 0.0
+    assert math.isfinite(policy_kl([1e9, -3.0]))
 
 
 def test_dead_groups_are_never_forwarded():
