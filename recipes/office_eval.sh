@@ -11,5 +11,6 @@ for role in ceo dev marketing sales content hr; do
     fi
 done
 onthejob eval start=adapters/start longer=adapters/longer grpo --split test --per-role 500 --episodes 8
-onthejob compare start=adapters/start longer=adapters/longer grpo heuristic expert random --split test --seeds 8 --temperature 1 \
-    --report report.html
+# Tries were looked at on the first four seeds.
+onthejob compare base start=adapters/start longer=adapters/longer grpo heuristic expert random --split test --first 4 --seeds 8 \
+    --temperature 1 --report report.html
