@@ -22,6 +22,7 @@ from onthejob.envs.office import scenarios
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.recorded import annotated_turns
+from onthejob.evaluate.states import load_states
 from onthejob.learn.adapter_files import read_spec
 from onthejob.models.adapter_weights import read_logit_scale
 from onthejob.models.chat import ChatEncoder
@@ -311,6 +312,11 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert {cell["team"] for cell in judged["cells"]} == {"base", "expert"}
     assert set(judged["states"]) == set(SEATS)
     assert call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path)) == judged, "from the cache"
+    later = call("eval", "heuristic", "expert", *small, "--first", "3", "--states", "later.bin", "--roles", "hr")
+    assert later["states"]["hr"] == judged["states"]["hr"]
+    seeds = [{state.task.seed for state in load_states(Path(file))} for file in ("runs/states-dev.bin", "later.bin")]
+    assert seeds[0].isdisjoint(seeds[1]), "other seeds"
+    assert min(seeds[1]) - min(seeds[0]) == 3 * len(scenarios.SHIPPED)
     refused = call("eval", "expert", "--split", "test", "--states", "runs/states-dev.bin", code=2)
     assert "holds states of split dev" in " ".join(refused.split())
 

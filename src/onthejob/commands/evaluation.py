@@ -45,6 +45,8 @@ class Eval:
     """States per role when collecting."""
     episodes: int = 4
     """Episodes per scenario and source when collecting."""
+    first: int = 0
+    """Skip this many seeds of each scenario when collecting."""
     days: int = 30
     """Length of those episodes in days when collecting."""
     roles: tuple[str, ...] = ()
@@ -110,7 +112,8 @@ class Eval:
         env_factory = make_office()
         with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
             if not known:
-                tasks = office_tasks(Split(self.split), seeds=self.episodes, scenarios=scenarios_named(["all"]), days=self.days)
+                every = scenarios_named(["all"])
+                tasks = office_tasks(Split(self.split), seeds=self.episodes, scenarios=every, days=self.days, first=self.first)
                 heuristic = scripted_team("heuristic", scripted("heuristic"), SEATS)
                 learned = [team for team in made if team.name != "heuristic"]
                 known = collect_states(
