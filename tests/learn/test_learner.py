@@ -17,9 +17,8 @@ from onthejob.learn.batch import collate
 from onthejob.learn.forward import Layout, score
 from onthejob.learn.learner import Learner, LearnerConfig, policy_kl, trajectory_changes
 from onthejob.learn.lora import Snapshot, weight_delta
-from onthejob.learn.loss import LossConfig, policy_loss
+from onthejob.learn.loss import LossConfig
 from onthejob.learn.optimize import KlWatch
-from onthejob.types import Group
 
 from .conftest import make_group, make_turn, random_groups, tiny_peft
 
@@ -504,65 +503,3 @@ def _with_logprobs(group, value: float):
 def _with_loss(learner: Learner, loss: LossConfig) -> Learner:
     other = Learner(learner.model, learner.roles, config=dataclasses.replace(learner.config, loss=loss))
     return other
-
-
-def divided(texts: dict[tuple[int, ...], bool], *, key: str = "g", context: tuple[int, ...] = (9, 9)) -> Group:
-    """A branch group of these replies -> is it legal; all are worth the same, so that only the format counts."""
-    return make_group(*((1.0, make_turn(context, ids, valid=legal)) for ids, legal in texts.items()), key=key)
-
-
-def test_blame_begins_where_a_reply_leaves_the_valid_ones():
-    first = divided({(3, 4, 5): True, (3, 4, 6): False, (7, 8): False, (3, 4): False}, key="a")
-    second = divided({(4, 4): True, (3, 4, 5): False, (5, 5): True, (4, 4, 4): False}, key="b", context=(8, 8))
-    values = [np.arange(4.0) for _ in range(2)]
-    (batch,) = collate([first, second], values, max_tokens=100, blame="divergence")
-    order = np.lexsort((batch.row.term_offset, batch.trajectory))
-    blamed = [batch.blamed[order][batch.trajectory[order] == number].tolist() for number in range(8)]
-    assert blamed == [
-        [True, True, True],  # legal: its advantage is of all of it
-        [False, False, True],  # `3 4` is a good beginning
-        [True, True],
-        [False, True],  # stopped too early
-        [True, True],
-        [True, True, True],  # what is valid elsewhere and wrong here, where nothing valid begins with 3
-        [True, True],
-        [False, False, True],
-    ]
-    (usual,) = collate([first, second], values, max_tokens=100)
-    assert usual.blamed.all()
-
-
-@pytest.mark.parametrize("loss", ["grpo", "expected", "reinforce", "cispo"])
-@pytest.mark.parametrize("max_tokens", [100, 8])
-def test_an_advantage_moves_no_innocent_token(loss, max_tokens):
-    group = divided({(3, 4, 5): True, (3, 4, 6): False, (7, 8): False, (5, 5): True})
-    values = [np.array([0.5, -2.0, -2.0, -0.5])]
-    config = LossConfig(loss=loss)
-
-    def gradients(blame) -> list[np.ndarray]:
-        rows = collate([group], values, max_tokens=max_tokens, blame=blame)
-        given = [torch.linspace(-2, -1, len(row)).requires_grad_() for row in rows]
-        for index, (row, logprobs) in enumerate(zip(rows, given, strict=True)):
-            others = [pair for place, pair in enumerate(zip(rows, given, strict=True)) if place != index]
-            whole = config.loss != "expected" or row.whole
-            policy_loss(logprobs, row, config, others=() if whole else [(o, v.detach()) for o, v in others]).loss.backward()
-        innocent = np.concatenate([~row.blamed for row in rows])
-        return [innocent, np.concatenate([logprobs.grad.numpy() for logprobs in given])]
-
-    innocent, parted = gradients("divergence")
-    _, usual = gradients("reply")
-    assert innocent.sum() == 2
-    assert (parted[innocent] == 0).all() and (usual[innocent] != 0).all()  # noqa: PT018
-    np.testing.assert_allclose(parted[~innocent], usual[~innocent])
-
-
-def test_a_learner_blames_as_it_is_told():
-    group = divided({(3, 4, 5): True, (3, 4, 6): False, (5, 5): True})
-    moved = []
-    for blame in ("reply", "divergence"):
-        learner = learner_for(lr=1e-2, advantage=AdvantageConfig(invalid_blame=blame))
-        learner.update("sales", [group])
-        moved.append(Snapshot.take(learner.model, "sales"))
-    assert weight_delta(*moved).l2 > 0
-    with pytest.raises(ConfigError, match="'reply' or 'divergence'"):
-        AdvantageConfig(invalid_blame="all")  # type: ignore[arg-type]

@@ -38,10 +38,6 @@ class AdvantageConfig:
     """How far below the worst legal reply an invalid one is placed."""
     invalid_ceiling: float = -2.0
     """An invalid reply's advantage is never above this."""
-    invalid_blame: Literal["reply", "divergence"] = "reply"
-    """Which tokens of an invalid reply are pushed away from: all, or only those from where it leaves what the update's valid
-    replies begin with. Of `{"action_type":"BUILD_FEATURE","target":"nothing"` that is `nothing`: the policy learns to name what
-    there is, and not to do what cannot be done wrong."""
     negative_weight: float = 1.0
     """Factor of advantages below 0, in [0, 1]. With 0 only what was better than its group is imitated and nothing is pushed away
     from (RAFT, arXiv 2304.06767; weighted REINFORCE, arXiv 2506.01347)."""
@@ -58,8 +54,6 @@ class AdvantageConfig:
                 "an invalid reply must be placed below the legal ones: invalid_gap >= 0 and invalid_ceiling < 0, both finite, "
                 f"got {self.invalid_gap} and {self.invalid_ceiling}. Usual: 1 and -2."
             )
-        if self.invalid_blame not in ("reply", "divergence"):
-            raise ConfigError(f"invalid_blame must be 'reply' or 'divergence', got {self.invalid_blame!r}. Usual: 'reply'.")
         if not 0.0 <= self.negative_weight <= 1.0:
             raise ConfigError(f"negative_weight must be in [0, 1], got {self.negative_weight}. 1 is GRPO.")
 

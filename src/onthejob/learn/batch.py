@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -89,8 +89,6 @@ class Batch:
     """Trajectories of the term's group.  # (N,)"""
     legal: npt.NDArray[np.bool_]
     """False where the term's trajectory is a reply that could not be used (see `advantage.is_legal`).  # (N,)"""
-    blamed: npt.NDArray[np.bool_]
-    """False where the policy's advantage leaves the term alone (see `AdvantageConfig.invalid_blame`).  # (N,)"""
     groups: int
     """Groups in the whole collation."""
     trajectories: int
@@ -124,7 +122,6 @@ def collate(
     max_tokens: int,
     share: bool = True,
     skip_zero: bool = False,
-    blame: Literal["reply", "divergence"] = "reply",
 ) -> list[Batch]:
     """Pack the live groups of one role into rows.
 
@@ -137,7 +134,6 @@ def collate(
         share: False computes every path by itself, padded to the longest of its row (same gradients, more tokens).
         skip_zero: Trajectories whose advantage is 0 are counted and not forwarded: the same gradient where nothing but the
             advantage pays, that is without a KL term and not with the loss `expected`.
-        blame: see `AdvantageConfig.invalid_blame`.
 
     Raises:
         ContractError: A turn without token ids (a text-only policy), without a prompt, or with as many log-probabilities as not
@@ -147,8 +143,6 @@ def collate(
     paths: list[Path] = []
     owners: list[_Owner] = []
     sampled: list[tuple[float, ...]] = []
-    innocent: list[int] = []
-    divergence = _Divergence(groups) if blame == "divergence" else None
     for unit, (group, values) in enumerate(zip(groups, advantages_G, strict=True)):
         if len(values) != len(group):
             raise ContractError(f"group {group.key!r} has {len(group)} trajectories and {len(values)} advantages.")
@@ -161,7 +155,6 @@ def collate(
             if advantage != 0 or not skip_zero:
                 paths += turns
                 sampled += [turn.completion.logprobs for turn in trajectory.turns]
-                innocent += [0] * len(turns) if divergence is None else divergence.innocent(trajectory, group)
             length = sum(len(path.ids) - path.context for path in turns)
             owners.append(
                 _Owner(
@@ -192,7 +185,6 @@ def collate(
                 copies=np.array([owners[i].copies for i in owner], dtype=np.float32),
                 size=np.array([owners[i].size for i in owner], dtype=np.float32),
                 legal=np.array([owners[i].legal for i in owner], dtype=np.bool_),
-                blamed=row.term_offset >= np.array([innocent[s] for s in row.term_source]),
                 groups=len(groups),
                 trajectories=len(owners),
                 tokens=tokens,
@@ -229,40 +221,6 @@ def pack(paths: Sequence[Path], *, max_tokens: int, share: bool = True) -> list[
         else:
             rows.append(list(piece))
     return [_row(paths, sources, share=share) for sources in rows]
-
-
-class _Divergence:
-    """Where invalid replies leave what valid ones begin with."""
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self._of_group = {group.key: _beginnings(group) for group in groups}
-        self._of_all = frozenset().union(*self._of_group.values())
-
-    def innocent(self, trajectory: Trajectory, group: Group) -> list[int]:
-        """Per turn, how many tokens of its reply are not to blame: 0 of a legal trajectory.
-
-        A reply that is wholly what a valid one elsewhere says is wrong here, so it is compared with the valid ones of its group.
-        """
-        if is_legal(trajectory):
-            return [0] * len(trajectory.turns)
-        found = []
-        for turn in trajectory.turns:
-            ids = turn.completion.token_ids
-            shared = _common(ids, self._of_all)
-            shared = shared if shared < len(ids) else _common(ids, self._of_group[group.key])
-            found.append(min(shared, len(ids) - 1))  # The beginning of a valid reply that goes no further.
-        return found
-
-
-def _beginnings(group: Group) -> frozenset[tuple[int, ...]]:
-    """All beginnings of the group's valid replies."""
-    replies = {turn.completion.token_ids for each in group.trajectories if is_legal(each) for turn in each.turns}
-    return frozenset(ids[:length] for ids in replies for length in range(1, len(ids) + 1))
-
-
-def _common(ids: tuple[int, ...], beginnings: frozenset[tuple[int, ...]]) -> int:
-    """How many tokens of `ids` are the beginning of one of them."""
-    return next((length for length in range(len(ids)) if ids[: length + 1] not in beginnings), len(ids))
 
 
 def _tokens(trajectory: Trajectory) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:

@@ -241,7 +241,6 @@ class Learner:
                 max_tokens=self.config.max_tokens,
                 share=self.layout is Layout.TREE,
                 skip_zero=self.config.loss.by_advantage,
-                blame=self.config.advantage.invalid_blame,
             )
             for part in _cut(live, self.config.minibatches)
         ]

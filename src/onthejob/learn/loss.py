@@ -24,7 +24,7 @@ Correction = Literal["auto", "none", "token_truncate", "token_mask", "sequence_t
 _CLIPPED = ("grpo", "dr_grpo", "dapo", "bnpo", "gspo")
 _WITHOUT_RATIO = ("reinforce", "expected")
 _CORRECTION_MAX = 3.0
-_PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", "size", "legal", "blamed")
+_PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", "size", "legal")
 """Arrays of a batch with a value for each term."""
 
 
@@ -231,18 +231,16 @@ def policy_loss(
     start = terms.sampled if config.old == "sampler" else trainer_old
     if config.old == "sampler" and bool(torch.isnan(terms.sampled).any()):
         raise ConfigError("old='sampler' needs a recorded log-probability of every token. Set old='trainer'.")
-    # What is not to blame for its reply is scored and not moved by it; anchor and entropy still hold it.
-    moved = logprobs if bool(terms.blamed.all()) else torch.where(terms.blamed, logprobs, logprobs.detach())
-    log_ratio = moved - start
+    log_ratio = logprobs - start
     if config.level == "sequence" or config.loss == "gspo":
         log_ratio = terms.trajectory_mean(log_ratio)
     ratio = torch.exp(log_ratio)  # (N,)
     correction = _correction(trainer_old, terms, config)
     if config.loss == "expected":
-        loss, value, clipped = _expected(moved, batch, others), torch.zeros_like(logprobs), {}
+        loss, value, clipped = _expected(logprobs, batch, others), torch.zeros_like(logprobs), {}
     else:
         loss = logprobs.new_zeros(())
-        value, clipped = _surrogate(ratio, moved, terms.advantage, config)
+        value, clipped = _surrogate(ratio, logprobs, terms.advantage, config)
         value = value * correction
     sums = clipped | terms.mismatch(trainer_old)
     if reference is not None:
@@ -270,7 +268,6 @@ class _Terms:
         self.copies = torch.from_numpy(batch.copies).to(device)
         self.size = torch.from_numpy(batch.size).to(device)
         self.legal = torch.from_numpy(batch.legal).to(device)
-        self.blamed = torch.from_numpy(batch.blamed).to(device)
         _, self.place = torch.from_numpy(batch.trajectory).to(device).unique(return_inverse=True)
 
     def trajectory_sum(self, values: Tensor) -> Tensor:
