@@ -15,10 +15,11 @@ from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.batch import collate
 from onthejob.learn.forward import Layout, score
-from onthejob.learn.learner import Learner, LearnerConfig, policy_kl, trajectory_changes
+from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.optimize import KlWatch
+from onthejob.learn.trust_region import policy_kl, share_within, trajectory_changes
 
 from .conftest import make_group, make_turn, random_groups, tiny_peft
 
@@ -124,6 +125,20 @@ def test_policy_kl_is_the_divergence_from_the_later_policy():
     assert policy_kl(np.repeat(changes, counts).tolist()) == pytest.approx(exact)
     assert policy_kl([]) == policy_kl([0.0, 0.0]) == 0.0
     assert math.isfinite(policy_kl([1e9, -3.0]))
+
+
+@pytest.mark.parametrize("broken", [math.nan, 1e6])
+def test_a_way_on_which_nothing_is_near_enough_is_not_gone(broken):
+    asked = []
+
+    def kl_at(share: float) -> float:
+        asked.append(share)
+        return broken if share > 0 else 0.0
+
+    assert share_within(0.1, kl_at) == (0.0, 0.0)
+    assert asked[0] == 1.0
+    assert asked[-1] == 0.0
+    assert asked == sorted(asked, reverse=True)
 
 
 def test_dead_groups_are_never_forwarded():

@@ -29,6 +29,7 @@ from onthejob.learn.forward import Layout, choose_layout, score, scoring
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig, policy_loss
 from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, restore, step
+from onthejob.learn.trust_region import policy_kl, share_within, trajectory_changes
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.types import Group
 
@@ -155,11 +156,6 @@ class UpdateMetrics:
         flat |= {"skipped": bool(self.skipped)} | dict(self.values) | ({} if self.kl is None else {"kl": self.kl})
         return {name: float(value) for name, value in flat.items()}
 
-
-_TRIES = 6
-"""Corrections of a line search; each takes one forward pass over the live groups."""
-_MOST = 20.0
-"""A larger change of a log-probability counts as this one: the number stays finite."""
 
 _Valued = tuple[Group, npt.NDArray[np.float64]]
 """A live group and its advantages."""
@@ -356,19 +352,17 @@ class Learner:
     ) -> dict[str, float]:
         """Go back towards `before` until the policy is within `max_kl` of it; says how far it is and which share of the way."""
         after = {name: tensor.clone() for name, tensor in lora.state(self.model, role).items()}
+        start = {name: tensor.to(after[name].device) for name, tensor in before.tensors.items()}
         # A part that no step has reached has no log-probabilities of before.
         known = [(part, [tensor for tensor in old if tensor is not None]) for part, old in zip(parts, olds, strict=True)]
-        known = [(part, old) for part, old in known if old]
-        share, kl = 1.0, math.inf
-        for _ in range(_TRIES):
-            kl = policy_kl([d for part, old in known for d in trajectory_changes(part, old, self._scored(part))])
-            if kl <= self.config.max_kl:
-                break
-            # Along a line the divergence grows with the square of the way; a little less, so that one correction is enough.
-            share *= max(0.1, 0.9 * math.sqrt(self.config.max_kl / kl))
-            start = {name: tensor.to(after[name].device) for name, tensor in before.tensors.items()}
-            between = {name: tensor + share * (after[name] - tensor) for name, tensor in start.items()}
-            lora.load_state(self.model, role, between)
+
+        def kl_at(share: float) -> float:
+            if share < 1.0:  # The whole way is where the weights are, to the bit.
+                between = {name: tensor + share * (after[name] - tensor) for name, tensor in start.items()}
+                lora.load_state(self.model, role, between if share > 0 else start)
+            return policy_kl([d for part, old in known if old for d in trajectory_changes(part, old, self._scored(part))])
+
+        share, kl = share_within(self.config.max_kl, kl_at)
         return {"step_kl": kl, "step_share": share}
 
     def _step(
@@ -422,31 +416,6 @@ class Learner:
             weight_decay=self.config.weight_decay,
         )
         return _RoleState(optimizer=optimizer, names=tuple(live))
-
-
-def trajectory_changes(batches: Sequence[Batch], old: Sequence[Tensor], new: Sequence[Tensor]) -> list[float]:
-    """By how much the log-probability of each trajectory of one collation changed, from `old` to `new`, nats.
-
-    Args:
-        batches: The collation's rows; a trajectory may be spread over several.
-        old: Log-probabilities of each row's terms, shape (N,) each.
-        new: The same under the other policy.
-    """
-    changes: dict[int, float] = {}
-    for batch, first, second in zip(batches, old, new, strict=True):
-        by_term = (second.double() - first.double()).tolist()
-        for number, amount in zip(batch.trajectory.tolist(), by_term, strict=True):
-            changes[number] = changes.get(number, 0.0) + amount
-    return list(changes.values())
-
-
-def policy_kl(changes: Sequence[float]) -> float:
-    """KL divergence of a policy from a later one, nats per trajectory, by trajectories that the former sampled; 0 without any.
-
-    Mean of exp(d) - 1 - d with d the change of a trajectory's log-probability: never negative, and unbiased (estimator k3 of
-    Schulman 2020, Approximating KL Divergence), up to a bound that keeps it finite.
-    """
-    return sum(math.expm1(min(d, _MOST)) - d for d in changes) / len(changes) if changes else 0.0
 
 
 def _schedule(update: int, config: LearnerConfig) -> float:
