@@ -28,6 +28,7 @@ from onthejob.rollout.collect import CollectConfig
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.origin import read_origin
 from onthejob.rollout.pool import TaskPool
+from onthejob.rollout.stand_ins import Rates, StandIns
 from onthejob.stack import find_adapters
 from onthejob.testing import (
     Tiny,
@@ -225,6 +226,38 @@ def test_stand_ins_fill_the_library_with_what_the_policies_would_reach(make_rig:
     again = make_rig("part")
     again.train(config, make_env=Imitated, resume=True)
     assert again.run.digest() == refreshed.run.digest()
+
+
+def test_the_policies_are_imitated_from_the_first_iteration_on(make_rig: MakeRig):
+    """How they choose is asked for in the states in which the scales are measured, before anything is played."""
+
+    def imitated(made: Rig) -> Rates:
+        (first, *_) = made.run.read_episodes(1, turns=False)
+        origin = read_origin(first.facts, first.name)
+        assert origin is not None
+        return origin.stand_ins
+
+    config = replace(SMALL, iterations=1, branch=replace(SMALL.branch, continuation="stand_ins"), library_share=1.0)
+    config = replace(config, library_refresh=1, library_per_day=50)
+    asked, unasked = make_rig("asked"), make_rig("unasked")
+    asked.train(config, make_env=Imitated)
+    unasked.train(replace(config, scale_states=0), make_env=Imitated)
+    assert sorted(imitated(asked)) == sorted(ROLES)
+    # Six states, shared among two roles, of four replies each.
+    counted = StandIns.from_state(json.loads(_file(asked.run, 0, "loop.json"))["stand_ins"])
+    assert imitated(asked) == counted.rates()
+    chosen = [sum(chosen for chosen, _ in labels.values()) for labels in counted.state().values()]
+    assert sum(chosen) == 24
+    assert not imitated(unasked)
+    # Who is imitated has also played a task from its beginning to its end, before the first iteration starts from there.
+    sizes = [SnapshotLibrary.from_bytes(_file(made.run, 0, "library.bin")) for made in (asked, unasked)]
+    assert len(sizes[0]) > len(sizes[1])
+
+
+def _file(run: Run, iteration: int, name: str) -> bytes:
+    found = run.read_checkpoint(iteration)[name]
+    assert isinstance(found, bytes)
+    return found
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(make_rig: MakeRig):

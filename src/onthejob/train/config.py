@@ -46,11 +46,12 @@ class TrainConfig:
     library_share: float = 0.2
     """Share of the states of those tasks that is kept, in (0, 1]."""
     library_refresh: int = 0
-    """Tasks that the stand-ins of the policies play after every iteration, and of whose states `library_share` enters the
-    library: what the present team reaches on any day, which short segments from the partners' play do not. Needs
+    """Tasks that the stand-ins of the policies play at the start and after every iteration, and of whose states `library_share`
+    enters the library: what the present team reaches on any day, which short segments from the partners' play do not. Needs
     branch.continuation `stand_ins` or `both`."""
     scale_states: int = 200
-    """States from which the value scales of the roles are measured; 0 sets all scales to 1."""
+    """States from which the value scales of the roles are measured; 0 sets all scales to 1. The first stand-ins, where there are
+    any, choose as the policies do in these states; with 0 the partners play on in the first iteration."""
     adapter_dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of saved and published adapters; float32 samples exactly what is trained."""
     eval_every: int = 0

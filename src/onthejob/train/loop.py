@@ -18,13 +18,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
-from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchScorer
 from onthejob.rollout.collect import Collection, Collector, collect_episodes
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.judge import add_opinion
 from onthejob.rollout.keys import keyed_seed
-from onthejob.rollout.library import Entry, visit
 from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
@@ -40,9 +38,9 @@ from onthejob.train.reports import (
     role_metrics,
 )
 from onthejob.train.resume import checkpoint_files, resumed
-from onthejob.train.start import begin
-from onthejob.train.state import Evaluate, Parts, State, evaluated, publish
-from onthejob.types import Adapter, Environment, Group, Imitable, Policy, StopReason
+from onthejob.train.start import begin, reached
+from onthejob.train.state import Evaluate, Parts, State, evaluated, playing, publish
+from onthejob.types import Adapter, Environment, Group, Policy, StopReason
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner
@@ -205,7 +203,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     alive = {group.key for group in collection.groups if signal(group) is not Signal.DEAD}
     parts.pool.observe([(group, group.key in alive) for group in collection.groups])
     state.stand_ins.add(collection.habits)
-    state.library.add(_reached(parts, state, iteration))
+    state.library.add(reached(parts, state, iteration))
     state.library.add(collection.visited)
 
     reports: list[RoleReport] = []
@@ -258,12 +256,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
 
 
 def _collect(parts: Parts, state: State, collector: Collector | None, iteration: int) -> Collection:
-    from onthejob.models.in_process import InProcessPolicy
-
-    config = parts.config
-    policies: dict[str, Policy] = {
-        role: InProcessPolicy(parts.sampler, parts.sampler.chat, adapter=adapter.name) for role, adapter in state.adapters.items()
-    }
+    config, policies = parts.config, playing(parts, state.adapters)
     tasks = parts.pool.sample(config.collect.episodes, iteration=iteration)
     seed, prefix = keyed_seed(config.seed, "iteration", iteration), f"it{iteration:04d}"
     if collector is not None:
@@ -298,28 +291,6 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
     if collection.failure and not collection.groups:
         raise TrainingError(f"no group of iteration {iteration} could be scored: {collection.failure}.")
     return collection
-
-
-def _reached(parts: Parts, state: State, iteration: int) -> list[Entry]:
-    """States of whole episodes as the present policies would play them: their stand-ins do, in seconds instead of minutes."""
-    config = parts.config
-    if not config.library_refresh:
-        return []
-    env = parts.make_env()
-    try:
-        if not isinstance(env, Imitable):
-            raise ConfigError(f"library_refresh needs an environment with stand-ins, got {type(env).__name__}. Set it to 0.")
-        replies = env.stand_ins(state.stand_ins.rates())
-    finally:
-        env.close()
-    return visit(
-        parts.make_env,
-        parts.pool.sample(config.library_refresh, iteration=iteration),
-        {**parts.partners, **{actor: ScriptedPolicy(reply, version="stand-in") for actor, reply in replies.items()}},
-        seed=keyed_seed(config.seed, "reached", iteration),
-        share=config.library_share,
-        max_turns=config.max_turns,
-    )
 
 
 class _Update(NamedTuple):

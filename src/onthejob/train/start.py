@@ -1,13 +1,18 @@
-"""Iteration 0: the adapters as they are and what they score, the first snapshot library, the measured value scales."""
+"""Iteration 0: the adapters as they are, what they score and how they choose, the first snapshot library, the value scales."""
 
 from __future__ import annotations
 
+from onthejob.errors import ConfigError
+from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchScorer, Scales, forkable
+from onthejob.rollout.collect import observe_habits
 from onthejob.rollout.keys import keyed_sample, keyed_seed
-from onthejob.rollout.library import SnapshotLibrary, visit
+from onthejob.rollout.library import Entry, SnapshotLibrary, visit
 from onthejob.rollout.scales import measure_scales
+from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.resume import checkpoint_files
-from onthejob.train.state import Parts, State, evaluated, publish
+from onthejob.train.state import Parts, State, evaluated, playing, publish
+from onthejob.types import Imitable
 
 
 def begin(parts: Parts, scorer: BranchScorer | None) -> State:
@@ -18,7 +23,7 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
     adapters = {role: publish(parts, role, 0, parent=None) for role in parts.roles}
     library = SnapshotLibrary(per_day=config.library_per_day)
     partner_library = SnapshotLibrary(per_day=None)
-    scales = {role: Scales() for role in parts.roles}
+    scales, stand_ins = {role: Scales() for role in parts.roles}, StandIns()
     if scorer is not None and config.library_tasks > 0:
         visited = visit(
             parts.make_env,
@@ -44,8 +49,29 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
                 seed=keyed_seed(config.seed, "scales"),
                 legal=parts.legal,
             )
+            if config.branch.imitates:
+                stand_ins.add(
+                    observe_habits(
+                        parts.make_env,
+                        states,
+                        playing(parts, adapters),
+                        config.sampling,
+                        encoder=parts.encoder,
+                        replies=config.branch.group_size,
+                        seed=keyed_seed(config.seed, "habits"),
+                    )
+                )
     references = {role: Snapshot.take(parts.learner.model, role) for role in parts.roles}
-    state = State(adapters=adapters, library=library, partner_library=partner_library, scales=scales, references=references)
+    state = State(
+        adapters=adapters,
+        library=library,
+        partner_library=partner_library,
+        scales=scales,
+        references=references,
+        stand_ins=stand_ins,
+    )
+    if stand_ins.rates():
+        library.add(reached(parts, state, 0))
     evaluation = evaluated(parts, state, 0) if config.eval_every else {}
     parts.run.write_checkpoint(0, checkpoint_files(parts, state))
     with parts.run.iteration(0) as record:
@@ -56,3 +82,25 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
         if evaluation:
             record.metrics("eval", evaluation)
     return state
+
+
+def reached(parts: Parts, state: State, iteration: int) -> list[Entry]:
+    """States of whole episodes as the present policies would play them: their stand-ins do, in seconds instead of minutes."""
+    config = parts.config
+    if not config.library_refresh:
+        return []
+    env = parts.make_env()
+    try:
+        if not isinstance(env, Imitable):
+            raise ConfigError(f"library_refresh needs an environment with stand-ins, got {type(env).__name__}. Set it to 0.")
+        replies = env.stand_ins(state.stand_ins.rates())
+    finally:
+        env.close()
+    return visit(
+        parts.make_env,
+        parts.pool.sample(config.library_refresh, iteration=iteration),
+        {**parts.partners, **{actor: ScriptedPolicy(reply, version="stand-in") for actor, reply in replies.items()}},
+        seed=keyed_seed(config.seed, "reached", iteration),
+        share=config.library_share,
+        max_turns=config.max_turns,
+    )

@@ -67,6 +67,13 @@ class State:
     best: tuple[int, float] | None = None
 
 
+def playing(parts: Parts, adapters: Mapping[str, Adapter]) -> dict[str, Policy]:
+    """Who plays for the trained roles: the published adapters."""
+    from onthejob.models.in_process import InProcessPolicy
+
+    return {role: InProcessPolicy(parts.sampler, parts.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
+
+
 def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Adapter:
     """Save the adapter of `role` as it is now in the run, and let the sampler play it."""
     from onthejob.learn.adapter_files import save_adapter
