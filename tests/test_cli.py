@@ -222,6 +222,8 @@ def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str
         (["play", "--temperature", "nan"], "temperature"),
         (["play", "--max-new-tokens", "0"], "max_new_tokens"),
         (["eval", "heuristic", "--days", "0"], "days must be in 1..90"),
+        (["eval", "heuristic", "--temperature", "0"], "temperature must be above 0, got 0.0"),
+        (["eval", "heuristic", "--temperature", "nan"], "temperature must be above 0, got nan"),
         (["compare", "heuristic", "--days", "91"], "days must be in 1..90"),
         (["sft", "--seed", "-1"], "seed must be >= 0"),
         (["demo", "--days", "0"], "days must be in 1..90"),

@@ -317,6 +317,8 @@ def test_eval_and_compare(call, tiny_path: Path):
     seeds = [{state.task.seed for state in load_states(Path(file))} for file in ("runs/states-dev.bin", "later.bin")]
     assert seeds[0].isdisjoint(seeds[1]), "other seeds"
     assert min(seeds[1]) - min(seeds[0]) == 3 * len(scenarios.SHIPPED)
+    cooler = call("eval", "base", *small, "--temperature", "0.5", "--roles", "hr", "--max-new-tokens", "4", *model(tiny_path))
+    assert {cell["decoding"] for cell in cooler["cells"]} == {"t0_n4", "t0.5_n4"}
     refused = call("eval", "expert", "--split", "test", "--states", "runs/states-dev.bin", code=2)
     assert "holds states of split dev" in " ".join(refused.split())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -61,6 +62,8 @@ class Eval:
     """Processes that play branches; 0 plays them in this one."""
     seed: int = 0
     """Of candidates, sampling and resampling."""
+    temperature: float = 1.0
+    """Of the sampled replies, beside which every policy is also judged greedily: that of its training."""
     max_new_tokens: int = 32
     """Limit of a reply."""
     cache: Path = CACHE
@@ -90,13 +93,15 @@ class Eval:
             raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
         check_teams(self.teams)
         check_days(self.days)
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(f"temperature must be above 0, got {self.temperature}; greedy replies are judged anyway. Usual: 1.")
         config = QualityConfig(
             worlds=tuple(range(10_000, 10_000 + self.worlds)),
             turns=self.turns,
             candidates=self.candidates,
             decodings=(
                 Sampling(temperature=0.0, max_new_tokens=self.max_new_tokens),
-                Sampling(temperature=1.0, max_new_tokens=self.max_new_tokens),
+                Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
             ),
             seed=self.seed,
             workers=self.workers,
@@ -122,7 +127,7 @@ class Eval:
                     actors=SEATS,
                     per_role=self.per_role,
                     env_factory=env_factory,
-                    sampling=Sampling(max_new_tokens=self.max_new_tokens),
+                    sampling=Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
                     seed=self.seed,
                     max_turns=14 * self.days,
                     encoder=encoder,
