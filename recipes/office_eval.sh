@@ -10,7 +10,8 @@ for role in ceo dev marketing sales content hr; do
             --batch-tokens 1024 --warmup 8
     fi
 done
-# Tries were looked at on the first twelve seeds of a scenario.
-onthejob eval start=adapters/start longer=adapters/longer grpo --split test --first 12 --per-role 500 --episodes 8
+# At the temperature of training. Tries were looked at on the first twelve seeds of a scenario.
+onthejob eval start=adapters/start longer=adapters/longer grpo --split test --first 12 --per-role 500 --episodes 8 \
+    --temperature 0.8
 onthejob compare base start=adapters/start longer=adapters/longer grpo heuristic expert random --split test --first 12 --seeds 8 \
-    --temperature 1 --report report.html
+    --temperature 0.8 --report report.html
