@@ -5,7 +5,7 @@ from __future__ import annotations
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchScorer, Scales, forkable
-from onthejob.rollout.collect import observe_habits
+from onthejob.rollout.habits import observe_habits
 from onthejob.rollout.keys import keyed_sample, keyed_seed
 from onthejob.rollout.library import Entry, SnapshotLibrary, visit
 from onthejob.rollout.scales import measure_scales
