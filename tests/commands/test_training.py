@@ -321,6 +321,10 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert {cell["decoding"] for cell in cooler["cells"]} == {"t0_n4", "t0.5_n4"}
     refused = call("eval", "expert", "--split", "test", "--states", "runs/states-dev.bin", code=2)
     assert "holds states of split dev" in " ".join(refused.split())
+    refused = call("eval", "expert", "--first", "1", "--states", "later.bin", code=2)
+    assert "later.bin was collected with --first 3, got --first 1." in " ".join(refused.split())
+    again = call("eval", "heuristic", "expert", "--states", "later.bin", "--roles", "hr", "--worlds", "2", "--turns", "4")
+    assert again["states"]["hr"] == later["states"]["hr"], "what is not asked for is as the file has it"
 
     tiny = ("--seeds", "1", "--scenarios", "baseline", "churn", "--days", "1", "--max-new-tokens", "4")
     compared = call("compare", "model=base", "heuristic", *tiny, "--alone", "sales", "--report", "r.html", *model(tiny_path))

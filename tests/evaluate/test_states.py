@@ -1,12 +1,15 @@
 """The file of held-out states: exact, and refused when it is not what it says."""
 
+import hashlib
+import json
+import lzma
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from onthejob.errors import ConfigError, RecordError
-from onthejob.evaluate.states import HeldOutState, load_states, save_states, states_digest
+from onthejob.evaluate.states import HeldOutState, load_collection, load_states, save_states, states_digest
 from onthejob.testing import ToyWorkplace, toy_tasks
 from onthejob.types import Split
 
@@ -28,6 +31,21 @@ def test_round_trip(tmp_path: Path) -> None:
     assert states_digest(loaded) == states_digest(states)
     assert save_states(tmp_path / "again.bin", states) == digest
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["states.bin"]
+
+
+def test_a_file_says_how_it_was_collected_and_one_of_before_that_it_does_not(tmp_path: Path) -> None:
+    states, collected = some_states(), {"first": 12, "per_role": 500}
+    save_states(tmp_path / "states.bin", states, collected)
+    assert load_collection(tmp_path / "states.bin") == (states, collected)
+    fields = [
+        {"task": s.task.row(), "actor": s.actor, "source": s.source, "turn": s.turn, "snapshot_bytes": len(s.snapshot)}
+        for s in states
+    ]
+    header = json.dumps(fields).encode()
+    payload = len(header).to_bytes(8, "big") + header + b"".join(s.snapshot for s in states)
+    digest = hashlib.sha256(payload).hexdigest().encode()
+    (tmp_path / "former.bin").write_bytes(b"onthejob-states 1\n" + digest + b"\n" + lzma.compress(payload))
+    assert load_collection(tmp_path / "former.bin") == (states, {})
 
 
 def test_snapshots_of_an_episode_compress_well(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 CACHE = Path("runs/evaluation.sqlite")
 """Where results are kept between evaluations."""
 
+COLLECTING = {"per_role": 200, "episodes": 4, "first": 0, "days": 30}
+"""Options of `onthejob eval` that say which states are collected, as they are when neither they nor a file say."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eval:
@@ -42,14 +45,15 @@ class Eval:
     """File of held-out states, collected when it does not exist; runs/states-dev.bin or runs/states-test.bin by default."""
     split: Literal["dev", "test"] = "dev"
     """Split of the states. Try things on dev; test is for the final table."""
-    per_role: int = 200
-    """States per role when collecting."""
-    episodes: int = 4
-    """Episodes per scenario and source when collecting."""
-    first: int = 0
-    """Skip this many seeds of each scenario when collecting."""
-    days: int = 30
-    """Length of those episodes in days when collecting."""
+    per_role: int | None = None
+    """States per role, 200 by default. This and the next three say how states are collected; a file that exists is refused when
+    it was made otherwise."""
+    episodes: int | None = None
+    """Episodes per scenario and source, 4 by default."""
+    first: int | None = None
+    """Skip this many seeds of each scenario, 0 by default."""
+    days: int | None = None
+    """Length of those episodes in days, 30 by default."""
     roles: tuple[str, ...] = ()
     """Whose decisions are judged; none means all six."""
     worlds: int = 8
@@ -92,7 +96,9 @@ class Eval:
         if unknown := [role for role in roles if role not in SEATS]:
             raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
         check_teams(self.teams)
-        check_days(self.days)
+        asked = {name: getattr(self, name) for name in COLLECTING}
+        collecting = {name: COLLECTING[name] if value is None else value for name, value in asked.items()}
+        check_days(collecting["days"])
         if not 0 < self.temperature < math.inf:
             raise ConfigError(f"temperature must be above 0, got {self.temperature}; greedy replies are judged anyway. Usual: 1.")
         config = QualityConfig(
@@ -107,7 +113,7 @@ class Eval:
             workers=self.workers,
         )
         file = self.states or Path(f"runs/states-{self.split}.bin")
-        known = states_of(file, self.split) if file.exists() else []
+        known = states_of(file, self.split, asked) if file.exists() else []
         if not known:
             check_writable(file, "--states")
         seats = HostedSeats(self.hosted)
@@ -118,22 +124,28 @@ class Eval:
         with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
             if not known:
                 every = scenarios_named(["all"])
-                tasks = office_tasks(Split(self.split), seeds=self.episodes, scenarios=every, days=self.days, first=self.first)
+                tasks = office_tasks(
+                    Split(self.split),
+                    seeds=collecting["episodes"],
+                    scenarios=every,
+                    days=collecting["days"],
+                    first=collecting["first"],
+                )
                 heuristic = scripted_team("heuristic", scripted("heuristic"), SEATS)
                 learned = [team for team in made if team.name != "heuristic"]
                 known = collect_states(
                     tasks,
                     [heuristic, *learned[:1]],
                     actors=SEATS,
-                    per_role=self.per_role,
+                    per_role=collecting["per_role"],
                     env_factory=env_factory,
                     sampling=Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
                     seed=self.seed,
-                    max_turns=14 * self.days,
+                    max_turns=14 * collecting["days"],
                     encoder=encoder,
                     on_progress=steps(terminal, "episodes for states"),
                 )
-                save_states(file, known)
+                save_states(file, known, collecting)
             states = [state for state in known if state.actor in roles]
             terminal.progress(f"judging {len(states)} states of split {self.split}, {file}")
             quality = decision_quality(
@@ -153,18 +165,27 @@ class Eval:
         return 0
 
 
-def states_of(file: Path, split: str) -> list[HeldOutState]:
-    """The held-out states in `file`, all of `split`: who tries things on dev must not see test by mistake.
+def states_of(file: Path, split: str, asked: Mapping[str, int | None]) -> list[HeldOutState]:
+    """The held-out states in `file`, all of `split` and collected as `asked`: nobody should judge by others than they think.
+
+    `asked` holds options of `COLLECTING`, None where any value will do.
 
     Raises:
-        ConfigError: the file holds states of another split.
+        ConfigError: the file holds states of another split, or others than were asked for.
         RecordError: it cannot be read.
     """
-    from onthejob.evaluate.states import load_states
+    from onthejob.evaluate.states import load_collection
 
-    states = load_states(file)
+    states, collected = load_collection(file)
     if others := sorted({str(state.task.split) for state in states} - {split}):
         raise ConfigError(f"{file} holds states of split {', '.join(others)}, --split is {split}. Name another file or split.")
+    for name, value in asked.items():
+        if value is not None and value != collected.get(name):
+            option, made = f"--{name.replace('_', '-')}", collected.get(name, "one that it does not say")
+            raise ConfigError(
+                f"{file} was collected with {option} {made}, got {option} {value}. Leave the option out, or name another --states "
+                "file, which is then collected."
+            )
     return states
 
 

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import lzma
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from onthejob.errors import ConfigError, RecordError
 from onthejob.files import published_file
 from onthejob.types import Split, Task
 
-_MAGIC = b"onthejob-states 1\n"
+_MAGIC = b"onthejob-states 2\n"
+_FORMER = b"onthejob-states 1\n"
+"""Files that do not say how they were collected; both magics have one length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +63,10 @@ def refuse_training_tasks(tasks: Sequence[Task]) -> None:
             )
 
 
-def save_states(path: Path, states: Sequence[HeldOutState]) -> str:
+def save_states(path: Path, states: Sequence[HeldOutState], collected: Mapping[str, int] | None = None) -> str:
     """Write `states` as one compressed file, atomically; returns its digest (64 hex digits).
+
+    `collected` says with which options, for `load_collection`: whoever asks for other states later should not get these.
 
     Raises:
         ConfigError: A state belongs to the training split, or there are none.
@@ -71,7 +75,8 @@ def save_states(path: Path, states: Sequence[HeldOutState]) -> str:
     if not states:
         raise ConfigError(f"a file of held-out states needs at least one state, got none for {path}. Collect more episodes.")
     refuse_training_tasks([state.task for state in states])
-    header = json.dumps([_state_fields(state) for state in states], sort_keys=True).encode()
+    fields = {"collected": dict(collected or {}), "states": [_state_fields(state) for state in states]}
+    header = json.dumps(fields, sort_keys=True).encode()
     # One LZMA stream over all snapshots: those of an episode differ little, so the file is a fraction of their sum.
     payload = len(header).to_bytes(8, "big") + header + b"".join(state.snapshot for state in states)
     digest = hashlib.sha256(payload).hexdigest()
@@ -85,7 +90,12 @@ def save_states(path: Path, states: Sequence[HeldOutState]) -> str:
 
 
 def load_states(path: Path) -> list[HeldOutState]:
-    """Read a file written by `save_states`, in its order.
+    """The states of a file written by `save_states`, in its order; errors as in `load_collection`."""
+    return load_collection(path)[0]
+
+
+def load_collection(path: Path) -> tuple[list[HeldOutState], dict[str, int]]:
+    """The states of a file written by `save_states` and the options they were collected with, none where it does not say.
 
     Raises:
         RecordError: The file is missing, of another format, or damaged.
@@ -95,7 +105,7 @@ def load_states(path: Path) -> list[HeldOutState]:
         raw = path.read_bytes()
     except OSError as error:
         raise RecordError(f"cannot read held-out states from {path}: {error}. Collect them first.") from error
-    if not raw.startswith(_MAGIC):
+    if not raw.startswith((_MAGIC, _FORMER)):
         raise RecordError(f"{path} is no file of held-out states (expected {_MAGIC!r} at its start). Pass the right file.")
     digest, _, packed = raw[len(_MAGIC) :].partition(b"\n")
     try:
@@ -106,13 +116,15 @@ def load_states(path: Path) -> list[HeldOutState]:
         raise RecordError(f"{path} is damaged: its digest differs from the recorded one. Restore or collect it again.")
     size = int.from_bytes(payload[:8], "big")
     states, offset = [], 8 + size
-    for fields in json.loads(payload[8:offset]):
+    header = json.loads(payload[8:offset])
+    entries, collected = (header, {}) if raw.startswith(_FORMER) else (header["states"], header["collected"])
+    for fields in entries:
         length = fields.pop("snapshot_bytes")
         task = Task.from_row(fields.pop("task"))
         states.append(HeldOutState(task=task, snapshot=payload[offset : offset + length], **fields))
         offset += length
     refuse_training_tasks([state.task for state in states])
-    return states
+    return states, collected
 
 
 def states_digest(states: Sequence[HeldOutState]) -> str:
