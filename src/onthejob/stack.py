@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onthejob.errors import ConfigError, ModelError
 from onthejob.evaluate.teams import Team, adapter_fingerprint
-from onthejob.types import Adapter, Message
+from onthejob.types import Adapter, Message, Policy
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner, LearnerConfig
@@ -75,22 +75,36 @@ class Stack:
             raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")
         return found
 
-    def team(self, name: str, adapters: Mapping[str, Adapter], seats: Sequence[str], *, goes_on: bool = False) -> Team:
-        """The model in all `seats`: with an adapter where there is one, else as it is."""
+    def team(
+        self,
+        name: str,
+        adapters: Mapping[str, Adapter],
+        seats: Sequence[str],
+        *,
+        goes_on: bool = False,
+        others: Policy | None = None,
+    ) -> Team:
+        """The model in `seats`: with its adapters, or without any in all of them as it is.
+
+        Where only some seats have an adapter, `others` takes the rest: a role that was trained among scripted partners is not
+        worth what the bare model makes of the other seats. None leaves those to the bare model.
+        """
         from onthejob.models.in_process import InProcessPolicy
 
         sampler = self.sampler(goes_on=goes_on)
         for adapter in adapters.values():
             sampler.publish(adapter)
-        return Team(
-            name=name,
-            policies={
-                seat: InProcessPolicy(sampler, self.chat, adapter=adapters[seat].name if seat in adapters else None)
-                for seat in seats
-            },
-            fingerprints={seat: self.fingerprint(adapters.get(seat)) for seat in seats},
-            learned=frozenset(adapters) if adapters else frozenset(seats),
-        )
+        policies: dict[str, Policy] = {}
+        fingerprints: dict[str, str] = {}
+        for seat in seats:
+            adapter = adapters.get(seat)
+            if adapter is None and adapters and others is not None:
+                policies[seat], fingerprints[seat] = others, others.version
+                continue
+            policies[seat] = InProcessPolicy(sampler, self.chat, adapter=None if adapter is None else adapter.name)
+            fingerprints[seat] = self.fingerprint(adapter)
+        learned = frozenset(adapters) if adapters else frozenset(seats)
+        return Team(name=name, policies=policies, fingerprints=fingerprints, learned=learned)
 
 
 def load_stack(

@@ -411,6 +411,12 @@ def test_the_report_of_a_run_is_complete(call, tiny_path: Path):
     page = Path("r.html").read_text(encoding="utf-8")
     assert "Actions of hr, warm and a:hr" in page
     assert "of the run a." in page, "the featured team has one role of it"
+    shown = call("compare", "a", *small, "--alone", "hr")
+    worth = {row["team"]: row["mean"] for row in shown["means"] if (row["metric"], row["stratum"]) == ("company_value", "all")}
+    assert worth["a"] == worth["a:hr"], "the seats that it has no adapter of are the heuristic's"
+    for command, option in (("eval", "--roles"), ("compare", "--alone")):
+        refused = " ".join(call(command, "a", option, "hr", "sales", *model(tiny_path), code=2).split())
+        assert f"a has no adapter of sales. Name only roles that it has: {option} hr." in refused
     call("compare", "base", "warm", "a", *small, "--report", "r.html", "--before", "base")
     assert "Actions of hr, base and a" in Path("r.html").read_text(encoding="utf-8")
     call("compare", "heuristic", "expert", *small, "--report", "r.html")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onthejob.errors import ConfigError, ContractError
-from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
+from onthejob.evaluate.cache import BranchKey, BranchValue, EvaluationCache, ReplyKey, source_fingerprint
 from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.quality import cross_fitted_best, decision_quality
 from onthejob.evaluate.scores import Cell, QualityConfig
@@ -274,6 +274,21 @@ def test_the_fingerprint_names_code_and_settings() -> None:
     assert source_fingerprint(ToyWorkplace) != source_fingerprint(Lazy)
     held = {adapter_fingerprint("d", None, numerics=numerics) for numerics in ("float32-cpu", "bfloat16-cpu", "")}
     assert len(held) == 3
+
+
+def test_other_code_of_models_plays_anew_and_values_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch, reply = BranchKey("s", 6, "HOLD", 10_000), ReplyKey("lm:base", "s", "t1_n32", 0)
+    with EvaluationCache(tmp_path / "c.sqlite", env="e") as cache:
+        cache.add_branches({branch: BranchValue(1.0, 2.0, 6, True)})
+        cache.add_replies({reply: "HOLD"})
+        cache.add_episodes("team", "settings", {"task": {"company_value": 1.0}})
+        assert cache.reply(reply) == "HOLD"
+        assert cache.episode("team", "task", "settings") == {"company_value": 1.0}
+    monkeypatch.setattr("onthejob.evaluate.cache.playing_fingerprint", lambda: "another sampler")
+    with EvaluationCache(tmp_path / "c.sqlite", env="e") as cache:
+        assert cache.reply(reply) is None
+        assert cache.episode("team", "task", "settings") is None
+        assert cache.branches("s", 6) == {branch: BranchValue(1.0, 2.0, 6, True)}
 
 
 def test_the_fingerprint_leaves_out_what_only_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,12 @@ class Behaviours:
     """Games that were written by `play --policy human`; they are a team called `replays`."""
     scenarios: tuple[str, ...] = ("all",)
     """Scenario names or TOML files; `all` for the shipped ones."""
+    split: Literal["dev", "test"] = "dev"
+    """Split of the episodes. Look at things on dev; test is for the final table."""
     seeds: int = 4
-    """Test episodes per scenario."""
+    """Episodes per scenario."""
+    first: int = 0
+    """Skip this many seeds."""
     days: int = 30
     """Length of an episode in days."""
     memory: Literal["on", "off"] = "on"
@@ -81,7 +85,8 @@ class Behaviours:
         if self.reflect and self.replays:
             raise ConfigError("--reflect does not fit --replays: nobody reflected in a game by hand. Leave one of them out.")
         _ = self._config  # it says what is wrong with it
-        tasks = office_tasks(Split.TEST, seeds=self.seeds, scenarios=scenarios_named(self.scenarios), days=self.days)
+        every = scenarios_named(self.scenarios)
+        tasks = office_tasks(Split(self.split), seeds=self.seeds, scenarios=every, days=self.days, first=self.first)
         found: dict[str, Mapping[str, Estimate]] = {}
         counts: dict[str, int] = {}
         for name, episodes in self._episodes(tasks, terminal):
@@ -92,6 +97,7 @@ class Behaviours:
             for behaviour in next(iter(found.values()))
         ]
         data: dict[str, Any] = {
+            "split": self.split,
             "memory": self.memory,
             "crisis_bonus": not self.no_crisis_bonus,
             "episodes": counts,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from onthejob.commands.claw import Claw
-from onthejob.commands.evaluation import CACHE, check_teams, steps, turns
+from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps, turns
 from onthejob.commands.office import Office, check_prompts
 from onthejob.commands.reports import check_names, check_writable, complete, run_behind
 from onthejob.commands.runs import RUNS
@@ -173,6 +173,7 @@ class Compare:
         made, stack = teams(
             self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted, goes_on=place.goes_on
         )
+        check_learned(made, self.alone, "--alone")
         around = Team(
             name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
         )

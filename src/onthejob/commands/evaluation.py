@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from onthejob.types import Sampling, Split
 
 if TYPE_CHECKING:
     from onthejob.evaluate.states import HeldOutState
+    from onthejob.evaluate.teams import Team
     from onthejob.rollout.episode import LiveEpisode
     from onthejob.rollout.play import OnTurn
 
@@ -119,6 +120,7 @@ class Eval:
         seats = HostedSeats(self.hosted)
         shipped = Office().players(())
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=seats)
+        check_learned(made, roles, "--roles")
         encoder = stack.chat if stack else None
         env_factory = make_office()
         with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
@@ -183,8 +185,8 @@ def states_of(file: Path, split: str, asked: Mapping[str, int | None]) -> list[H
         if value is not None and value != collected.get(name):
             option, made = f"--{name.replace('_', '-')}", collected.get(name, "one that it does not say")
             raise ConfigError(
-                f"{file} was collected with {option} {made}, got {option} {value}. Leave the option out, or name another --states "
-                "file, which is then collected."
+                f"{file} was collected with {option} {made}, got {option} {value}. Leave the option out, or name another "
+                "--states file, which is then collected."
             )
     return states
 
@@ -193,6 +195,14 @@ def check_teams(specs: tuple[str, ...]) -> None:
     """Refuse an empty list of teams."""
     if not specs:
         raise ConfigError("name at least one team, e.g. `base heuristic expert`, got none.")
+
+
+def check_learned(teams: Sequence[Team], roles: Sequence[str], option: str) -> None:
+    """Refuse to judge as a team's own decision what somebody else decides in a seat that it has no adapter for."""
+    for team in teams:
+        if team.learned and (missing := [role for role in roles if role not in team.learned]):
+            has = ", ".join(role for role in team.policies if role in team.learned)
+            raise ConfigError(f"{team.name} has no adapter of {', '.join(missing)}. Name only roles that it has: {option} {has}.")
 
 
 def turns(terminal: Terminal, *, every_s: float = 20.0, clock: Callable[[], float] = time.monotonic) -> OnTurn:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from onthejob.stack import Stack
 
 BASE = "base"
+PARTNER = "heuristic"
+"""Who sits beside the roles that a run or folder has adapters of, where it lacks some; nobody is called so in the claw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +315,10 @@ def teams(
         elif stack is None or source in shipped:
             made.append(scripted_team(name, shipped[source], taken))
         else:
-            made.append(stack.team(name, known, taken, goes_on=goes_on))
+            partner = shipped.get(PARTNER)
+            if known and partner is not None and (without := [seat for seat in taken if seat not in known]):
+                progress(f"{name}: no adapter of {', '.join(without)}; the {PARTNER} sits there")
+            made.append(stack.team(name, known, taken, goes_on=goes_on, others=partner))
     return made, stack
 
 

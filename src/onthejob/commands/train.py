@@ -78,7 +78,8 @@ class Train:
     """Office: `--no-crisis-bonus` leaves out the extra reward for churn prevention while satisfaction is below 0.4, for asking
     whether the shift to retention is learned nevertheless; by default it is paid."""
     curriculum: bool = False
-    """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased."""
+    """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased. With branches only
+    segments that begin with a company's first day do (--collect.fresh-share): states of the library stay as they were met."""
     profile: Literal["compact", "full"] = "compact"
     """Office: prompts of about 250 tokens for small models, or with team status, memories and reasoning, for which
     --sampling.max-new-tokens must leave room."""
@@ -236,6 +237,12 @@ class Train:
             options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
+        if options.curriculum and options.train.grouping == "branch" and options.train.collect.fresh_share < 1:
+            share = options.train.collect.fresh_share
+            terminal.warn(
+                f"--curriculum changes only the {share:.0%} of segments that begin with a company's first day: library states "
+                "stay as hard as they were met. Raise --collect.fresh-share to change more."
+            )
         options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
         # Tasks that cannot be read should not cost the minute in which a model is loaded.
         # A curriculum spans what the run was started with, however far it is extended.

@@ -160,12 +160,13 @@ class Loader:
 
     def __call__(self, source: str) -> tuple[Team, ChatEncoder]:
         """The team that `source` names, and the encoder of its prompts."""
-        from onthejob.commands.seats import adapters_for, load_model
+        from onthejob.commands.seats import PARTNER, adapters_for, load_model
+        from onthejob.players import scripted
 
         adapters = {} if source == BASE else adapters_for(source, SEATS)
         if self._stack is None:
             self._stack = load_model(self._options, self._terminal.progress)
-        return self._stack.team(source, adapters, SEATS), self._stack.chat
+        return self._stack.team(source, adapters, SEATS, others=scripted(PARTNER)), self._stack.chat
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,7 +1,8 @@
 """What evaluation has already paid for: branches, replies and whole episodes in one SQLite file.
 
-Every key names everything the value depends on (code of the environment, state, reply, luck, policy, decoding), so a cache may
-be shared between runs and is never invalidated, only missed. Writes are committed in small batches by one process: a killed
+Every key names everything the value depends on (code of the environment, state, reply, luck; for replies and episodes also the
+policy, the decoding, and the code by which models reply and episodes are played and measured), so a cache may be shared between
+runs and is never invalidated, only missed. Writes are committed in small batches by one process: a killed
 evaluation loses at most the batch in flight.
 """
 
@@ -12,6 +13,7 @@ import inspect
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -77,6 +79,7 @@ class EvaluationCache:
             RecordError: The file cannot be opened or is no evaluation cache.
         """
         self.env = env
+        self._played = f"{env}:{playing_fingerprint()}"
         self._path = path
         try:
             if path is not None:
@@ -119,7 +122,7 @@ class EvaluationCache:
         """The reply recorded under `key`, or None."""
         row = self._db.execute(
             "SELECT reply FROM replies WHERE policy=? AND state=? AND decoding=? AND sample=?",
-            (f"{self.env}:{key.policy}", *key[1:]),
+            (f"{self._played}:{key.policy}", *key[1:]),
         ).fetchone()
         return None if row is None else row[0]
 
@@ -127,13 +130,13 @@ class EvaluationCache:
         """Store replies in one transaction. They depend on the environment's code too, because it renders the prompt."""
         self._write(
             "INSERT OR REPLACE INTO replies VALUES (?,?,?,?,?)",
-            ((f"{self.env}:{key.policy}", *key[1:], reply) for key, reply in replies.items()),
+            ((f"{self._played}:{key.policy}", *key[1:], reply) for key, reply in replies.items()),
         )
 
     def episode(self, team: str, task: str, settings: str) -> dict[str, Any] | None:
         """The episode's recorded result, or None."""
         row = self._db.execute(
-            "SELECT result FROM episodes WHERE env=? AND team=? AND task=? AND settings=?", (self.env, team, task, settings)
+            "SELECT result FROM episodes WHERE env=? AND team=? AND task=? AND settings=?", (self._played, team, task, settings)
         ).fetchone()
         return None if row is None else json.loads(row[0])
 
@@ -141,7 +144,7 @@ class EvaluationCache:
         """Store results by task key in one transaction."""
         self._write(
             "INSERT OR REPLACE INTO episodes VALUES (?,?,?,?,?)",
-            ((self.env, team, task, settings, json.dumps(result)) for task, result in results.items()),
+            ((self._played, team, task, settings, json.dumps(result)) for task, result in results.items()),
         )
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -171,6 +174,17 @@ def source_fingerprint(environment: type, *, settings: str = "") -> str:
         measures = "gates" in path.relative_to(file.parent).parts
         if path.is_file() and path.suffix in _SOURCE_SUFFIXES and not measures:
             digest.update(path.relative_to(file.parent).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def playing_fingerprint() -> str:
+    """sha256 (16 hex digits) over our code by which models reply, and by which episodes are played and measured."""
+    package = Path(__file__).parents[1]
+    others = [package / file for file in ("evaluate/compare.py", "rollout/episode.py", "rollout/keys.py", "rollout/play.py")]
+    digest = hashlib.sha256()
+    for path in (*sorted(package.glob("models/*.py")), *others):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
