@@ -39,9 +39,10 @@ class Collect:
 
     Office: with --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model
     that imitates it still varies. A random action that was punished is kept and marked `negative`; `sft` does not imitate
-    it. With --alternatives every decision is written several times, with the teacher's probabilities as weights: the
-    player's reply and so many random legal ones. They share one prompt, so imitating them costs little more than imitating
-    one, and the model sees which replies are possible.
+    it. With --alternatives every decision is written several times, weighted about as the teacher chooses: the player's reply
+    and so many random legal ones; what was executed is among them or comes on top, with an alternative's weight, and keeps its
+    mark. They share one prompt, so imitating them costs little more than imitating one, and the model sees which replies are
+    possible.
     """
 
     env: Literal["office", "claw"] = "office"
@@ -168,7 +169,9 @@ def _conversation(shown: Demonstration) -> dict[str, Any]:
 def demonstrations(task: Task, policy: str | Policy, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:
     """Every decision of one episode: what the role saw, what was replied, and what that was worth to it.
 
-    With `alternatives`, also what the teacher might have replied, each with its share of the teacher's probability as `weight`.
+    With `alternatives`, also what the teacher might have replied, each with its share of the teacher's probability as `weight`. A
+    random draw that was executed and is not among them is written beside them, so the weights of such a decision exceed 1; one
+    that fell on the player's own reply is marked by how it was drawn, not as the player's.
     """
     from onthejob.commands.office import make_office
     from onthejob.envs.office.env import INVALID_KEY
