@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A team of the office from nothing, in adapters/team: 73 minutes on two cores, as the sum of the parts' times (LOG.md, 2026-11-27).
+# A team of the office from nothing, in runs/team: 73 minutes on two cores, as the sum of the parts' times (LOG.md, 2026-11-27).
 # Everything goes to the present folder; `onthejob train --resume RUN` takes up a stopped run. recipes/office_eval.sh says what the
 # team is worth.
 set -euo pipefail
@@ -20,8 +20,12 @@ onthejob train --config "$recipe" --init grpo --roles dev --name dev --iteration
     --collect.segment-turns 420 --collect.fresh-share 1 --collect.partner-share 0 --scale-states 40 --branch.worlds 12 \
     --learner.advantage.invalid-gap 1 --learner.advantage.invalid-ceiling -2
 
-mkdir -p adapters/team
+mkdir -p adapters/joined
 for role in ceo marketing sales content hr; do
-    cp -r "$(printf '%s\n' runs/grpo/adapters/$role/$role@* | tail -1)" adapters/team
+    cp -r "$(printf '%s\n' runs/grpo/adapters/$role/$role@* | tail -1)" adapters/joined
 done
-cp -r "$(printf '%s\n' runs/dev/adapters/dev/dev@* | tail -1)" adapters/team
+cp -r "$(printf '%s\n' runs/dev/adapters/dev/dev@* | tail -1)" adapters/joined
+
+# What exploring needed, work does not: how sure to be is one number a role, learned last, when what to do is settled.
+onthejob train --config "$recipe" --init adapters/joined --name team --iterations 3 --scale-states 40 --lora.logit-scale \
+    --learner.lr 0 --learner.logit-scale-lr 0.2

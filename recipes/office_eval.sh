@@ -11,7 +11,7 @@ for role in ceo dev marketing sales content hr; do
     fi
 done
 # At the temperature of training. Tries were looked at on the first twelve seeds of a scenario.
-onthejob eval start=adapters/start longer=adapters/longer grpo=adapters/team --split test --first 12 --per-role 500 --episodes 8 \
+onthejob eval start=adapters/start longer=adapters/longer grpo=team --split test --first 12 --per-role 500 --episodes 8 \
     --temperature 0.8
-onthejob compare base start=adapters/start longer=adapters/longer grpo=adapters/team heuristic expert random --split test \
+onthejob compare base start=adapters/start longer=adapters/longer grpo=team heuristic expert random --split test \
     --first 12 --seeds 8 --temperature 0.8 --report report.html
