@@ -2,8 +2,8 @@
 
 Every key names everything the value depends on (code of the environment, state, reply, luck; for replies and episodes also the
 policy, the decoding, and the code by which models reply and episodes are played and measured), so a cache may be shared between
-runs and is never invalidated, only missed. Writes are committed in small batches by one process: a killed
-evaluation loses at most the batch in flight.
+runs and is never invalidated, only missed. Writes are committed in small batches by one process: a killed evaluation loses at
+most the batch in flight.
 """
 
 from __future__ import annotations
@@ -169,12 +169,8 @@ def source_fingerprint(environment: type, *, settings: str = "") -> str:
     file = Path(module.__file__)
     in_own_folder = (module.__package__ or "").count(".") >= 2
     files = sorted(file.parent.rglob("*")) if in_own_folder else [file]
-    digest = hashlib.sha256(settings.encode())
-    for path in files:
-        measures = "gates" in path.relative_to(file.parent).parts
-        if path.is_file() and path.suffix in _SOURCE_SUFFIXES and not measures:
-            digest.update(path.relative_to(file.parent).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+    plays = [path for path in files if "gates" not in path.relative_to(file.parent).parts]
+    return _fingerprint(file.parent, [path for path in plays if path.is_file() and path.suffix in _SOURCE_SUFFIXES], settings)
 
 
 @cache
@@ -182,9 +178,13 @@ def playing_fingerprint() -> str:
     """sha256 (16 hex digits) over our code by which models reply, and by which episodes are played and measured."""
     package = Path(__file__).parents[1]
     others = [package / file for file in ("evaluate/compare.py", "rollout/episode.py", "rollout/keys.py", "rollout/play.py")]
-    digest = hashlib.sha256()
-    for path in (*sorted(package.glob("models/*.py")), *others):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return _fingerprint(package, [*sorted(package.glob("models/*.py")), *others])
+
+
+def _fingerprint(folder: Path, files: Iterable[Path], settings: str = "") -> str:
+    digest = hashlib.sha256(settings.encode())
+    for path in files:
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
