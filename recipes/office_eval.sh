@@ -10,7 +10,8 @@ for role in ceo dev marketing sales content hr; do
             --batch-tokens 1024 --warmup 8
     fi
 done
-# At the temperature of training. Tries were looked at on the first twelve seeds of a scenario.
+# At the temperature of training. Tries before were looked at on the first twelve seeds of a scenario, the kept team on the next
+# sixteen: a new recipe is judged from --first 28 on.
 onthejob eval start=adapters/start longer=adapters/longer grpo=team --split test --first 12 --per-role 500 --episodes 8 \
     --temperature 0.8
 onthejob compare base start=adapters/start longer=adapters/longer grpo=team heuristic expert random --split test \
