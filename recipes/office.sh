@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A team of the office from nothing, in runs/team: 75 minutes on two cores (LOG.md, 2026-11-27).
+# A team of the office from nothing, in runs/team: 69 minutes on two idle cores (LOG.md, 2026-11-27).
 # Everything goes to the present folder; `onthejob train --resume RUN` takes up a stopped run. recipes/office_eval.sh says what the
 # team is worth.
 set -euo pipefail
