@@ -1,6 +1,6 @@
 """Tokens per second of the in-process sampler against transformers' generate: same model, dtype, prompts and number of tokens.
 
-    python benchmarks/sampler.py [--json] [--dtype bfloat16] [--groups 1 4] [--threads 2]
+    python benchmarks/sampler.py [--cases random] [--json] [--dtype bfloat16] [--groups 1 4] [--threads 2]
 
 Each group is one random prompt of P tokens with K replies of exactly C tokens at temperature 1. transformers decodes all groups
 in one generate call (`num_return_sequences=K`, its default attention and cache, end of turn suppressed). The headline row `ours`
@@ -8,7 +8,8 @@ switches the sharing of equal beginnings off, so that it shows the engine alone 
 `mixed` are conversations of different length, which transformers pads on the left. The last rows show what sharing adds:
 `handbook` are shell episodes whose long system message is the same, the chat prompt at a low temperature has predictable replies.
 `shell` are whole conversations of four turns, eight to each of six requests: what is asked in a turn is what was said so far.
-Both sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process.
+Both sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process. A case is
+printed when it was measured. `random` are the cases with a target; all cases together take a quarter of an hour on two cores.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -107,8 +109,106 @@ def measure(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, tupl
     return best
 
 
+Case = tuple[str, int, dict[str, Callable[[], None]]]
+"""What it is called, new tokens of one run, and a run of each sampler; the first one is the reference of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samplers:
+    """The same weights behind each engine."""
+
+    model: Any
+    chat: ChatEncoder
+    vocab: int
+    alone: Sampler
+    shared: Sampler
+    going: Sampler
+
+    @classmethod
+    def load(cls, name: str, dtype: str) -> Samplers:
+        base = load_base(fetch(name), dtype=dtype)
+        chat = ChatEncoder(base.tokenizer)
+        chat.end_ids = frozenset()  # every reply gets its full number of tokens, like min_new_tokens on the other side
+        return cls(
+            model=base.model,
+            chat=chat,
+            vocab=len(base.tokenizer),
+            alone=Sampler(base.model, chat, share_beginnings=False),
+            shared=Sampler(base.model, chat),
+            going=Sampler(base.model, chat, goes_on=True),
+        )
+
+
+def random_cases(by: Samplers, args: argparse.Namespace) -> Iterator[Case]:
+    for groups in args.groups:
+        shape = (random_prompts(groups, args.prompt, by.vocab), args.replies, args.tokens)
+        yield (
+            f"random, {groups} x {args.replies}",
+            groups * args.replies * args.tokens,
+            {
+                "transformers": lambda shape=shape: transformers_generate(by.model, *shape),
+                "ours": lambda shape=shape: ours(by.alone, *shape),
+                "ours, shared beginnings": lambda shape=shape: ours(by.shared, *shape),
+            },
+        )
+
+
+def mixed_cases(by: Samplers, args: argparse.Namespace) -> Iterator[Case]:
+    prompts = mixed_prompts(args.longest, by.vocab)
+    yield (
+        f"mixed, {len(prompts)} x 1",
+        len(prompts) * args.tokens,
+        {
+            "transformers": lambda: transformers_generate(by.model, prompts, 1, args.tokens),
+            "ours": lambda: ours(by.alone, prompts, 1, args.tokens),
+        },
+    )
+
+
+def handbook_cases(by: Samplers, args: argparse.Namespace) -> Iterator[Case]:
+    prompts = handbook_prompts(by.chat, 48, by.vocab)
+    yield (
+        f"handbook, {len(prompts)} x 1",
+        len(prompts) * args.tokens,
+        {
+            "ours": lambda: ours(by.alone, prompts, 1, args.tokens),
+            "ours, shared beginnings": lambda: ours(by.shared, prompts, 1, args.tokens),
+        },
+    )
+
+
+def shell_cases(by: Samplers, args: argparse.Namespace) -> Iterator[Case]:
+    prompts = requests(by.chat, 6, by.vocab)
+    yield (
+        f"shell, {len(prompts)} x 8 x 4 turns",
+        len(prompts) * 8 * 4 * args.tokens,
+        {
+            "ours": lambda: converse(by.shared, prompts, 8, args.tokens),
+            "ours, goes_on": lambda: converse(by.going, prompts, 8, args.tokens),
+        },
+    )
+
+
+def chat_cases(by: Samplers, args: argparse.Namespace) -> Iterator[Case]:
+    system = "You write one JSON object and nothing else."
+    question = 'Write exactly this: {"action_type":"RUN_DEMO","target":"Acme","message":"We would love to show you the product"}'
+    prompts = [by.chat.encode([Message("system", system), Message("user", question)])]
+    yield (
+        f"chat at T=0.3, 1 x {args.replies}",
+        args.replies * 32,
+        {
+            "ours": lambda: ours(by.alone, prompts, args.replies, 32, 0.3),
+            "ours, shared beginnings": lambda: ours(by.shared, prompts, args.replies, 32, 0.3),
+        },
+    )
+
+
+CASES = {"random": random_cases, "mixed": mixed_cases, "handbook": handbook_cases, "shell": shell_cases, "chat": chat_cases}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), help="what to measure; all by default")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--prompt", type=int, default=512, help="tokens per prompt")
@@ -121,63 +221,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    base = load_base(fetch(args.model), dtype=args.dtype)
-    chat = ChatEncoder(base.tokenizer)
-    chat.end_ids = frozenset()  # every reply gets its full number of tokens, like min_new_tokens on the other side
-    alone = Sampler(base.model, chat, share_beginnings=False)
-    shared = Sampler(base.model, chat)
+    samplers = Samplers.load(args.model, args.dtype)
     rows = []
-    for groups in args.groups:
-        prompts = random_prompts(groups, args.prompt, len(base.tokenizer))
-        shape = (prompts, args.replies, args.tokens)
-        times = measure(
-            {
-                "transformers": lambda shape=shape: transformers_generate(base.model, *shape),
-                "ours": lambda shape=shape: ours(alone, *shape),
-                "ours, shared beginnings": lambda shape=shape: ours(shared, *shape),
-            },
-            args.repeats,
-        )
-        rows += table_rows(f"random, {groups} x {args.replies}", groups * args.replies * args.tokens, times)
-    mixed = mixed_prompts(args.longest, len(base.tokenizer))
-    times = measure(
-        {
-            "transformers": lambda: transformers_generate(base.model, mixed, 1, args.tokens),
-            "ours": lambda: ours(alone, mixed, 1, args.tokens),
-        },
-        args.repeats,
-    )
-    rows += table_rows(f"mixed, {len(mixed)} x 1", len(mixed) * args.tokens, times)
-    episodes = handbook_prompts(chat, 48, len(base.tokenizer))
-    times = measure(
-        {
-            "ours": lambda: ours(alone, episodes, 1, args.tokens),
-            "ours, shared beginnings": lambda: ours(shared, episodes, 1, args.tokens),
-        },
-        args.repeats,
-    )
-    rows += table_rows(f"handbook, {len(episodes)} x 1", len(episodes) * args.tokens, times)
-    shell = requests(chat, 6, len(base.tokenizer))
-    going = Sampler(base.model, chat, goes_on=True)
-    times = measure(
-        {
-            "ours": lambda: converse(shared, shell, 8, args.tokens),
-            "ours, goes_on": lambda: converse(going, shell, 8, args.tokens),
-        },
-        args.repeats,
-    )
-    rows += table_rows(f"shell, {len(shell)} x 8 x 4 turns", len(shell) * 8 * 4 * args.tokens, times)
-    system = "You write one JSON object and nothing else."
-    question = 'Write exactly this: {"action_type":"RUN_DEMO","target":"Acme","message":"We would love to show you the product"}'
-    chats = [chat.encode([Message("system", system), Message("user", question)])]
-    times = measure(
-        {
-            "ours": lambda: ours(alone, chats, args.replies, 32, 0.3),
-            "ours, shared beginnings": lambda: ours(shared, chats, args.replies, 32, 0.3),
-        },
-        args.repeats,
-    )
-    rows += table_rows(f"chat at T=0.3, 1 x {args.replies}", args.replies * 32, times)
+    if not args.json:
+        print(f"{args.model}, {args.dtype}, P={args.prompt}, C={args.tokens}, {args.threads} thread(s)")
+        print(f"{'case':22}{'sampler':26}{'tokens/s':>10}{'wall s':>9}{'CPU s':>9}{'speedup':>9}", flush=True)
+    for cases in args.cases:
+        for name, tokens, runs in CASES[cases](samplers, args):
+            measured = table_rows(name, tokens, measure(runs, args.repeats))
+            rows += measured
+            if not args.json:
+                print_rows(measured)
     return report(rows, args)
 
 
@@ -196,19 +250,19 @@ def table_rows(case: str, tokens: int, times: dict[str, tuple[float, float]]) ->
     ]
 
 
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        cells = f"{row['tokens_per_s']:>10}{row['wall_s']:>9}{row['cpu_s']:>9}{row['speedup']:>8}x"
+        print(f"{row['case']:22}{row['sampler']:26}{cells}", flush=True)
+
+
 def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
-    """Print the rows; 1 when a target is missed."""
+    """Say which targets were missed; 1 when one was."""
     missed = [row for row in rows if row["sampler"] == "ours" and row["speedup"] < TARGETS.get(row["case"], 0.0)]
     if args.json:
         json.dump({"settings": vars(args), "rows": rows, "missed": missed}, sys.stdout, indent=2)
         print()
         return int(bool(missed))
-    print(f"{args.model}, {args.dtype}, P={args.prompt}, C={args.tokens}, {args.threads} thread(s)")
-    print(f"{'case':22}{'sampler':26}{'tokens/s':>10}{'wall s':>9}{'CPU s':>9}{'speedup':>9}")
-    for row in rows:
-        print(
-            f"{row['case']:22}{row['sampler']:26}{row['tokens_per_s']:>10}{row['wall_s']:>9}{row['cpu_s']:>9}{row['speedup']:>8}x"
-        )
     for row in missed:
         print(f"missed: {row['case']} is {row['speedup']} times as fast as transformers, {TARGETS[row['case']]} wanted")
     return int(bool(missed))
