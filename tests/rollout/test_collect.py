@@ -10,6 +10,7 @@ import pytest
 from onthejob.errors import ConfigError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.scripted import ScriptedPolicy
+from onthejob.rollout import pulse
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
 from onthejob.rollout.collect import CollectConfig, Collection, Collector, collect_episodes
 from onthejob.rollout.library import SnapshotLibrary, visit
@@ -94,6 +95,17 @@ def test_collecting_is_deterministic_and_keyed():
     config = CollectConfig(episodes=3, segment_turns=4)
     assert collected(config) == collected(config)
     assert collected(config).groups != collected(config, seed=6).groups
+
+
+def test_who_waits_for_segments_is_told_how_far_they_are(monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    monkeypatch.setattr(pulse.log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(pulse, "EVERY_S", 0.0)
+    collected(CollectConfig(episodes=3, segment_turns=6))
+    assert [line.rpartition(",")[0] for line in said] == [
+        f"it0001: 3 of 3 episodes under way, at turn {turn}" for turn in range(6)
+    ]
+    assert all(line.endswith(" tokens/s") for line in said)
 
 
 def test_among_partners_one_actor_learns():

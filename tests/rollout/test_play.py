@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from onthejob.errors import ConfigError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.scripted import ScriptedPolicy
+from onthejob.rollout import pulse
 from onthejob.rollout.episode import Episode
 from onthejob.rollout.play import episode_groups, play
 from onthejob.testing import (
@@ -285,3 +286,21 @@ def test_operator_mistakes_raise_at_once():
     tokens = ScriptedTokens(tiny_tokenizer(), heuristic_reply)
     with pytest.raises(ConfigError, match="encoder"):
         play([ToyWorkplace()], toy_tasks(1), {"maker": tokens, "seller": tokens}, SAMPLING, seed=0, max_turns=5)
+
+
+def test_who_waits_for_several_episodes_is_told_how_far_they_are(monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    monkeypatch.setattr(pulse.log, "info", lambda text, *values: said.append(text % values))
+
+    def played(count: int) -> list[Episode]:
+        said.clear()
+        return play([ToyWorkplace() for _ in range(count)], toy_tasks(count), BOTH, SAMPLING, seed=0, max_turns=3, what="base")
+
+    quick = played(2)
+    assert said == []
+    monkeypatch.setattr(pulse, "EVERY_S", 0.0)
+    assert played(2) == quick
+    # Not of their last turn, after which nobody waits.
+    assert said == ["base: 2 of 2 episodes under way, at turn 1", "base: 2 of 2 episodes under way, at turn 2"]
+    played(1)
+    assert said == []

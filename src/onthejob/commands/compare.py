@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from onthejob.commands.claw import Claw
-from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps, turns
+from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
 from onthejob.commands.office import Office, check_prompts
 from onthejob.commands.reports import check_names, check_writable, complete, run_behind
 from onthejob.commands.runs import RUNS
@@ -197,7 +197,6 @@ class Compare:
                 workers=place.threads,
                 stratum=next(iter(groupings.values())),
                 on_progress=lambda team, done, total: steps(terminal, team)(done, total),
-                on_turn=turns(terminal),
             )
             accounts = hosted.accounts
         if earlier is not None:

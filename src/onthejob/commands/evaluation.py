@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ from onthejob.types import Sampling, Split
 if TYPE_CHECKING:
     from onthejob.evaluate.states import HeldOutState
     from onthejob.evaluate.teams import Team
-    from onthejob.rollout.episode import LiveEpisode
-    from onthejob.rollout.play import OnTurn
 
 CACHE = Path("runs/evaluation.sqlite")
 """Where results are kept between evaluations."""
@@ -203,23 +200,6 @@ def check_learned(teams: Sequence[Team], roles: Sequence[str], option: str) -> N
         if team.learned and (missing := [role for role in roles if role not in team.learned]):
             has = ", ".join(role for role in team.policies if role in team.learned)
             raise ConfigError(f"{team.name} has no adapter of {', '.join(missing)}. Name only roles that it has: {option} {has}.")
-
-
-def turns(terminal: Terminal, *, every_s: float = 20.0, clock: Callable[[], float] = time.monotonic) -> OnTurn:
-    """Says now and then how far the episodes under way are; nothing of what is over sooner."""
-    said = clock()
-    far: dict[int, int] = {}
-
-    def say(episode: LiveEpisode, *_: object) -> None:
-        nonlocal said
-        far[id(episode)] = episode.turn
-        if episode.stop is not None:
-            del far[id(episode)]
-        if far and clock() - said >= every_s:
-            said = clock()
-            terminal.progress(f"  {len(far)} episodes side by side, at turn {min(far.values())}")
-
-    return say
 
 
 def steps(terminal: Terminal, what: str) -> Callable[[int, int], None]:

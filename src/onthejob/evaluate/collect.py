@@ -77,7 +77,15 @@ def collect_states(
             try:
                 on_turn = _keep_lots(lots, source.name, frozenset(actors), quota, seed)
                 episodes = play(
-                    envs, part, source.policies, sampling, seed=seed, encoder=encoder, max_turns=max_turns, on_turn=on_turn
+                    envs,
+                    part,
+                    source.policies,
+                    sampling,
+                    seed=seed,
+                    encoder=encoder,
+                    max_turns=max_turns,
+                    on_turn=on_turn,
+                    what=f"states of {source.name}",
                 )
             finally:
                 for env in envs:

@@ -21,7 +21,7 @@ from onthejob.evaluate.states import refuse_training_tasks
 from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.episode import Encoder, Episode, TurnRecord, mean_scores
-from onthejob.rollout.play import OnTurn, play
+from onthejob.rollout.play import play
 from onthejob.types import Environment, Sampling, Task
 
 log = logging.getLogger(__name__)
@@ -179,7 +179,6 @@ def compare(
     stratum: Callable[[Task], str] | None = None,
     action: Callable[[TurnRecord], str] = action_of,
     on_progress: Callable[[str, int, int], None] | None = None,
-    on_turn: OnTurn | None = None,
 ) -> Comparison:
     """Let every team play every task, or take it from the cache.
 
@@ -197,7 +196,6 @@ def compare(
         stratum: What to report separately; None takes the payload's `scenario`, else the environment's name.
         action: Name of a turn's action, for the distributions.
         on_progress: Called with (team, episodes done of this team, episodes of this team).
-        on_turn: Called after every turn that is played: a batch of a model's episodes takes minutes.
 
     Raises:
         ConfigError: A training task, repeated names or ids, or nothing to compare.
@@ -227,7 +225,6 @@ def compare(
                 encoder=encoder,
                 max_turns=max_turns,
                 workers=workers,
-                on_turn=on_turn,
             )
             fresh: dict[str, Mapping[str, Any]] = {}
             for task, episode in zip(part, episodes, strict=True):
@@ -308,7 +305,6 @@ def _play(
     encoder: Encoder | None,
     max_turns: int,
     workers: int,
-    on_turn: OnTurn | None,
 ) -> list[Episode]:
     envs = [env_factory() for _ in tasks]
     try:
@@ -320,8 +316,8 @@ def _play(
             seed=seed,
             encoder=encoder,
             max_turns=max_turns,
-            on_turn=on_turn,
             workers=workers,
+            what=team.name,
         )
     finally:
         for env in envs:

@@ -63,7 +63,15 @@ def validator(
             envs = [make_env() for _ in part]
             try:
                 episodes += play(
-                    envs, part, {**partners, **learned}, sampling, seed=seed, encoder=chat, max_turns=max_turns, workers=workers
+                    envs,
+                    part,
+                    {**partners, **learned},
+                    sampling,
+                    seed=seed,
+                    encoder=chat,
+                    max_turns=max_turns,
+                    workers=workers,
+                    what=f"evaluation of iteration {iteration}",
                 )
             finally:
                 for env in envs:

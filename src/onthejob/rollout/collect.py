@@ -30,6 +30,7 @@ from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
 from onthejob.rollout.play import act_each, advance, begin, episode_groups, occurrences, play, policy_for, start
+from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.stand_ins import Habits, Rates
 from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
 
@@ -191,7 +192,7 @@ class Collector:
         rounds: list[_Round] = []
         habits: list[tuple[str, Habits]] = []
         visited: dict[tuple[int, int], Entry] = {}
-        dropped = 0
+        dropped, pulse = 0, Pulse(prefix)
         for turn in range(self._config.segment_turns):
             asks = [self._ask(index, segment) for index, segment in enumerate(segments) if segment.live.active]
             if not asks:
@@ -205,6 +206,7 @@ class Collector:
                     if ask.wants_group and not segments[ask.segment].partners
                 ]
             rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}))
+            pulse.beat([segment.live for segment in segments], [reply for _, replies in answers for reply in replies])
             for ask, completions in answers:
                 segment = segments[ask.segment]
                 if not segment.partners and keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
@@ -411,6 +413,7 @@ def collect_episodes(
                 max_turns=max_turns,
                 workers=workers,
                 numbers=[numbers[index] for index in indices],
+                what=prefix,
             )
         finally:
             for env in envs:

@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from onthejob.errors import ConfigError, ContractError, MissingDependency, ProviderError
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_seed
+from onthejob.rollout.pulse import Pulse
 from onthejob.types import Completion, Context, Environment, Group, Observation, Policy, Sampling, Step, StopReason, Task
 
 In = TypeVar("In")
@@ -40,6 +41,7 @@ def play(
     on_turn: OnTurn | None = None,
     workers: int = 1,
     numbers: Sequence[int] | None = None,
+    what: str = "play",
 ) -> list[Episode]:
     """Play `tasks[i]` in `envs[i]` to the end; deterministic in (seed, tasks, policies).
 
@@ -58,6 +60,7 @@ def play(
         workers: threads that reset and step the environments; more than one only where independent environments may be used
             from different threads, and of use only where stepping waits.
         numbers: which occurrence of its task each one is; None counts them. To play one of several again, as it was asked for.
+        what: is played, for those who read in the log how far it is when it takes long.
 
     Returns:
         One episode per task, in order. A failing environment or policy ends only its own episode, with `StopReason.ERROR`.
@@ -73,8 +76,21 @@ def play(
     seeds = [keyed_seed(seed, "play", task.id, number) for task, number in zip(tasks, numbers, strict=True)]
     if max_turns < 1:
         raise ConfigError(f"max_turns must be >= 1, got {max_turns}.")
+    # Who plays a single episode is told of every turn.
+    pulse = Pulse(what) if len(tasks) > 1 else None
     with each(workers) as over:
-        return _play(over, envs, tasks, policies, sampling, seeds=seeds, encoder=encoder, max_turns=max_turns, on_turn=on_turn)
+        return _play(
+            over,
+            envs,
+            tasks,
+            policies,
+            sampling,
+            seeds=seeds,
+            encoder=encoder,
+            max_turns=max_turns,
+            on_turn=on_turn,
+            pulse=pulse,
+        )
 
 
 def occurrences(tasks: Sequence[Task]) -> list[int]:
@@ -98,6 +114,7 @@ def _play(
     encoder: Encoder | None,
     max_turns: int,
     on_turn: OnTurn | None,
+    pulse: Pulse | None,
 ) -> list[Episode]:
     live = over(lambda pair: start(pair[0], pair[1], encoder=encoder), list(zip(envs, tasks, strict=True)))
     while any(episode.active for episode in live):
@@ -112,6 +129,8 @@ def _play(
                 on_turn(episode, completion, step)
             if episode.active and episode.turn >= max_turns:
                 episode.cut()
+        if pulse is not None:
+            pulse.beat(live, [completion for _, completion in answers.values()])
     return [episode.finish() for episode in live]
 
 

@@ -104,6 +104,7 @@ def evaluated(parts: Parts, state: State, iteration: int) -> dict[str, float]:
     if best_metric not in results:
         raise ConfigError(f"the evaluation gave no {best_metric!r}, only {sorted(results)}. Set --best-metric.")
     score = results[best_metric]
+    log.info("evaluation of iteration %d: %s %.4g", iteration, best_metric, score)
     if failed := results.get("episodes_failed", 0.0):
         # A mean over other tasks would compare checkpoints by which of them were left out.
         log.warning("iteration %d cannot become the best: %g of its evaluation's episodes failed", iteration, failed)
