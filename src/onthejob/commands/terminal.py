@@ -41,9 +41,11 @@ class Terminal:
     def __init__(self, output: Output) -> None:
         self.json = output.json
         self.quiet = output.quiet
-        # A pipe has no width; rich's 80 columns would break rows that a script wants whole.
-        self.out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS)
-        self.err = Console(stderr=True, highlight=False)
+        # A pipe has no width; rich's 80 columns would break rows and log lines that a script wants whole.
+        self.out, self.err = (
+            Console(stderr=err, highlight=False, width=None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS)
+            for stream, err in ((sys.stdout, False), (sys.stderr, True))
+        )
         handler = RichHandler(console=self.err, show_path=output.debug, show_time=True, rich_tracebacks=False)
         level = logging.DEBUG if output.debug else logging.WARNING if output.quiet else logging.INFO
         handler.setLevel(level)
