@@ -1,25 +1,48 @@
 #!/usr/bin/env bash
 # A team of the office from nothing, in runs/team: 69 minutes on two idle cores (LOG.md, 2026-11-27).
-# Everything goes to the present folder; `onthejob train --resume RUN` takes up a stopped run. recipes/office_eval.sh says what the
-# team is worth.
+# Everything goes to the present folder. Stopped and run again it goes on: finished adapters are kept, runs are resumed.
+# recipes/office_eval.sh says what the team is worth.
 set -euo pipefail
 recipe=$(dirname "$0")/office.toml
 
-# Where an expert that errs in three of ten turns gets to, what it would do there and what it did.
-onthejob collect --seeds 12 --random-share 0.3 --alternatives 1
-onthejob sft --out adapters/sft --marks expert --limit 900 --lr 2e-3 --batch-tokens 1024 --warmup 8 --processes 2
-# What a policy never samples, GRPO cannot learn: so the errors are learned too.
-onthejob sft --init adapters/sft --out adapters/start --marks expert random --limit 200 --lr 1e-3 --batch-tokens 1024 --warmup 4 \
-    --processes 2
+lacking() { # Roles that have no adapter in folder $1.
+    for role in ceo dev marketing sales content hr; do
+        [[ -e $1/$role@0000 ]] || echo "$role"
+    done
+}
+processes() { # At most two, and one per role.
+    echo $(($# < 2 ? $# : 2))
+}
 
-onthejob train --config "$recipe" --init adapters/start --name grpo
+# Where an expert that errs in three of ten turns gets to, what it would do there and what it did.
+if [[ $(lacking adapters/start) ]]; then
+    onthejob collect --seeds 12 --random-share 0.3 --alternatives 1
+fi
+roles=$(lacking adapters/sft)
+if [[ $roles ]]; then
+    onthejob sft --roles $roles --out adapters/sft --marks expert --limit 900 --lr 2e-3 --batch-tokens 1024 --warmup 8 \
+        --processes $(processes $roles)
+fi
+# What a policy never samples, GRPO cannot learn: so the errors are learned too.
+roles=$(lacking adapters/start)
+if [[ $roles ]]; then
+    onthejob sft --roles $roles --init adapters/sft --out adapters/start --marks expert random --limit 200 --lr 1e-3 \
+        --batch-tokens 1024 --warmup 4 --processes $(processes $roles)
+fi
+
+if [[ -e runs/grpo ]]; then onthejob train --resume grpo; else
+    onthejob train --config "$recipe" --init adapters/start --name grpo
+fi
 
 # A Dev that mends well is left without bugs, which demonstrations and the segments above seldom show, and asks for some all the
 # same. It meets such days in whole episodes of its own, which among scripted partners cost its turns alone.
-onthejob train --config "$recipe" --init grpo --roles dev --name dev --iterations 9 --collect.episodes 1 \
-    --collect.segment-turns 420 --collect.fresh-share 1 --collect.partner-share 0 --scale-states 40 --branch.worlds 12 \
-    --learner.advantage.invalid-gap 1 --learner.advantage.invalid-ceiling -2
+if [[ -e runs/dev ]]; then onthejob train --resume dev; else
+    onthejob train --config "$recipe" --init grpo --roles dev --name dev --iterations 9 --collect.episodes 1 \
+        --collect.segment-turns 420 --collect.fresh-share 1 --collect.partner-share 0 --scale-states 40 --branch.worlds 12 \
+        --learner.advantage.invalid-gap 1 --learner.advantage.invalid-ceiling -2
+fi
 
+rm -rf adapters/joined
 mkdir -p adapters/joined
 for role in ceo marketing sales content hr; do
     cp -r "$(printf '%s\n' runs/grpo/adapters/$role/$role@* | tail -1)" adapters/joined
@@ -27,5 +50,7 @@ done
 cp -r "$(printf '%s\n' runs/dev/adapters/dev/dev@* | tail -1)" adapters/joined
 
 # What exploring needed, work does not: how sure to be is one number a role, learned last, when what to do is settled.
-onthejob train --config "$recipe" --init adapters/joined --name team --iterations 3 --scale-states 40 --lora.logit-scale \
-    --learner.lr 0 --learner.logit-scale-lr 0.2
+if [[ -e runs/team ]]; then onthejob train --resume team; else
+    onthejob train --config "$recipe" --init adapters/joined --name team --iterations 3 --scale-states 40 --lora.logit-scale \
+        --learner.lr 0 --learner.logit-scale-lr 0.2
+fi

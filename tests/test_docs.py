@@ -79,6 +79,8 @@ def test_commands_of_the_recipes_parse(recipe: str, commands: list[str], monkeyp
     script = (ROOT / recipe).read_text(encoding="utf-8").replace("\\\n", " ")
     variables = {
         "$recipe": "recipes/office.toml",
+        "$(processes $roles)": "2",
+        "$roles": "sales hr",
         **{f"${name}": text for name, text in re.findall(r'^(\w+)="(.*)"$', script, re.M)},
     }
     lines = [line.replace('"$role"', "sales") for line in re.findall(r"^ *onthejob (.*)$", script, flags=re.MULTILINE)]
