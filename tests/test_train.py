@@ -319,6 +319,31 @@ def test_lr_zero_changes_nothing(make_rig: MakeRig):
     assert result.iterations == 3
 
 
+def test_a_recorded_update_can_start_from_other_weights_and_be_measured_against_others(make_rig: MakeRig, taught: Tiny):
+    made = make_rig()
+    made.train()
+    recorded = {adapter.version: adapter for adapter in made.run.adapters("maker")}
+    first, last = recorded[0], recorded[3]
+
+    def again(**others: Adapter) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+        mine = rig(taught, made.run)
+        return replay_update(made.run, 1, "maker", learner=mine.learner, **others), state(mine.model, "maker")
+
+    def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+        return all(torch.equal(one[name], other[name]) for name in one | other)
+
+    metrics, weights = again()
+    assert metrics["kl"] == pytest.approx(0.0, abs=1e-9)
+    # Iteration 1 began from version 0 with a fresh optimizer, and was measured against it.
+    repeated, repeated_weights = again(init=first, reference=first)
+    assert repeated["delta_l2"] == metrics["delta_l2"]
+    assert same(repeated_weights, weights)
+    assert not same(again(init=last)[1], weights)
+    against, against_weights = again(reference=last)
+    assert against["kl"] > 1e-6
+    assert same(against_weights, weights), "the KL is measured; without beta it trains nothing"
+
+
 def test_a_dry_run_collects_and_scores_and_updates_nothing(make_rig: MakeRig):
     made = make_rig()
     result = made.train(replace(SMALL, dry_run=True, iterations=1))
@@ -330,10 +355,9 @@ def test_a_dry_run_collects_and_scores_and_updates_nothing(make_rig: MakeRig):
 def test_replaying_a_recorded_update_gives_the_recorded_adapter(make_rig: MakeRig, taught: Tiny):
     made = make_rig()
     made.train()
+    recorded = {adapter.version: adapter for adapter in made.run.adapters("maker")}
+    assert {1, 3} <= recorded.keys()
     for iteration in (1, 3):
-        recorded = {adapter.version: adapter for adapter in made.run.adapters("maker")}
-        if iteration not in recorded:
-            continue
         other = rig(taught, made.run)
         values = replay_update(made.run, iteration, "maker", learner=other.learner)
         (metric,) = made.run.read_metrics("train/maker", iteration=iteration, name="delta_l2")

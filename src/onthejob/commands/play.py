@@ -12,6 +12,7 @@ import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
+from onthejob.commands.reports import check_writable
 from onthejob.commands.seats import (
     ACCOUNT_COLUMNS,
     HostedOptions,
@@ -123,6 +124,8 @@ class Play:
         if self.workplace == "claw":
             from onthejob.commands.play_claw import play_claw
 
+            if self.transcript is not None:
+                check_writable(self.transcript, "--transcript")
             return play_claw(
                 terminal,
                 self.claw,
@@ -172,6 +175,8 @@ class Play:
             local=bool(local_sources(named, shipped) or self.orders),
             models=bool(models or self.orders),
         )
+        if self.transcript is not None:
+            check_writable(self.transcript, "--transcript")
         seats = HostedSeats(self.hosted)
         rest = [role for role in SEATS if role not in others] or SEATS
         made, stack = self._teams(specs, [rest, *([role] for role in others)], seats, terminal)

@@ -133,7 +133,8 @@ class Train:
     extend: int = 0
     """With --resume: go on to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
-    """Perform one recorded update again: `RUN:ITERATION`, for each of --roles. --init gives other weights to start from."""
+    """Perform one recorded update again: `RUN:ITERATION`, for each of --roles. The options of --learner are this command's and
+    not the run's. --init gives other weights to start from."""
     reference: str = ""
     """With --from-groups: adapters of the KL term's reference; default: the run's version 0."""
     runs: Path = RUNS
