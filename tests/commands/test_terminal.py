@@ -23,3 +23,4 @@ def test_lines_are_not_broken_where_there_is_no_terminal():
     progress, logged = done.stderr.splitlines()
     assert progress.count("progress") == 18
     assert logged.count("log ") == 40
+    assert logged.endswith("log ")

@@ -35,6 +35,18 @@ class Output:
     """Log details, and show the traceback of an error."""
 
 
+class PlainHandler(logging.Handler):
+    """A log line as it is: rich's own handler fills it up with blanks to the width of the terminal that a pipe is not."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        self._console.print(self.format(record), markup=False, soft_wrap=True)
+
+
 class Terminal:
     """The two streams of one command."""
 
@@ -46,10 +58,15 @@ class Terminal:
             Console(stderr=err, highlight=False, width=None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS)
             for stream, err in ((sys.stdout, False), (sys.stderr, True))
         )
-        handler = RichHandler(console=self.err, show_path=output.debug, show_time=True, rich_tracebacks=False)
         level = logging.DEBUG if output.debug else logging.WARNING if output.quiet else logging.INFO
+        if self.err.is_terminal:
+            handler: logging.Handler = RichHandler(console=self.err, show_path=output.debug, rich_tracebacks=False)
+            form = "%(message)s"
+        else:
+            handler = PlainHandler(self.err)
+            form = "%(asctime)s %(levelname)s " + "%(name)s: " * output.debug + "%(message)s"
         handler.setLevel(level)
-        handler.setFormatter(logging.Formatter("%(message)s", datefmt="%H:%M:%S"))
+        handler.setFormatter(logging.Formatter(form, datefmt="%H:%M:%S"))
         log = logging.getLogger("onthejob")
         log.handlers[:] = [handler]
         log.setLevel(level)
