@@ -292,15 +292,15 @@ def test_who_waits_for_several_episodes_is_told_how_far_they_are(monkeypatch: py
     said: list[str] = []
     monkeypatch.setattr(pulse.log, "info", lambda text, *values: said.append(text % values))
 
-    def played(count: int) -> list[Episode]:
+    def played(what: str) -> list[Episode]:
         said.clear()
-        return play([ToyWorkplace() for _ in range(count)], toy_tasks(count), BOTH, SAMPLING, seed=0, max_turns=3, what="base")
+        return play([ToyWorkplace(), ToyWorkplace()], toy_tasks(2), BOTH, SAMPLING, seed=0, max_turns=3, what=what)
 
-    quick = played(2)
+    quick = played("base")
     assert said == []
     monkeypatch.setattr(pulse, "EVERY_S", 0.0)
-    assert played(2) == quick
+    assert played("base") == quick
     # Not of their last turn, after which nobody waits.
     assert said == ["base: 2 of 2 episodes under way, at turn 1", "base: 2 of 2 episodes under way, at turn 2"]
-    played(1)
+    played("")
     assert said == []

@@ -143,6 +143,7 @@ class Behaviours:
                     seed=0,
                     encoder=stack.chat if stack else None,
                     max_turns=most_turns(self.days, retries=0, reflect=self.reflect),
+                    what=team.name,
                 ):
                     if episode.error:
                         raise ConfigError(f"{team.name} failed on {episode.task.id}: {episode.error}.")

@@ -121,11 +121,11 @@ class Play:
         if not 0.0 <= sampling.temperature < float("inf") or sampling.max_new_tokens < 1:
             got = f"{sampling.temperature} and {sampling.max_new_tokens}"
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
+        if self.transcript is not None:
+            check_writable(self.transcript, "--transcript")
         if self.workplace == "claw":
             from onthejob.commands.play_claw import play_claw
 
-            if self.transcript is not None:
-                check_writable(self.transcript, "--transcript")
             return play_claw(
                 terminal,
                 self.claw,
@@ -175,8 +175,6 @@ class Play:
             local=bool(local_sources(named, shipped) or self.orders),
             models=bool(models or self.orders),
         )
-        if self.transcript is not None:
-            check_writable(self.transcript, "--transcript")
         seats = HostedSeats(self.hosted)
         rest = [role for role in SEATS if role not in others] or SEATS
         made, stack = self._teams(specs, [rest, *([role] for role in others)], seats, terminal)

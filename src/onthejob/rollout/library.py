@@ -149,5 +149,15 @@ def visit(
             if entry is not None:
                 visited[index].append(entry)
 
-    play(envs, tasks, policies, sampling or Sampling(), seed=seed, encoder=encoder, max_turns=max_turns, on_turn=keep)
+    play(
+        envs,
+        tasks,
+        policies,
+        sampling or Sampling(),
+        seed=seed,
+        encoder=encoder,
+        max_turns=max_turns,
+        on_turn=keep,
+        what="states to start from",
+    )
     return [entry for index in visited for entry in visited[index]]

@@ -41,7 +41,7 @@ def play(
     on_turn: OnTurn | None = None,
     workers: int = 1,
     numbers: Sequence[int] | None = None,
-    what: str = "play",
+    what: str = "",
 ) -> list[Episode]:
     """Play `tasks[i]` in `envs[i]` to the end; deterministic in (seed, tasks, policies).
 
@@ -60,7 +60,7 @@ def play(
         workers: threads that reset and step the environments; more than one only where independent environments may be used
             from different threads, and of use only where stepping waits.
         numbers: which occurrence of its task each one is; None counts them. To play one of several again, as it was asked for.
-        what: is played, for those who read in the log how far it is when it takes long.
+        what: is played, for a line in the log now and then that says how far it is; without a name there is none.
 
     Returns:
         One episode per task, in order. A failing environment or policy ends only its own episode, with `StopReason.ERROR`.
@@ -76,8 +76,6 @@ def play(
     seeds = [keyed_seed(seed, "play", task.id, number) for task, number in zip(tasks, numbers, strict=True)]
     if max_turns < 1:
         raise ConfigError(f"max_turns must be >= 1, got {max_turns}.")
-    # Who plays a single episode is told of every turn.
-    pulse = Pulse(what) if len(tasks) > 1 else None
     with each(workers) as over:
         return _play(
             over,
@@ -89,7 +87,7 @@ def play(
             encoder=encoder,
             max_turns=max_turns,
             on_turn=on_turn,
-            pulse=pulse,
+            pulse=Pulse(what) if what else None,
         )
 
 
