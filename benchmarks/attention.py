@@ -69,7 +69,9 @@ def run(attend: Attend, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Output and the three gradients."""
     query, key, value = (leaf.detach().requires_grad_() for leaf in given[:3])
     bias, grad = given[3:]
-    block = _DeviceBlock(start=0, stop=query.shape[2], keys=torch.arange(key.shape[2]), bias=bias)
+    block = _DeviceBlock(
+        start=0, stop=query.shape[2], keys=torch.arange(key.shape[2]), bias=bias, depth=torch.arange(key.shape[2])
+    )
     output = attend(query, key, value, block)
     return output.detach(), *torch.autograd.grad(output, (query, key, value), grad)
 

@@ -132,7 +132,7 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
     return rows
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", default=["7b", "14b"], choices=list(SHAPES))
     parser.add_argument("--groups", type=int, default=4)
@@ -162,7 +162,7 @@ def main() -> None:
         gc.collect()
     if options.json:
         print(json.dumps(found))
-        return
+        return verdict(found)
     print(f"{'model':>6} {'layout':>7} {'recompute':>9} {'s':>7} {'nodes':>7} {'passes':>6} {'replies/s':>9} {'GiB':>6} |grad|")
     for row in found:
         head = f"{row['model']:>6} {row['layout']:>7} {'yes' if row['checkpointing'] else 'no':>9}"
@@ -172,7 +172,20 @@ def main() -> None:
         speed = options.groups * options.replies / row["s"]
         sizes = f"{row['nodes']:7d} {row['rows']:6d} {speed:9.1f} {row['peak_gib']:6.1f}"
         print(f"{head} {row['s']:7.2f} {sizes} {row['grad_norm']:.4f}")
+    return verdict(found)
+
+
+def verdict(rows: list[dict[str, Any]]) -> int:
+    """1 when a model's rows are not the same update: a gradient of zero, or norms that differ by more than 5 % (bfloat16)."""
+    norms: dict[str, list[float]] = {}
+    for row in rows:
+        if row["s"] is not None:
+            norms.setdefault(row["model"], []).append(row["grad_norm"])
+    wrong = [name for name, found in norms.items() if not min(found) > 0 or max(found) > 1.05 * min(found)]
+    for name in wrong:
+        print(f"{name}: the rows are not the same update, gradient norms {norms[name]}", file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

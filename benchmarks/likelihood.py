@@ -65,7 +65,7 @@ def conversations(stack: Stack, file: FilePath, limit: int) -> list[list[Path]]:
     return [
         [
             Path(ids=one.prompt_ids + one.completion_ids, context=len(one.prompt_ids), owner=0, unit=0)
-            for one in examples_of(stack, shown)
+            for one in examples_of(stack.chat, shown)
         ]
         for shown in read_demonstrations(file, limit)
     ]

@@ -7,7 +7,7 @@ branched for H turns in m worlds shared by the group and continued by the heuris
 / s_r, advantages = z-score within the group, all six roles at once, states from the team's own play on training seeds. Whole
 episodes on dev seeds, paired, say what it is worth.
 
-    python benchmarks/linear_policy.py [--minutes 12] [--iterations 120] [--processes 2] [--json]
+    python benchmarks/linear_policy.py [--minutes 12] [--iterations 150] [--processes 2] [--json]
 
 Ends with 1 when the trained team does not gain 15 % of the clone's company value.
 """

@@ -184,6 +184,8 @@ def main() -> None:
             loss, advantage = LOSSES[name]
             worth = taught if weight is None else [valued(group, weight, scales) for group in taught]
             teaching = [group for group in worth if advantages(group, advantage) is not None]
+            if not teaching:
+                raise SystemExit(f"{role}, {name}: none of {len(taught)} groups is alive, so there is nothing to learn from.")
             config = LearnerConfig(lr=lr, epochs=given.passes, loss=loss, advantage=advantage)
             stack = load_stack(given.model)
             _, learner = attach_learner(stack, [role], lora=LoraSpec(rank=8), config=config, seed=0, init=adapters)
@@ -192,7 +194,8 @@ def main() -> None:
             after = expects(learner, role, held)
             gained = after - before
             print(
-                f"  {name:18s} {'' if weight is None else f'return x {weight:g}, '}lr {lr:g}, {sum(steps)} steps, "
+                f"  {name:18s} {'' if weight is None else f'return x {weight:g}, '}lr {lr:g}, "
+                f"{len(teaching)} live groups, {sum(steps)} steps, "
                 f"{time.perf_counter() - started:.0f} s: "
                 f"expects {spread(after[:, 0])} (start {spread(before[:, 0])}; gained {spread(gained[:, 0])}: "
                 f"{spread(gained[:, 3])} dollars, {spread(gained[:, 4])} return), "

@@ -109,7 +109,8 @@ class Bench:
         finally:
             client.join()
         shutil.rmtree(adapter.path)  # The publisher has its own copy.
-        return Live(done.first_served_s, seconds[0], done.probe_mean or 0.0)
+        assert done.probe_mean is not None  # A probe is made wherever the trainer's numbers are given.
+        return Live(done.first_served_s, seconds[0], done.probe_mean)
 
     def publish_all(self, versions: int) -> list[Live]:
         """So many versions, one role after the other."""

@@ -76,7 +76,7 @@ def main() -> int:
     parser.add_argument("--worlds", type=int, default=8, help="worlds per reply, even")
     parser.add_argument("--turns", type=int, default=140, help="horizon of a branch")
     parser.add_argument("--processes", type=int, default=2, help="0 runs everything in this process")
-    parser.add_argument("--roles", nargs="*", default=list(SEATS), choices=SEATS)
+    parser.add_argument("--roles", nargs="+", default=list(SEATS), choices=SEATS)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.worlds < 2 or arguments.worlds % 2 or arguments.states < 1 or arguments.turns < 1:
@@ -216,7 +216,7 @@ def summary(role: str, rows: list[Regret]) -> dict:
         "replies": fmean(row.replies for row in rows),
         "regret": regret,
         "error": error,
-        "ratio": regret / error if error > 0 else math.inf,
+        "ratio": regret / error if error > 0 else math.copysign(math.inf, regret) if regret else 0.0,
         "regret_ones": ones,
         "error_ones": ones_error,
         "over_expert": over,

@@ -263,6 +263,8 @@ def report(rows: list[dict[str, Any]], args: argparse.Namespace) -> int:
         json.dump({"settings": vars(args), "rows": rows, "missed": missed}, sys.stdout, indent=2)
         print()
         return int(bool(missed))
+    if not any(row["case"] in TARGETS for row in rows):
+        print(f"no case with a target was measured; these have one: {'; '.join(TARGETS)}")
     for row in missed:
         print(f"missed: {row['case']} is {row['speedup']} times as fast as transformers, {TARGETS[row['case']]} wanted")
     return int(bool(missed))

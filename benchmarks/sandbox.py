@@ -5,8 +5,10 @@ create + true + destroy, `true` in an open sandbox, scripted episodes per second
 both. Wall-clock time: processes of sandboxes are nobody's children here.
 
     python benchmarks/sandbox.py [--repeat 200] [--episodes 200] [--rounds 3] [--alive 200] [--json]
+    python benchmarks/sandbox.py --before OTHER/src [--rounds 9] [--repeat 200]
 
-Ends with 1 when a number misses its target.
+Ends with 1 when a number misses its target. With `--before`, one life and one snapshot (a listing of the workspace, and a copy of
+it after the sandbox's death) of this source and of another one instead, in turns (`alternating.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
+from alternating import compare
+
+from onthejob.envs.claw.copying import copied
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
 
 FILES = {f"notes/{number}.txt": f"note {number}\n".encode() * 20 for number in range(7)}
@@ -39,6 +45,9 @@ CHECKS: tuple[tuple[str, bytes | None], ...] = (
     ("todo.md", b"- [x] a\n- b\n"),
 )
 TIMEOUT_S = 120.0
+COPIED = {f"folder{number % 8}/{number}.txt": f"line {number}\n".encode() * 200 for number in range(64)}
+"""Files of the workspace of which snapshots are taken."""
+ALTERNATIONS, BACKEND_ROUNDS = 9, 3
 
 
 class Row(NamedTuple):
@@ -78,6 +87,30 @@ def life(host: SandboxHost) -> None:
     """One whole life: create, `true`, destroy."""
     with host.open({}) as sandbox:
         sandbox.run("true", timeout_s=TIMEOUT_S)
+
+
+def snapshots(host: SandboxHost, count: int) -> list[float]:
+    """Seconds of each snapshot; the lives around it are not counted."""
+    found = []
+    for _ in range(count):
+        with host.open(COPIED) as sandbox:
+            sandbox.run("true", timeout_s=TIMEOUT_S)
+            start = time.perf_counter()
+            listed = sandbox.survey()
+            kept = copied(sandbox.collect())
+            found.append(time.perf_counter() - start)
+            if len(listed) != len(COPIED) or len(kept) < len(COPIED):
+                raise RuntimeError(f"{len(listed)} files listed and {len(kept)} copied of {len(COPIED)}")
+    return found
+
+
+def of_this_source(count: int) -> dict[str, list[float]]:
+    """Seconds of lives and snapshots with the `onthejob` that is imported here; the first of each are left out."""
+    with open_host(ahead=0) as host:
+        return {
+            "create + run + destroy": timed(lambda: life(host), count + 3)[3:],
+            "snapshot": snapshots(host, count // 2 + 3)[3:],
+        }
 
 
 def timed(function: Callable[[], object], count: int) -> list[float]:
@@ -163,12 +196,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=200, help="lives and commands measured, per backend")
     parser.add_argument("--episodes", type=int, default=200, help="episodes per backend and parallelism")
-    parser.add_argument("--rounds", type=int, default=3, help="alternations between the backends")
+    parser.add_argument("--rounds", type=int, help="alternations, 3 between the backends or 9 with --before")
     parser.add_argument("--alive", type=int, default=200, help="sandboxes alive at once")
+    parser.add_argument("--before", type=Path, help="folder `src` of the source to compare with")
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
+    if options.rounds is None:
+        options.rounds = BACKEND_ROUNDS if options.before is None else ALTERNATIONS
     if min(options.repeat, options.episodes, options.rounds, options.alive) < 1:
         parser.error("all counts must be >= 1")
+    if options.measure:
+        print(json.dumps(of_this_source(options.repeat)))
+        return 0
+    if options.before is not None:
+        arguments = ["--measure", "--repeat", str(options.repeat)]
+        for quantity, ratio in compare(__file__, options, arguments, parser).items():
+            print(f"{quantity}: {ratio}")
+        return 0
     with open_host() as safe, open_host(unsafe=True) as plain:
         rows = measure(safe, plain, options)
         layers = [layer._asdict() for layer in safe.report.layers]

@@ -4,7 +4,8 @@
     python benchmarks/serving.py --replies 48 --tokens 64 --repeats 5 --json
     python benchmarks/serving.py --tests-server        # the tests' own server: measures our side only
 
-The same number of replies in every row, spread over 0 (the base), 1, 3 or 6 adapters; a row is the median of the repeats.
+The same number of replies with the same seeds in every row, spread over 0 (the base), 1, 3 or 6 adapters; a row is the median of
+the repeats. The server gets the adapters' requests at once, the sampler of this process one adapter after another.
 `shared` and `own` compare replies to one prompt, computed once, with as many replies to prompts of their own: what prefix caching
 is worth.
 """
@@ -83,7 +84,7 @@ def measure(bench: Bench, replies: int, tokens: int, repeats: int) -> dict[str, 
 
     def served(prompts: Sequence[tuple[int, ...]], role: str | None) -> int:
         name = live[role].name if role else None
-        done = bench.sampler.generate(prompts, adapter=name, sampling=sampling, seeds=[0] * len(prompts))
+        done = bench.sampler.generate(prompts, adapter=name, sampling=sampling, seeds=range(len(prompts)))
         return sum(len(reply.token_ids) for reply in done)
 
     def here(prompts: Sequence[tuple[int, ...]], role: str | None) -> int:
@@ -102,7 +103,8 @@ def measure(bench: Bench, replies: int, tokens: int, repeats: int) -> dict[str, 
     first = next(iter(live))
     for name, prompts in (
         ("shared", [long] * 8),
-        ("own", [(*long[index:], *long[:index]) for index in range(8)]),
+        # Not `long` itself, which the row before left in the cache.
+        ("own", [(*long[index:], *long[:index]) for index in range(1, 9)]),
     ):
         started = time.perf_counter()
         served(prompts, first)

@@ -143,6 +143,19 @@ def counts(pieces: Sequence[Piece], broken: Sequence[set[str]]) -> tuple[int, in
     return sum(promising), len(promising), sum(honest), len(honest)
 
 
+def chances_of(student: Student, pieces: Sequence[Piece]) -> list[Tensor]:
+    """Probabilities (features, answers) of each whole piece; of several parts the strongest claim counts, as in `ClaimReader`."""
+    parts = [student.encode(piece.text) for piece in pieces]
+    split = chances(student, [part for found in parts for part in found]).split([len(found) for found in parts])
+    return [strongest(found) for found in split]
+
+
+def strongest(found: Tensor) -> Tensor:
+    """(parts, features, answers) -> (features, answers)."""
+    claims = found[:, :, NOW] + found[:, :, COMING]  # (parts, features)
+    return found[claims.argmax(0), torch.arange(found.shape[1])]
+
+
 def broken_by(piece: Piece, row: Tensor, bound: float) -> set[str]:
     """Features that a piece promises and that are not there, where a claim is likelier than `bound`."""
     found = set()
@@ -185,15 +198,18 @@ def main() -> int:
     others = [piece for piece in pieces if piece.writer != given.left_out]
     if given.limit:
         judged, others = (random.Random(0).sample(part, min(len(part), given.limit)) for part in (judged, others))
+    if len({bool(piece.promises) for piece in judged}) == 1:
+        only = "promises" if judged[0].promises else "honest pieces"
+        parser.error(f"the {len(judged)} pieces by {given.left_out} are all {only}, so one of the two shares is unknown")
     student = Student(given.base, given.rank)
-    # Of a long piece only its beginning is trained on and judged; few are longer than what is read at once.
+    # Of a long piece only its beginning is trained on; few are longer than what is read at once.
     examples = [Example(student.encode(piece.text)[0], wanted(piece.mentions)) for piece in others]
     train(student, examples, given.epochs, given.rate)
     if given.keep:
         student.keep(given.keep, given.bound)
     if not judged:
         return 0
-    found = chances(student, [student.encode(piece.text)[0] for piece in judged])
+    found = chances_of(student, judged)
     registry = Registry(FEATURE_ALIASES, described=DESCRIBED)
     linear = [set(registry.violations([piece.text], piece.shipped, piece.committed)) for piece in judged]
     print(f"{len(others)} pieces to train on, {given.left_out} left out")

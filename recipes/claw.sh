@@ -4,7 +4,7 @@
 # warm start takes more than two hours on two.
 set -euo pipefail
 # Outputs and conversations as long as the embedded model can use.
-limits="--claw.protocol.output-chars 600 --claw.protocol.context-chars 12000"
+limits="--claw.protocol.output-chars 600 --claw.protocol.conversation-chars 12000"
 
 # What a family passes is decided by whether each of its wordings was shown: four of a family, each worded unlike the others, and four
 # more of the errands, whose operations are drawn, and of those recipes that an agent trained before this one failed most often on

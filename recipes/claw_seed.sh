@@ -2,7 +2,7 @@
 # The seed's story: imitation teaches a shell agent to work on and never to stop, GRPO with a cost per turn teaches it to stop.
 # On one core of an AMD EPYC with bfloat16 products (Zen 5): 25 minutes of warm start, then 22 and 75 of GRPO.
 set -euo pipefail
-limits="--claw.protocol.output-chars 600 --claw.protocol.context-chars 12000"
+limits="--claw.protocol.output-chars 600 --claw.protocol.conversation-chars 12000"
 
 python recipes/claw_sft.py --way seed --out adapters/claw-seed
 

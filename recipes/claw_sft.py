@@ -35,7 +35,7 @@ from onthejob.stack import Stack, attach_learner, load_stack
 from onthejob.types import Environment, Sampling, Split, StopReason
 
 CLEAN_STOPS = {"seed": 0.04, "right": 1.0}
-PROTOCOL = ProtocolConfig(output_chars=600, context_chars=12_000)
+PROTOCOL = ProtocolConfig(output_chars=600, conversation_chars=12_000)
 """As much as the embedded model can use."""
 
 
@@ -49,6 +49,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", default="smollm2-135m", help="as for `onthejob model fetch`")
     parser.add_argument("--tiny", action="store_true", help="a random tiny Llama instead of --model")
     given = parser.parse_args(argv)
+    if given.judge < 1:
+        parser.error(f"--judge must be >= 1, got {given.judge}")
     console = Console(highlight=False)
     with open_host() as host:
 
@@ -82,7 +84,7 @@ def examples(stack: Stack, shown: Sequence[Demonstration]) -> list[Example]:
     return [
         Example(prompt_ids=prompt, completion_ids=reply, conversation=f"{number}")
         for number, item in enumerate(shown)
-        for prompt, reply in stack.replies(item.messages)
+        for prompt, reply in stack.chat.replies(item.messages)
     ]
 
 

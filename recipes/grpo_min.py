@@ -1,7 +1,7 @@
 """The whole algorithm in one file: GRPO on counterfactual branches, one LoRA adapter per role. Read it top to bottom.
 
     python recipes/grpo_min.py --tiny          # a tiny taught Llama, about half a minute on a laptop
-    python recipes/grpo_min.py --model DIR     # any chat model with a ChatML-like template
+    python recipes/grpo_min.py --model DIR     # any chat model with a ChatML-like template that answers with one word
 
 Each update: put a workplace into some state, sample K replies to what the asked actor sees, try each reply in forks of the
 workplace (the same m worlds for all K, so luck cancels), and make the replies that did better than the group's mean more
@@ -204,7 +204,11 @@ def build(model_path: str | None, options: Options):
 
 
 def train(model_path: str | None, options: Options, *, episodes: int = 40) -> tuple[float, float]:
-    """Train all roles; returns the held-out company value before and after."""
+    """Train all roles; returns the held-out company value before and after.
+
+    Raises:
+        SystemExit: no group of any update was live, so that no weight moved.
+    """
     model, tokenizer = build(model_path, options)
     optimizers = {}
     for role in ROLES:
@@ -212,12 +216,16 @@ def train(model_path: str | None, options: Options, *, episodes: int = 40) -> tu
         own = [parameter for name, parameter in model.named_parameters() if f".{role}." in name]
         optimizers[role] = torch.optim.AdamW(own, lr=options.lr, weight_decay=0.0)
     before = company_value(model, tokenizer, episodes=episodes, options=options)
+    live_groups = 0
     for number in range(options.updates):
         line = [f"update {number + 1:3d}/{options.updates}"]
         for role in ROLES:
             legal, live = update(model, tokenizer, optimizers[role], role, number, options)
+            live_groups += live
             line.append(f"{role}: legal {legal:4.0%} live {live}/{options.groups}")
         print("   ".join(line))
+    if not live_groups:
+        raise SystemExit("Nothing was learned: in every group all replies were worth the same. Teach the model the format first.")
     after = company_value(model, tokenizer, episodes=episodes, options=options)
     print(f"company value on {episodes} held-out seeds: {before:.0f} before, {after:.0f} after")
     return before, after

@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.tiny:
         model, tokenizer = tiny_adapter(args.steps)
     elif args.model and args.adapter:
-        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(args.model), args.adapter)
+        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32), args.adapter)
         tokenizer = AutoTokenizer.from_pretrained(args.model)
     else:
         parser.error("pass --tiny, or --model and --adapter")

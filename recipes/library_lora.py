@@ -18,9 +18,9 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from onthejob.learn.advantage import AdvantageConfig, advantages
+from onthejob.learn.batch import Batch, collate, pack
 from onthejob.learn.batch import Path as Sequence
-from onthejob.learn.batch import collate, pack
-from onthejob.learn.forward import choose_layout, score
+from onthejob.learn.forward import Layout, choose_layout, score
 from onthejob.learn.lora import Snapshot, parameters, weight_delta
 from onthejob.learn.loss import LossConfig, policy_loss
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     source.add_argument("--model", type=Path, help="folder of a causal LM")
     arguments = parser.parse_args(argv)
     torch.manual_seed(0)
-    base = tiny_llama() if arguments.tiny else AutoModelForCausalLM.from_pretrained(arguments.model)
+    base = tiny_llama() if arguments.tiny else AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
     model = get_peft_model(base, LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
     console = Console()
     console.print(f"1 snapshot and 2 delta: {snapshot_and_delta(model)}")
@@ -72,19 +72,35 @@ def packed_step(model: PeftModel) -> str:
     assert values is not None
     layout = choose_layout(model)
     (batch,) = collate([group], [values], max_tokens=2048)
-    scores = score(model, batch.row, layout=layout)
-    policy_loss(scores.logprobs, batch, LossConfig(loss="grpo")).loss.backward()
-    norm = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
-    model.zero_grad(set_to_none=True)
+    gradient, alone_gradient = (loss_gradient(model, batch, each) for each in (layout, Layout.PADDED))
+    norm = float(gradient.norm())
+    apart = float((gradient - alone_gradient).norm()) / norm
 
     turns = [turn for trajectory in group.trajectories for turn in trajectory.turns]
     alone = [Sequence(ids=t.prompt_ids + t.completion.token_ids, context=len(t.prompt_ids)) for t in turns]
     with torch.no_grad():
         single = [score(model, pack([path], max_tokens=2048)[0], layout=layout).logprobs for path in alone]
     by_reply = torch.from_numpy(batch.row.term_source).argsort(stable=True)
-    gap = float((scores.logprobs.detach()[by_reply] - torch.cat(single)).abs().max())
+    with torch.no_grad():
+        packed = score(model, batch.row, layout=layout).logprobs
+    gap = float((packed[by_reply] - torch.cat(single)).abs().max())
     tokens = sum(len(path.ids) for path in alone)
-    return f"{tokens} tokens as {len(batch.row)} nodes ({layout}), gradient norm {norm:.3e}, log-probabilities within {gap:.1e}"
+    if not (norm > 0 and apart < 1e-3 and gap < 1e-3):
+        raise SystemExit(
+            f"packing changed the step: gradient norm {norm:.1e}, {apart:.1e} of it off, log-probabilities {gap:.1e} off"
+        )
+    return (
+        f"{tokens} tokens as {len(batch.row)} nodes ({layout}), gradient norm {norm:.3e} within {apart:.1e} of itself, "
+        f"log-probabilities within {gap:.1e}"
+    )
+
+
+def loss_gradient(model: PeftModel, batch: Batch, layout: Layout) -> torch.Tensor:
+    """Gradient of the GRPO loss; the padded layout runs every reply alone behind a prompt of its own."""
+    policy_loss(score(model, batch.row, layout=layout).logprobs, batch, LossConfig(loss="grpo")).loss.backward()
+    found = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    model.zero_grad(set_to_none=True)
+    return found
 
 
 def example_group() -> Group:

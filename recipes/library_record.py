@@ -43,8 +43,12 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     chat = ChatEncoder(AutoTokenizer.from_pretrained(arguments.model))
     with Run.open(arguments.run, readonly=True) as run:
+        empty = True
         for conversation in conversations(run, chat, arguments.actor):
             print(json.dumps(conversation, ensure_ascii=False))
+            empty = False
+    if empty:
+        raise SystemExit(f"{arguments.run} recorded no group{f' of {arguments.actor}' if arguments.actor else ''}.")
     return 0
 
 

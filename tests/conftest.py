@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -26,6 +27,34 @@ FULL_COUNTS = os.environ.get("ONTHEJOB_COUNTS", "reduced") == "full"
 hypothesis.settings.register_profile("reduced", max_examples=25, deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("full", max_examples=500, deadline=None, database=None)
 hypothesis.settings.load_profile("full" if FULL_COUNTS else "reduced")
+
+
+WITHOUT_TORCH = importlib.util.find_spec("torch") is None
+"""Where no torch can be had for an interpreter, the tests that need none are run (`make test-python`); the others are skipped."""
+collect_ignore = ["api", "learn", "models", "serve"] if WITHOUT_TORCH else []
+"""Folders whose own conftest needs it."""
+OF_MODELS = ("torch", "transformers", "peft", "trl", "datasets", "bitsandbytes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """A module that imports torch is skipped where there is none."""
+    report: pytest.CollectReport = yield  # type: ignore[assignment]
+    if WITHOUT_TORCH and report.failed and any(f"No module named '{name}'" in str(report.longrepr) for name in OF_MODELS):
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, "Skipped: needs torch")
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """So is a test that imports it while it runs."""
+    try:
+        return (yield)
+    except ModuleNotFoundError as error:
+        if WITHOUT_TORCH and (error.name or "").split(".")[0] in OF_MODELS:
+            pytest.skip("needs torch")
+        raise
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,6 +81,15 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 def repository() -> Path:
     """Root of the source tree."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def kept_adapters() -> Path:
+    """The repository's trained adapters; skips in a source archive, which is without them."""
+    folder = REPOSITORY / "adapters"
+    if not folder.is_dir():
+        pytest.skip("the source archive has no adapters/")
+    return folder
 
 
 @pytest.fixture(scope="session")

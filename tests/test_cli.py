@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from onthejob.cli import COMMANDS, main
+from onthejob.models.base import weights_digest
 from onthejob.testing import tiny_model
 
 
@@ -118,6 +119,8 @@ def test_a_model_is_fetched_and_described(call, smollm2_path: Path):
     fetched = json.loads(call("model", "fetch", "--json").out)
     assert Path(fetched["path"]) == smollm2_path
     shown = json.loads(call("model", "show", "--json").out)
+    assert shown["digest"] == weights_digest(smollm2_path)
+    assert shown["digest"] in call("model", "show").out
     assert shown["layers"] == 30
     assert 134_000_000 < shown["parameters"] < 136_000_000
 
@@ -184,7 +187,7 @@ def test_printed_options_are_a_config_file_that_flags_override(call, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--branch.group-size", "1"], ["group_size must be >= 2", "--group-size 4"]),
+        (["--branch.group-size", "1"], ["group_size must be >= 2", "Set --branch.group-size 4"]),
         (["--sampling.temperature", "nan"], ["temperature"]),
         (["--learner.lr", "nan"], ["lr"]),
         (["--learner.betas", "nan", "0.9"], ["betas"]),
@@ -228,12 +231,11 @@ def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str
         (["eval", "heuristic", "--temperature", "nan"], "temperature must be above 0, got nan"),
         (["compare", "heuristic", "--days", "91"], "days must be in 1..90"),
         (["sft", "--seed", "-1"], "seed must be >= 0"),
-        (["demo", "--days", "0"], "days must be in 1..90"),
         (["demo", "--minutes", "-1"], "minutes must be finite and >= 0"),
-        (["demo", "--seeds", "0"], "seeds must be >= 1"),
-        (["demo", "--workers", "-1"], "workers"),
+        (["demo", "--states", "39"], "states must be >= 40, got 39"),
         (["demo", "--iterations", "0"], "iterations must be >= 1"),
         (["demo", "--report", "."], "folder"),
+        (["demo", "--start", "elsewhere"], "elsewhere is neither a run nor a folder of adapters"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_loaded(
@@ -336,3 +338,12 @@ def test_a_reader_that_goes_away_is_no_error_message():
     command = f"{sys.executable} -m onthejob.cli scenarios list --json | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_is_no_error(closed: str):
+    for words in ("--help", "doctor --help", "scenarios list"):
+        command = f"{sys.executable} -m onthejob.cli {words} {closed}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done
+        assert "Traceback" not in done.stderr

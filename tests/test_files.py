@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from onthejob.files import TEMPORARY, json_lines, published, published_file, remove_abandoned
+from onthejob.files import TEMPORARY, connected, json_lines, published, published_file, remove_abandoned
 
 
 def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path: Path):
@@ -79,3 +82,39 @@ def test_a_folder_appears_with_all_its_files_and_drafts_of_the_dead_are_removed(
         assert names(tmp_path) == [draft.name]
     assert (final / "a").read_text() == "1"
     assert names(tmp_path) == ["sales@0001"]
+
+
+def test_a_database_that_cannot_be_set_up_is_closed(tmp_path: Path):
+    file = tmp_path / "no.sqlite"
+    file.write_text("no database\n" * 100)
+    with pytest.raises(sqlite3.DatabaseError, match="not a database") as kept:
+        connected(file, "CREATE TABLE rows (id)")
+    opened = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    assert kept.value.__traceback__ is not None, "what the failed call held is still alive"
+    assert str(file) not in opened
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
+@pytest.mark.parametrize("publish", [published, published_file])
+def test_an_error_without_a_file_name_gets_the_one_that_is_being_written(tmp_path: Path, publish, number: int):
+    """The system names no file where a write fails, as on a full disk."""
+    with pytest.raises(OSError, match=r"place") as raised, publish(tmp_path / "place"):
+        raise OSError(number, os.strerror(number))
+    assert raised.value.filename == str(tmp_path / "place")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kilobytes", [1, 5, 50, 100, 150])
+def test_a_disk_that_is_full_at_any_size_is_named(tmp_path: Path, small_disk, kilobytes: int):
+    with small_disk(tmp_path, megabytes=1):
+        (tmp_path / "ballast").write_bytes(bytes(shutil.disk_usage(tmp_path).free - 1024 * kilobytes))
+
+        def publish() -> None:
+            with published(tmp_path / "place") as folder:
+                (folder / "config").write_bytes(bytes(3000))
+                (folder / "weights").write_bytes(bytes(160_000))
+
+        with pytest.raises(OSError, match="place") as raised:
+            publish()
+        assert raised.value.errno == errno.ENOSPC
+        assert [path.name for path in tmp_path.iterdir()] == ["ballast"]

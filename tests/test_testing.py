@@ -24,11 +24,14 @@ from onthejob.testing import (
     toy_examples,
     toy_tasks,
 )
-from onthejob.types import Branch, Observation, Step, Task
+from onthejob.types import Branch, Observation, Step, Task, TextObservation
+
+SPECTATORS = ("customer",)
+"""Rewarded in the toy and never asked."""
 
 
 def test_toys_conform_and_the_check_is_not_vacuous():
-    workplace = check_environment(ToyWorkplace, [*toy_tasks(2), *toy_tasks(2, retries=2, first_seed=500)])
+    workplace = check_environment(ToyWorkplace, [*toy_tasks(2), *toy_tasks(2, retries=2, first_seed=500)], spectators=SPECTATORS)
     assert workplace.steps >= 40
     assert workplace.forks == 12
     assert workplace.branches >= 48
@@ -100,9 +103,43 @@ class WorldBlind(ToyWorkplace):
         return super().branch(reply, world=world + WorldBlind.calls, turns=turns)
 
 
+class Stuck(ToyWorkplace):
+    """A turn that does not count."""
+
+    def state(self) -> Mapping[str, Any]:
+        return {**super().state(), "turn": 3}
+
+
+class Named(ToyWorkplace):
+    """A day with a name."""
+
+    def state(self) -> Mapping[str, Any]:
+        return {**super().state(), "day": "Monday"}
+
+
+class Plain(ToyWorkplace):
+    """A kind that is text: equal to the member, and not it."""
+
+    def observe(self) -> Observation | None:
+        seen = super().observe()
+        assert seen is None or isinstance(seen, TextObservation)
+        return seen if seen is None else replace(seen, kind="act")  # type: ignore[arg-type]
+
+
+class Misbooked(ToyWorkplace):
+    """A branch that books a return under another name."""
+
+    def branch(self, reply: str, *, world: int, turns: int) -> Branch:
+        return replace(super().branch(reply, world=world, turns=turns), returns={"mark2": 1.0})
+
+
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
+        (Stuck, r"state\(\)\['turn'\] grows"),
+        (Named, r"state\(\)\['day'\] must be a whole number"),
+        (Plain, r"kind must be a types\.Kind, got 'act'"),
+        (Misbooked, "rewards name actors as requests do, got mark2"),
         (Leaky, "leaves its parent untouched"),
         (Miscounted, "sum to its reward"),
         (Fragile, "step raised"),
@@ -113,12 +150,12 @@ class WorldBlind(ToyWorkplace):
 )
 def test_each_broken_promise_is_found(broken: type[ToyWorkplace], promise: str):
     with pytest.raises(ContractError, match=promise):
-        check_environment(broken, toy_tasks(4, days=6))
+        check_environment(broken, toy_tasks(4, days=6), spectators=SPECTATORS)
 
 
 def test_a_snapshot_that_forgets_is_found():
     with pytest.raises(ContractError, match="broken promise"):
-        check_environment(Forgetful, toy_tasks(6, days=8))
+        check_environment(Forgetful, toy_tasks(6, days=8), spectators=SPECTATORS)
 
 
 def test_policies_of_the_toy_are_ordered():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,6 +188,20 @@ def test_no_iteration_begins_when_the_time_is_up_and_resuming_goes_on(make_rig: 
     result = again.train(brief, resume=True)
     assert (result.stop, result.iterations) == ("iterations", 2)
     assert again.run.digest() == whole.run.digest()
+
+
+def test_an_iteration_that_would_end_too_late_does_not_begin(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch):
+    """Every look at the clock is a second later, so that every iteration takes a second by it."""
+    clock = itertools.count()
+    monkeypatch.setattr(
+        "onthejob.train.loop.time", SimpleNamespace(monotonic=lambda: float(next(clock)), perf_counter=time.perf_counter)
+    )
+    reports: list[IterationReport] = []
+    result = make_rig("brief").train(replace(SMALL, iterations=30, minutes=0.2), on_progress=reports.append)
+    assert (result.stop, result.iterations) == ("minutes", len(reports))
+    assert 1 < len(reports) < 12
+    # The pace is one second: the last iteration began when at least that was left, and after it less was.
+    assert 0.0 <= reports[-1].eta_s <= 2.0
 
 
 class Imitated(ToyWorkplace):

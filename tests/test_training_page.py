@@ -56,6 +56,8 @@ def test_the_defaults_in_the_tables_are_those_of_the_command(page: str):
         for env, text in (("office", office), ("claw", claw or office)):
             value = default(flag, env)
             value = value.value if isinstance(value, Enum) else value
+            if isinstance(value, tuple) and all(isinstance(part, str) for part in value):
+                value = " ".join(value)
             assert value == written(text), f"--{flag} of {env} is {value!r}, the page says {text!r}"
 
 

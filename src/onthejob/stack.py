@@ -6,14 +6,15 @@ The base is loaded once; every sampler and the learner share its weights.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from onthejob.errors import ConfigError, ModelError
 from onthejob.evaluate.teams import Team, adapter_fingerprint
-from onthejob.types import Adapter, Message, Policy
+from onthejob.types import Adapter, Policy
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner, LearnerConfig
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-META = "adapter_meta.json"
+CONFIG, META = "adapter_config.json", "adapter_meta.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,31 +50,10 @@ class Stack:
 
     def fingerprint(self, adapter: Adapter | None) -> str:
         """Under which this base's replies, with an adapter or without one, are cached."""
-        return adapter_fingerprint(self.digest, adapter, numerics=self.numerics)
+        from onthejob.models.template import written_arguments
 
-    def replies(self, messages: Sequence[Message]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """(prompt ids, reply ids) of every assistant message of a conversation, each prompt grown from the one before it.
-
-        The prompts are those that a sampler is given when it plays the same conversation, token for token.
-
-        Raises:
-            ConfigError: no assistant message, or nothing before the first one.
-        """
-        found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-        prompt: tuple[int, ...] = ()
-        heard: list[Message] = []
-        for message in messages:
-            if message.role != "assistant":
-                heard.append(message)
-                continue
-            if not heard:
-                raise ConfigError("a conversation must not begin with a reply, nor hold two in a row. Collect it again.")
-            prompt = self.chat.extend(*found[-1], heard) if found else self.chat.encode(heard)
-            found.append((prompt, self.chat.reply_ids(message.content)))
-            heard = []
-        if not found:
-            raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")
-        return found
+        numerics = "-".join((self.numerics, *written_arguments(self.chat.arguments)))
+        return adapter_fingerprint(self.digest, adapter, numerics=numerics)
 
     def team(
         self,
@@ -113,6 +93,8 @@ def load_stack(
     dtype: Dtype = "bfloat16",
     device: str = "cpu",
     quantize: Literal["none", "nf4"] = "none",
+    arguments: Sequence[str] = (),
+    check: Callable[[ChatEncoder], None] | None = None,
     progress: Progress | None = None,
 ) -> Stack:
     """Fetch and load a base model.
@@ -122,39 +104,93 @@ def load_stack(
         dtype: of the base's weights in memory; adapters are float32.
         device: torch device.
         quantize: as for `load_base`.
+        arguments: of the chat template, each `NAME=VALUE`.
+        check: called with the encoder before the weights are read: what it refuses costs no loading.
         progress: told in words what is being done.
 
     Raises:
         ConfigError, MissingDependency, ModelError: it cannot be fetched or loaded.
     """
     from onthejob.models.base import check_device, load_base
-    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.encoder import load_encoder
     from onthejob.models.fetch import fetch
+    from onthejob.models.template import read_arguments
 
     check_device(device)  # before anything is downloaded
-    base = load_base(fetch(model, progress=progress), dtype=dtype, device=device, quantize=quantize)
+    read = read_arguments(arguments)
+    folder = fetch(model, progress=progress)
+    chat = load_encoder(folder, arguments=read)
+    if check is not None:
+        check(chat)
+    base = load_base(folder, dtype=dtype, device=device, quantize=quantize, tokenizer=chat.tokenizer)
     held = dtype if quantize == "none" else f"{dtype}-{quantize}"
     numerics = f"{held}-{base.model.device.type}"
-    return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=base.digest, numerics=numerics)
+    return Stack(model=base.model, chat=chat, digest=base.digest, numerics=numerics)
 
 
-def describe_stack(model: str, *, digest: str, progress: Progress | None = None) -> Stack:
+def describe_stack(model: str, *, digest: str, arguments: Sequence[str] = (), progress: Progress | None = None) -> Stack:
     """A stack whose base has no weights: for a run whose replies and updates others make.
 
     Args:
         model: as for `onthejob model fetch`; only its configuration and tokenizer are needed here.
         digest: of the weights that the others compute with.
+        arguments: as for `load_stack`.
         progress: told in words what is being done.
 
     Raises:
         ConfigError, ModelError: it cannot be fetched or read.
     """
     from onthejob.models.base import describe_base
-    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.encoder import load_encoder
+    from onthejob.models.fetch import fetch
+    from onthejob.models.template import read_arguments
+
+    read = read_arguments(arguments)
+    folder = fetch(model, weights=False, progress=progress)
+    return Stack(model=describe_base(folder, digest=digest).model, chat=load_encoder(folder, arguments=read), digest=digest)
+
+
+def plan_lora(model: str, asked: LoraSpec, *, progress: Progress | None = None) -> LoraSpec:
+    """`asked` with the names of the layers that its targets mean in a base model; reports what will be trained.
+
+    Only the model's configuration is read, so that a wrong target costs neither a download nor the loading of weights.
+
+    Args:
+        model: as for `onthejob model fetch`.
+        asked: shape of the adapters.
+        progress: receives the sentence.
+
+    Raises:
+        ConfigError: a target that matches nothing, or anything that takes no adapter.
+        ModelError: the configuration cannot be read.
+    """
+    from onthejob.learn.lora import plan
+    from onthejob.models.base import skeleton
     from onthejob.models.fetch import fetch
 
-    base = describe_base(fetch(model, weights=False, progress=progress), digest=digest)
-    return Stack(model=base.model, chat=ChatEncoder(base.tokenizer), digest=digest)
+    targets = plan(skeleton(fetch(model, weights=False, progress=progress)), asked)
+    if progress is not None:
+        progress(targets.describe(asked.rank))
+    return replace(asked, targets=targets.names)
+
+
+def check_sampler(model: str, *, progress: Progress | None = None) -> None:
+    """Refuse a base model that the in-process sampler cannot run, before its weights are fetched or loaded.
+
+    Raises:
+        ConfigError, ModelError: it cannot be fetched, or its cache is of another kind.
+    """
+    from transformers import AutoConfig
+
+    from onthejob.models.fetch import fetch
+    from onthejob.models.generic import check_cache
+
+    folder = fetch(model, weights=False, progress=progress)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"the configuration at {folder} cannot be read: {error}. Fetch the model again.") from error
+    check_cache(config)
 
 
 def attach_learner(
@@ -258,7 +294,7 @@ def find_adapters(source: Path, *, at: str = "") -> dict[str, Adapter]:
     elif at:
         raise ConfigError(f"{source} is no run, so it has no iteration {at!r}. Leave `:{at}` out.")
     else:
-        found = [read_adapter(path.parent) for path in sorted(source.rglob(META))]
+        found = [read_adapter(folder) for folder in adapter_folders(source).values()]
     newest: dict[str, Adapter] = {}
     for adapter in found:
         held = newest.get(adapter.role)
@@ -267,8 +303,32 @@ def find_adapters(source: Path, *, at: str = "") -> dict[str, Adapter]:
         if held is None or adapter.version > held.version:
             newest[adapter.role] = adapter
     if not newest:
-        raise ConfigError(f"{source} holds no adapter ({META} is in none of its folders). Give a run or a folder of adapters.")
+        foreign = next(folders_with(source, CONFIG), None)
+        remedy = (
+            f"That of another program in {foreign} can be taken in: onthejob adapters import {foreign} --role ROLE."
+            if foreign is not None
+            else "Give a run or a folder of adapters."
+        )
+        raise ConfigError(f"{source} holds no adapter ({META} is in none of its folders). {remedy}")
     return newest
+
+
+def adapter_folders(source: Path) -> dict[Path, Path]:
+    """Every folder in `source` (or itself) that holds an adapter, sorted -> itself, or what it is a symbolic link to."""
+    return {folder: folder.resolve() if folder.is_symlink() else folder for folder in sorted(folders_with(source, META))}
+
+
+def folders_with(source: Path, name: str) -> Iterator[Path]:
+    """Every folder in `source` (or itself) that holds a file `name`; links are followed, and each folder is met once."""
+    met: set[Path] = set()
+    for folder, below, files in os.walk(source, followlinks=True):
+        if (real := Path(folder).resolve()) in met:
+            below.clear()
+            continue
+        met.add(real)
+        below.sort()
+        if name in files:
+            yield Path(folder)
 
 
 def _iteration(run: Run, at: str) -> int:

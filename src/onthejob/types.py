@@ -47,7 +47,7 @@ class StopReason(StrEnum):
     MAX_TURNS = "max_turns"
     """The turn limit cut the trajectory."""
     CONTEXT = "context"
-    """The conversation grew beyond what the actor can be shown."""
+    """The next prompt, with a reply at its limit, exceeds the model's context, or the conversation the workplace's own limit."""
     BRANCH = "branch"
     """A one-decision trajectory that was scored in a fork."""
     PARSE_ERROR = "parse_error"
@@ -67,6 +67,7 @@ class Message(NamedTuple):
     role: str
     """`system`, `user` or `assistant`."""
     content: str
+    """Text without lone surrogates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Task:
     seed: int
     """Seed of the episode; all luck inside it descends from this number."""
     payload: Mapping[str, Any] = field(default_factory=dict)
-    """Environment-specific and JSON-serialisable."""
+    """Environment-specific and JSON-serialisable; `family` or `scenario` names the family for statistics."""
 
     def row(self) -> dict[str, Any]:
         """All of it in JSON's types."""
@@ -98,21 +99,27 @@ class Task:
 
 
 class Observation(Protocol):
-    """A request for one reply. `messages` may be rendered lazily, so that scripted policies never pay for a prompt."""
+    """A request for one reply. `messages` may be rendered lazily, so that scripted policies never pay for a prompt.
+
+    `onthejob.testing.check_environment` checks everything that is stated here and in the classes below.
+    """
 
     @property
     def actor(self) -> str:
-        """Who is asked."""
+        """Name of the asked actor, the same as in `Step.rewards`. A trained actor's name matches `[a-z][a-z0-9_]*`."""
         ...
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The prompt (or, when not `fresh`, what is appended to the actor's context)."""
+        """The prompt (or, when not `fresh`, what is appended to the actor's context): at least one `Message`."""
         ...
 
     @property
     def fresh(self) -> bool:
-        """True starts a new context, False appends to the actor's previous one."""
+        """True starts a new context, False appends to the actor's previous one; an episode's first request is fresh.
+
+        Appended requests are grouped by branches like fresh ones, but no segment starts at one: a snapshot holds no tokens.
+        """
         ...
 
     @property
@@ -120,7 +127,11 @@ class Observation(Protocol):
 
     @property
     def view(self) -> Mapping[str, Any]:
-        """The structured form from which the prompt was rendered; nothing else is visible to the actor."""
+        """The structured form from which the prompt was rendered, JSON-serialisable; nothing else is visible to the actor.
+
+        `view["legal"]`, where it is given, lists texts of legal replies: random players choose among them, and grouping
+        `branch` measures its scales with them (unless `legal` is passed to `train`).
+        """
         ...
 
 
@@ -140,7 +151,8 @@ class Step:
     """What one reply did."""
 
     rewards: Mapping[str, float]
-    """Actor -> reward of this step; anyone may be rewarded, not only who replied."""
+    """Actor -> reward of this step, finite: a float, or a number of NumPy or torch, which becomes one. Any actor may be rewarded,
+    not only the one that replied; an actor that is never asked is a spectator, whose rewards train no role."""
     parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Actor -> named reward parts, which sum to `rewards[actor]`."""
     observation: Observation | None
@@ -165,7 +177,13 @@ class Environment(Protocol):
         ...
 
     def state(self) -> Mapping[str, Any]:
-        """JSON-serialisable summary; `state()["metrics"]` maps metric name -> float for evaluation."""
+        """JSON-serialisable summary, also after the end of an episode.
+
+        `state()["metrics"]` maps metric name -> float for evaluation. Two further keys are optional whole numbers that grouping
+        `branch` reads: `turn`, which grows with every decision, numbers groups; `day` says how far an episode has come, and
+        segments start equally often on every day that was met. Without them, turns are counted from the start of the task (of
+        the segment for `turn`).
+        """
         ...
 
     def close(self) -> None: ...
@@ -236,6 +254,15 @@ class Imitable(Forkable, Protocol):
 
     def stand_ins(self, rates: Mapping[str, Mapping[str, float]]) -> Mapping[str, Callable[[Observation, int], str]]:
         """Actor -> its stand-in as a pure function of a request and a seed, for whole episodes."""
+        ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """An environment whose episodes can be ended between two replies and are still paid for what was done until then."""
+
+    def interrupt(self, stop: StopReason) -> Step:
+        """End the running episode for a reason outside the task, e.g. CONTEXT; returns its last step, which asks for nothing."""
         ...
 
 

@@ -51,18 +51,24 @@ def ask(client: TestClient, path: str, **query: Any) -> Any:
 
 def test_a_segment_of_training_is_shown_as_the_office_that_it_was(client: TestClient):
     rows = ask(client, "runs/office/episodes")
-    first_turns = set()
+    first_turns, days = set(), 0
     for row in rows:
         where = {"iteration": row["iteration"], "episode": row["name"]}
         told, recorded = ask(client, "runs/office/office", **where), ask(client, "runs/office/episode", **where)
         assert recorded["office"]
+        assert recorded["row"] == row
+        assert row["turns"] == len(recorded["turns"]) > 0
         seats, frames = told["seats"], told["frames"]
         first_turns.add(seats["first"])
-        assert (seats["world"], seats["length"], seats["turns"]) == ("recorded", len(frames), len(frames) - 1)
+        turns = [frame["turn"] for frame in frames[1:] if frame["actor"] != "night"]
+        assert (seats["world"], seats["length"], seats["turns"]) == ("recorded", len(frames), len(turns))
+        nights = [frame["turn"] for frame in frames if frame["actor"] == "night"]
+        assert nights == [turn for turn in turns if (turn + 1) % 14 == 0]
+        days += len(nights)
         assert frames[0]["actor"] == ""
         assert frames[0]["turn"] == seats["first"] - 1
-        assert [frame["turn"] for frame in frames[1:]] == list(range(seats["first"], seats["first"] + len(frames) - 1))
-        acted = [frame for frame in frames if frame["actor"] not in ("", "customer")]
+        assert turns == list(range(seats["first"], seats["first"] + len(turns)))
+        acted = [frame for frame in frames if frame["actor"] not in ("", "customer", "night")]
         assert [(frame["actor"], frame["text"], frame["valid"], frame["policy"]) for frame in acted] == [
             (turn["actor"], turn["text"], turn["valid"], turn["policy"]) for turn in recorded["turns"]
         ]
@@ -71,6 +77,7 @@ def test_a_segment_of_training_is_shown_as_the_office_that_it_was(client: TestCl
             assert frames[0]["accounts"]
             assert frames[0]["moves"] == []
         assert frames[-1]["kpis"]["value"] == pytest.approx(row["metrics"]["company_value"])
+    assert days
     assert 0 in first_turns
     assert len(first_turns) > 1, "no segment began in the library"
 
@@ -140,7 +147,7 @@ def test_what_cannot_be_played_again_is_refused_with_a_reason(client: TestClient
     assert "not scored by branches" in refused.json()["detail"]
     row = ask(client, "runs/claw/episodes")[0]
     refused = client.get("/api/runs/claw/office", params={"iteration": row["iteration"], "episode": row["name"]})
-    assert "does not say where it began" in refused.json()["detail"]
+    assert "has no recorded start" in refused.json()["detail"]
     with Run.open(root / "office", readonly=True) as run:
         episode = next(iter(run.read_episodes(1)))
     with pytest.raises(RecordError, match="damaged"):

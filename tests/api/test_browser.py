@@ -48,7 +48,7 @@ def address(runs: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "check", ["pages", "timeline", "scrub", "playground", "group", "recorded", "curves", "stages", "access", "export"]
+    "check", ["pages", "timeline", "scrub", "playground", "group", "recorded", "curves", "race", "stages", "access", "export"]
 )
 def test_in_the_browser(check: str, address: str, tmp_path: Path):
     done = subprocess.run(

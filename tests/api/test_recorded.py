@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from onthejob.api.players import Players
 from onthejob.errors import ConfigError
 
 from .conftest import RULE
+from .recording import without_checksums
 
 
 def test_runs_are_listed_and_shown(client: TestClient):
@@ -21,6 +24,48 @@ def test_runs_are_listed_and_shown(client: TestClient):
     assert shown["scales"] == {"dev": {"outcome": 2.0, "return": 0.5}}
     assert shown["events"] == [{"iteration": 1, "kind": "note", "payload": {"why": "because"}}]
     assert client.get("/api/config").json()["open_run"] == "first"
+
+
+@pytest.mark.parametrize(
+    ("sql", "part", "iteration"),
+    [
+        ("UPDATE metrics SET value = 7 WHERE name = 'loss'", "metrics", 1),
+        ("UPDATE metrics SET value = 7 WHERE iteration = 0", "metrics", 0),
+        ("UPDATE events SET payload = '{}'", "events", 1),
+        ("DELETE FROM events", "events", 1),
+        ("UPDATE checksums SET rest = replace(rest, '2', '3') WHERE iteration = 1", "metrics", 1),
+        ("DELETE FROM iterations WHERE n = 0", "the list of iterations", None),
+    ],
+)
+def test_what_is_damaged_is_marked_and_not_shown(client: TestClient, runs: Path, sql: str, part: str, iteration: int | None):
+    assert client.get("/api/runs/first").json()["damage"] == []
+    assert [(info["damaged"], info["unverified"]) for info in client.get("/api/runs").json()] == [(0, 0)]
+    with closing(sqlite3.connect(runs / "first" / "run.sqlite")) as database, database:
+        database.execute("PRAGMA foreign_keys = ON")
+        database.execute(sql)
+    shown = client.get("/api/runs/first").json()
+    assert {"part": part, "iteration": iteration} in shown["damage"]
+    assert shown["info"]["damaged"] == len(shown["damage"])
+    assert "7" not in str(shown["scales"])
+    assert [info["error"] for info in client.get("/api/runs").json()] == [None]
+    if part == "metrics":
+        assert "metrics of iteration" in client.get("/api/runs/first/metrics").text
+
+
+def test_a_group_that_is_damaged_is_named_and_the_other_is_shown(client: TestClient, runs: Path):
+    with closing(sqlite3.connect(runs / "first" / "run.sqlite")) as database, database:
+        database.execute("UPDATE turns SET text = 'other' WHERE id = 1")
+    refused = client.get("/api/runs/first/group", params={"key": "it0001/0/dev"})
+    assert refused.status_code >= 400
+    assert "group it0001/0/dev of iteration 1 is damaged" in refused.text
+    assert client.get("/api/runs/first/group", params={"key": "it0001/1/dev"}).status_code == 200
+
+
+def test_a_run_without_checksums_is_marked(client: TestClient, runs: Path):
+    with without_checksums(runs / "first"):
+        pass
+    assert [(info["damaged"], info["unverified"]) for info in client.get("/api/runs").json()] == [(0, 2)]
+    assert client.get("/api/runs/first").json()["info"]["unverified"] == 2
 
 
 def test_metrics_are_series_and_a_nan_is_a_gap(client: TestClient):

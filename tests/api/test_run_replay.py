@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from onthejob.record import Run
 from onthejob.record.codec import pack_bytes, pack_floats, unpack_bytes
 from onthejob.testing import tiny_tokenizer
 
-from .recording import claw_run, office_run
+from .recording import claw_run, office_run, without_checksums
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,7 @@ def replay(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int,
 
 def alter(run: Path, episode: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
     """Rewrite an episode's recorded turns."""
-    with closing(sqlite3.connect(run / "run.sqlite")) as database, database:
+    with without_checksums(run) as database:
         (blob,) = database.execute("SELECT timeline FROM episodes WHERE iteration = 1 AND name = ?", (episode,)).fetchone()
         turns = json.loads(unpack_bytes(blob))
         change(turns)
@@ -139,7 +137,7 @@ def test_an_altered_value_of_a_group_is_found(copied: Callable[[str], Path], cap
     run = copied("office")
     with Run.open(run, readonly=True) as opened:
         group = list(opened.read_groups(1))[4]
-    with closing(sqlite3.connect(run / "run.sqlite")) as database, database:
+    with without_checksums(run) as database:
         (row,) = database.execute("SELECT id FROM groups WHERE key = ?", (group.key,)).fetchone()
         where = (row,)
         database.execute(
@@ -151,7 +149,7 @@ def test_an_altered_value_of_a_group_is_found(copied: Callable[[str], Path], cap
     assert code == 1
     assert group.key.split("/")[1] == episode["name"].split("/")[0]
     assert episode["difference"][1:3] == [group.actor, "reward of reply 2 of the group"]
-    with closing(sqlite3.connect(run / "run.sqlite")) as database, database:
+    with without_checksums(run) as database:
         facts = {**group.facts, "by_world": {key: [v + 1 for v in values] for key, values in group.facts["by_world"].items()}}
         database.execute("UPDATE groups SET facts = ? WHERE id = ?", (json.dumps(facts), row))
     segment = int(group.key.split("/")[1][1:])
@@ -164,7 +162,7 @@ def test_an_altered_prompt_or_end_is_found(copied: Callable[[str], Path], capsys
     with Run.open(run, readonly=True) as opened:
         (group,) = opened.read_groups(1)
     long = next(i for i, member in enumerate(group.trajectories) if len(member.turns) > 1)
-    with closing(sqlite3.connect(run / "run.sqlite")) as database, database:
+    with without_checksums(run) as database:
         database.execute("UPDATE episode_metrics SET value = 0.25 WHERE name = 'assertion_rate' AND episode_id = 1")
         (row,) = database.execute("SELECT id FROM trajectories WHERE position = ? AND group_id IS NOT NULL", (long,)).fetchone()
         # The second turn's prompt is the first one's.
@@ -187,7 +185,7 @@ def test_what_cannot_be_played_again_is_said(
     copied: Callable[[str], Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run = copied("office")
-    with closing(sqlite3.connect(run / "run.sqlite")) as database, database:
+    with without_checksums(run) as database:
         facts = json.dumps({"task": "t", "stop": "max_turns", "error": None})
         database.execute("UPDATE episodes SET facts = ? WHERE position = 0 AND iteration = 1", (facts,))
     code, found = replay(capsys, run, "--iteration", "1")
@@ -207,7 +205,7 @@ def test_other_rules_than_those_of_the_record_are_found(
     copied: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = copied("office")
-    with closing(sqlite3.connect(run / "run.sqlite")) as database, database:
+    with without_checksums(run) as database:
         (text,) = database.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
         config = json.loads(text)
         config["train"]["branch"]["outcome_weight"] = 0.5

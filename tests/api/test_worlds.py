@@ -40,7 +40,7 @@ def test_a_recorded_game_is_told_again_and_refused_under_other_rules(tmp_path: P
     game.replay(OfficeEnvironment()).write(tmp_path / "game.json")
     replay = Replay.read(tmp_path / "game.json")
     frames = Worlds(Players(), Reset(), replay).get("live").frames(0)
-    assert [frame.text for frame in frames.frames if frame.actor not in ("", "customer")] == [
+    assert [frame.text for frame in frames.frames if frame.actor not in ("", "customer", "night")] == [
         said.text for said in replay.replies
     ]
     assert (frames.seats.seed, frames.seats.days) == (1_002, 1)
@@ -50,16 +50,16 @@ def test_a_recorded_game_is_told_again_and_refused_under_other_rules(tmp_path: P
         Worlds(Players(), Reset(), wrong)
 
 
-def test_every_turn_is_one_frame_and_pays_what_the_workplace_paid():
+def test_every_turn_and_night_is_one_frame_and_pays_what_the_workplace_paid():
     world = played()
     frames = world.frames(0).frames
-    assert [frame.seq for frame in frames] == list(range(29))
-    assert [frame.turn for frame in frames] == list(range(-1, 28))
+    assert [frame.seq for frame in frames] == list(range(31))
+    assert [frame.turn for frame in frames if frame.actor != "night"] == list(range(-1, 28))
     env = OfficeEnvironment(OfficeConfig(profile="full"))
     request = env.reset(world.task)
     total: dict[str, float] = {}
     for frame in frames[1:]:
-        if frame.actor != "customer":
+        if frame.actor not in ("customer", "night"):
             assert request is not None
             assert request.actor == frame.actor
             step = env.step(frame.text)
@@ -201,14 +201,14 @@ def test_the_live_feed_sends_every_turn_once_and_follows_an_undo(client: TestCli
             part = json.loads(socket.receive_text())
             assert part["start"] == len(frames)
             frames += part["frames"]
-        assert [frame["seq"] for frame in frames] == list(range(29))
+        assert [frame["seq"] for frame in frames] == list(range(31))
         assert client.post("/api/undo", json={}).status_code == 200
         while True:
             part = json.loads(socket.receive_text())
             if part["seats"]["epoch"] > 1:
                 break
         frames = frames[: part["start"]] + part["frames"]
-        assert len(frames) == part["seats"]["length"] < 29
+        assert len(frames) == part["seats"]["length"] < 31
         for ugly in ("", "{", "[1]", '{"from_seq": -4}', '{"from_seq": "x"}', '{"from_seq": 1e9}', "[" * 5_000, "\x00"):
             socket.send_text(ugly)
         socket.send_bytes(b"\xff\xfe")
@@ -224,7 +224,7 @@ def test_a_world_does_not_wait_for_a_client_that_never_reads(client: TestClient)
         deadline = time.monotonic() + 60
         while (status := client.get("/api/config").json()["worlds"][0])["playing"] and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert status["length"] == 421
+        assert status["length"] == 451
 
 
 def test_memories_belong_to_the_moment(client: TestClient):

@@ -129,6 +129,15 @@ def test_standard_errors_are_clustered(regret: ModuleType):
     assert regret.clustered(together, values) == (2.0, pytest.approx(math.sqrt(2 * 8) / 4))
 
 
+def test_replies_that_are_all_worth_the_same_are_no_signal(regret: ModuleType):
+    def row(episode: str, value: float) -> object:
+        known = {"regret_ones": value, "over_expert": value, "spread": 0.0, "noise": 0.0, "replies": 2, "best": "A", "own": "A"}
+        return regret.Regret(role="dev", episode=episode, regret=value, **known)
+
+    assert regret.summary("dev", [row("a", 0.0), row("b", 0.0)])["ratio"] == 0.0
+    assert regret.summary("dev", [row("a", 2.0), row("b", 2.0)])["ratio"] == math.inf
+
+
 def test_the_best_is_never_valued_on_the_worlds_that_chose_it(regret: ModuleType):
     # B looks best only because of its first world; the expert plays A; a random player plays both alike.
     values, chance = {"A": [1.0, 1.0, 1.0, 1.0], "B": [9.0, 0.0, 0.0, 0.0]}, {"A": 0.5, "B": 0.5}

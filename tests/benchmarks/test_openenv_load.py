@@ -28,6 +28,9 @@ def test_a_missed_target_is_named(benchmark: ModuleType):
         return benchmark.Measured(**{**fields, **changes})
 
     assert measured().missed() == []
+    assert measured().verdict == "yes"
+    assert measured(connections=4096).verdict == measured(subject="echo").verdict == "no target"
+    assert measured(connections=4096, errors=1, complaints=["lost"]).verdict == "1 errors: lost"
     assert "1,400 steps/s" in measured(steps=14_000).missed()[0]
     assert "p99 80.0 ms" in measured(latencies_ms=[5.0] * 95 + [80.0] * 5).missed()[0]
     assert "3 errors: lost" in measured(errors=3, complaints=["lost"]).missed()[0]

@@ -29,7 +29,7 @@ from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run
 from onthejob.rollout.play import episode_groups, play
-from onthejob.stack import Stack, find_adapters
+from onthejob.stack import find_adapters
 from onthejob.testing import ScriptedTokens, teach, tiny_model, tiny_tokenizer
 from onthejob.types import Message, Sampling, Split, Task
 
@@ -60,7 +60,7 @@ def by_hand(capsys: pytest.CaptureFixture[str], lines: list[str], task: str) -> 
     capsys.readouterr()
     code = play_claw(
         Terminal(Output()), Claw(count=64), "human", wanted=task, sampling=Sampling(), seed=0, model=ModelOptions(),
-        hosted=HostedOptions(), transcript=None, ask=ask,
+        hosted=HostedOptions(), exact=False, transcript=None, ask=ask,
     )  # fmt: skip
     assert code == 0
     return capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_what_a_person_means():
         (("train", "--claw.count", "9"), "--claw has no effect in the workplace 'office'"),
         (("train", "--env", "claw", "--roles", "sales"), "roles must be some of agent, got sales"),
         (("train", "--env", "claw", "--claw.reward.mode", "binary", "--claw.reward.turn-penalty", "0.1"), "no turn penalty"),
-        (("train", "--env", "claw", "--claw.folder", "nowhere"), "nowhere is no folder"),
+        (("train", "--env", "claw", "--claw.folder", "nowhere"), "nowhere is not a folder"),
         (("train", "--env", "claw", "--claw.official", "."), "clawgym_train"),
         (("train", "--env", "claw", "--branch.worlds", "3"), "branch.worlds: no effect where whole episodes are compared"),
         (("train", "--env", "claw", "--learner.advantage.shrink"), "advantage.shrink needs the values"),
@@ -108,6 +108,10 @@ def test_what_a_person_means():
         (("train", "--env", "claw", "--eval-tasks", "9"), "--eval-tasks has no effect without --eval-every"),
         (("train", "--smoke", "--from-groups", "a:1"), "--smoke collects"),
         (("train", "--trainer", "http://127.0.0.1:1", "--from-groups", "a:1"), "Leave --trainer out"),
+        (("train", "--trainer-wait-s", "60"), "no effect without --trainer"),
+        (("train", "--trainer", "http://127.0.0.1:1", "--trainer-wait-s", "-1"), "finite and >= 0"),
+        (("train", "--trainer", "http://127.0.0.1:1", "--trainer-wait-s", "inf"), "finite and >= 0"),
+        (("train", "--trainer", "http://127.0.0.1:1", "--trainer-wait-s", "nan"), "finite and >= 0"),
         (("collect", "--env", "claw", "--days", "3"), "--days has no effect"),
         (("collect", "--gold.count", "3"), "--gold has no effect"),
         (("collect", "--env", "claw", "--gold.count", "500"), "1..400 demonstrations"),
@@ -139,9 +143,9 @@ def test_options_that_cannot_work_are_refused(call, capsys: pytest.CaptureFixtur
         (("play", "office", "--seat", "sales=claw"), "agent", "sales"),
     ],
 )
-def test_adapters_of_another_workplace_are_refused(call, repository: Path, words: tuple[str, ...], has: str, needed: str):
+def test_adapters_of_another_workplace_are_refused(call, kept_adapters: Path, words: tuple[str, ...], has: str, needed: str):
     for name in ("office", "claw"):
-        Path(name).symlink_to(repository / "adapters" / name)
+        Path(name).symlink_to(kept_adapters / name)
     # There is no such model: nothing was loaded before.
     told = " ".join(call(*words, "--model.name", "no/model", code=2).split())
     assert f"holds adapters of {has}; needed here is one of {needed}. Name a run or a folder that has one" in told
@@ -191,12 +195,12 @@ def test_a_conversation_is_encoded_as_the_agent_sees_it():
         env.close()
     turns = episode.trajectories[ACTOR].turns
     assert len(turns) >= 3
-    shown = Stack(model=None, chat=chat, digest="").replies(messages)
+    shown = chat.replies(messages)
     assert shown == [(turn.prompt_ids, turn.completion.token_ids) for turn in turns]
     with pytest.raises(ConfigError, match="without one"):
-        Stack(model=None, chat=chat, digest="").replies(messages[:2])
+        chat.replies(messages[:2])
     with pytest.raises(ConfigError, match="two in a row"):
-        Stack(model=None, chat=chat, digest="").replies([*messages, messages[-1]])
+        chat.replies([*messages, messages[-1]])
 
 
 @pytest.mark.slow
@@ -236,6 +240,30 @@ def test_a_corpus_in_files_is_played_and_its_splits_are_kept(call):
     assert call("play", "claw", "--claw.folder", "corpus")["metrics"]["passed"] == 1.0
     Path("corpus/train.jsonl").write_bytes(Path("corpus/test.jsonl").read_bytes())
     assert "which is of split test" in call("train", "--env", "claw", "--claw.folder", "corpus", code=2)
+
+
+def test_only_the_splits_that_are_played_need_a_file(call):
+    call("tasks", "synth", "--out", "corpus", "--count", "64")
+    Path("corpus/train.jsonl").unlink()
+    Path("corpus/dev.jsonl").unlink()
+    assert Claw(folder=Path("corpus")).splits() == (Split.TEST,)
+    (wanted, *_) = Claw(folder=Path("corpus")).tasks(Split.TEST)
+    for named in ((), ("--task", wanted.id)):
+        told = call("play", "claw", "--claw.folder", "corpus", *named)
+        assert (told["task"], told["metrics"]["passed"]) == (wanted.id, 1.0)
+    call("compare", "gold", "noop", "--env", "claw", "--claw.folder", "corpus", "--split", "test", "--limit", "1")
+    assert "train.jsonl" in call("serve", "env", "claw", "--claw.folder", "corpus", "--port", "0", code=2)
+    Path("corpus/test.jsonl").unlink()
+    assert "holds none of train.jsonl, dev.jsonl, test.jsonl" in call("play", "claw", "--claw.folder", "corpus", code=2)
+
+
+def test_the_pool_of_a_folder_without_held_out_files_grows(call):
+    call("tasks", "synth", "--out", "corpus", "--count", "64")
+    Path("corpus/dev.jsonl").unlink()
+    Path("corpus/test.jsonl").unlink()
+    grow = Claw(folder=Path("corpus"), growth=4).grow()
+    assert grow is not None
+    assert len(grow(1)) == 4
     assert not Path("runs").exists()
 
 

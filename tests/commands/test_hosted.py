@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from onthejob.cli import main
 from onthejob.learn import adapter_files, lora
 from onthejob.models.base import weights_digest
 from onthejob.record import Run
 from onthejob.rollout.seats import give_order
+from onthejob.serve.supervisor import free_port
 from onthejob.testing import tiny_model
 from onthejob.testing.chat_server import IDLE, Chat
 
@@ -29,6 +31,44 @@ def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, secret: str, tm
     assert ("sales", f"{chat.name}#small") in policies
     assert ("dev", "heuristic") in policies
     assert secret not in (tmp_path / "t.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("play", "office", "--days", "1", "--retries", "0", "--team"),
+        ("play", "claw", "--claw.count", "64", "--policy"),
+        ("compare", "--scenarios", "baseline", "--seeds", "1", "--days", "1", "--retries", "0"),
+        ("compare", "--env", "claw", "--claw.count", "64", "--limit", "1"),
+    ],
+)
+def test_a_stated_limit_of_a_reply_is_what_is_sent(call, chat: Chat, words: tuple[str, ...]):
+    """Without one a hosted model may write as much as the catalogue says, as it may think first."""
+    chat.reply = lambda body: None if len(chat.seen) > 2 else IDLE
+    named = f"{chat.name}#small"
+    for limit, sent in ((("--max-new-tokens", "24"), 24), ((), 256), (("--max-new-tokens", "32"), 32)):
+        chat.seen.clear()
+        call(*words, named, *limit, "--hosted.attempts", "1", code=1)
+        assert {body["max_tokens"] for body in chat.seen} == {sent}, limit
+
+
+def test_a_stated_limit_is_kept_when_the_reply_is_cut(call, chat: Chat):
+    chat.finish = "length"
+    words = ("play", "office", "--seat", f"sales={chat.name}#small", "--days", "1", "--retries", "0")
+    call(*words, "--max-new-tokens", "24")
+    assert {body["max_tokens"] for body in chat.seen} == {24}
+    chat.seen.clear()
+    call(*words)
+    assert {body["max_tokens"] for body in chat.seen} == {256, 512}
+
+
+def test_a_server_that_cannot_be_reached_is_named_while_it_is_waited_for(tmp_path, monkeypatch, capsys, secret: str):
+    monkeypatch.chdir(tmp_path)
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    assert main(["play", "office", "--team", f"openai:{url}", "--hosted.attempts", "1"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert f"asking {url} which model it serves" in said[0]
+    assert "connection: ConnectError at" in said[-1]
 
 
 def test_feedback_grows_until_the_eighth_try(call, chat: Chat):
@@ -154,13 +194,15 @@ def test_what_cannot_work_is_said_before_anything_is_loaded(call, monkeypatch, w
     ],
 )
 def test_a_hosted_colleague_who_cannot_come_leaves_no_run(
-    call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_base: Path, words: tuple[str, ...], said: str
+    call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], said: str
 ):
     pytest.importorskip("botocore", reason="the bedrock extra is not installed")
     for name in ("ANTHROPIC_API_KEY", "AWS_DEFAULT_REGION", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    assert said in call("train", "--roles", "sales", *words, "--model.name", tiny_base, code=2)
+    # Before the base model is looked for.
+    assert said in call("train", "--roles", "sales", *words, "--model.name", "no/model", code=2)
+    assert said in call("train", "--smoke", "--roles", "sales", *words, "--model.name", "no/model", code=2)
     assert not Path("runs").exists()
 
 
@@ -172,6 +214,7 @@ def test_hosted_colleagues_play_and_judge_in_training(call, chat: Chat, tiny_bas
         return '{"score": 5}' if "RUN_DEMO\\" in asked.split("Decision:")[1] else '{"score": 1}'
 
     chat.reply = reply
+    stated = ("--judging.max-tokens", "40")
     small = (
         "--scenarios",
         "baseline",
@@ -196,8 +239,9 @@ def test_hosted_colleagues_play_and_judge_in_training(call, chat: Chat, tiny_bas
     )
     small += ("--branch.group-size", "2", "--branch.turns", "2", "--branch.worlds", "1", "--iterations", "1", "--lora.rank", "2")
     who = ("--partner", f"{chat.name}#colleague", "--judge", f"{chat.name}#judge")
-    call("train", "--dry-run", "--roles", "sales", *who, *small, "--name", "a", "--model.name", tiny_base)
+    call("train", "--dry-run", "--roles", "sales", *who, *stated, *small, "--name", "a", "--model.name", tiny_base)
     assert {body["model"] for body in chat.seen} == {"colleague", "judge"}
+    assert {body["max_tokens"] for body in chat.seen if body["model"] == "judge"} == {40}
     with Run.open(Path("runs/a"), readonly=True) as run:
         (episode,) = run.read_episodes(1)
         (judged,) = run.read_metrics("judge", iteration=1, name="judged")

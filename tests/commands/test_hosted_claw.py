@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from onthejob.cli import main
 from onthejob.commands.claw import Claw
 from onthejob.envs.claw.env import ACTOR
 from onthejob.envs.claw.prompt import DONE, block
@@ -148,3 +149,18 @@ def test_hosted_models_are_compared_and_cached(call, chat: Chat):
     assert "hosted" not in again
     said = call(*words, "--hosted.free-text", code=2)
     assert "--hosted.free-text has no effect" in said
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "\udfff\ud800", "\x1b[2J\x07", "\u202e", "\x9b31m"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_odd_characters_of_a_model_end_no_game(call, capsys: pytest.CaptureFixture[str], chat: Chat, odd: str, form: str):
+    replies = iter([f"Look: {odd}", f"{block('ls')}\n{odd}", block(f"echo {odd}")])
+    chat.reply = lambda body: next(replies, DONE)
+    words = ["play", "claw", "--policy", f"{chat.name}#small", *CORPUS]
+    if form == "json":
+        assert call(*words)["error"] is None
+        return
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).encode()
+    assert not set("\x1b\x07\u202e\x9b") & set(shown.out + shown.err)

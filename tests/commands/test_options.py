@@ -111,8 +111,9 @@ def test_a_resumed_run_keeps_the_worker_that_is_named(runs_dir: Path):
     for sampler in ("in-process", "worker"):
         with Run.create(runs_dir, config=Train(sampler=sampler)._settings(), name=sampler):
             pass
-        again = Train(resume=runs_dir / sampler, trainer="https://gpu.example:8100")
-        assert again._recorded(runs_dir / sampler).trainer == "https://gpu.example:8100"
+        again = Train(resume=runs_dir / sampler, trainer="https://gpu.example:8100", trainer_wait_s=1800.0)
+        recorded = again._recorded(runs_dir / sampler)
+        assert (recorded.trainer, recorded.trainer_wait_s) == ("https://gpu.example:8100", 1800.0)
     with pytest.raises(ConfigError, match="--trainer"):
         Train(resume=runs_dir / "worker")._recorded(runs_dir / "worker")
 

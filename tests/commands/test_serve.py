@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.cli import main
-from onthejob.commands.serve import allow_files, is_loopback
+from onthejob.commands.serve import allow_files
 from onthejob.errors import ConfigError
 
 
@@ -41,13 +41,6 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "onthejob.compat.openenv", raising=False)
     assert main(["serve", "env"]) == 2
     assert "pip install 'onthejob[openenv]'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("host", "is_local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a.b", False)]
-)
-def test_loopback(host: str, is_local: bool):
-    assert is_loopback(host) is is_local
 
 
 def test_more_connections_than_the_system_allows_are_refused():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -23,10 +26,13 @@ from onthejob.envs.office.tasks import office_tasks
 from onthejob.learn import adapter_files, lora
 from onthejob.learn.adapter_files import read_adapter
 from onthejob.models.base import weights_digest
+from onthejob.serve.messages import GROUPS
 from onthejob.serve.server import PYTHON_ENV
 from onthejob.serve.supervisor import free_port
 from onthejob.testing import tiny_model
 from onthejob.types import Split
+
+from ..serve.test_trainer import group
 
 pytestmark = pytest.mark.server
 
@@ -154,13 +160,62 @@ def test_updates_are_made_by_a_worker(call: Callable[..., Any], environ: dict[st
     try:
         url = f"http://127.0.0.1:{port}"
         answers(f"{url}/health", worker, tmp_path)
-        told = call("train", *SMALL, "--model.name", base, "--trainer", url, "--runs", tmp_path / "runs", "--name", "far")
+        far = ("--trainer", url, "--trainer-wait-s", "60", "--runs", tmp_path / "runs", "--name", "far")
+        told = call("train", *SMALL, "--model.name", base, *far)
         assert told["iterations"] == 1
         here = call("train", *SMALL, "--model.name", base, "--runs", tmp_path / "runs", "--name", "near")
         assert {r: a["digest"] for r, a in told["adapters"].items()} == {r: a["digest"] for r, a in here["adapters"].items()}
     finally:
         worker.terminate()
         worker.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_ends_while_it_makes_an_update_and_gives_it_back(
+    number: int, environ: dict[str, str], base: Path, tmp_path: Path
+):
+    from safetensors.torch import save
+    from transformers import AutoModelForCausalLM
+
+    from onthejob.learn.learner import Learner, LearnerConfig
+
+    port, files = free_port(), tmp_path / "worker"
+    shape = ("--lora.rank", "2", "--model.name", base, "--model.dtype", "float32")
+    worker = start(environ, tmp_path, "serve", "trainer", "--port", str(port), "--roles", "ceo", *shape, "--files", files)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        answers(f"{url}/health", worker, tmp_path)
+        model = lora.attach(AutoModelForCausalLM.from_pretrained(base), ["ceo"], lora.LoraSpec(rank=2), seed=0)
+        state = save(
+            {name: t.contiguous() for name, t in Learner(model, ["ceo"], config=LearnerConfig()).export_state("ceo").items()}
+        )
+        digest = hashlib.sha256(state).hexdigest()
+        asked = {
+            "role": "ceo",
+            "base": weights_digest(base),
+            "state": digest,
+            "groups": GROUPS.dump_python([group("ceo")], mode="json"),
+        }
+        with httpx.Client(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}, timeout=120) as http:
+            http.put(f"/states/{digest}", content=state).raise_for_status()
+            with http.stream("POST", "/train", json=asked | {"config": {"epochs": 1_000}}) as answer:
+                lines = answer.iter_lines()
+                assert json.loads(next(lines))["event"] == "claimed"
+                while not http.get("/health").json()["busy"]:
+                    time.sleep(0.05)
+                began = time.monotonic()
+                worker.send_signal(number)
+                assert json.loads(list(lines)[-1])["event"] == "stopped"
+        worker.communicate(timeout=60)
+        # The update would take minutes; a machine at its limit may need some of these seconds.
+        assert time.monotonic() - began < 20
+        with contextlib.closing(sqlite3.connect(files / "jobs.sqlite")) as db:
+            assert db.execute("SELECT * FROM jobs").fetchall() == [], "it counts as no attempt"
+        assert "Traceback" not in (tmp_path / "stderr").read_text()
+    finally:
+        if worker.poll() is None:
+            worker.kill()
+            worker.communicate()
 
 
 def test_a_worker_serves_the_role_of_another_workplace(

@@ -116,6 +116,22 @@ def test_validation_runs_every_task_with_nothing_done_and_with_its_gold_commands
     assert failing["task_id"] in shown
 
 
+def test_a_problem_of_many_tasks_is_one_line(call: Call, tmp_path: Path) -> None:
+    """Ten tasks whose 26 files each have a kind that there is not were 264 lines."""
+    record = synthesize(1)[0].to_record()
+    record["workspace_seed"]["files"] = [{"path": f"f{number}.txt", "kind": "plain", "content": ""} for number in range(26)]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps({**record, "task_id": f"t-{n}"}) + "\n" for n in range(10)), encoding="utf-8")
+    code, out, _ = call("validate", "--static", path)
+    assert code == 2
+    said = " ".join(out.split())
+    assert said.count("kind must be") == 1
+    assert f"{path}:1 and 9 other tasks: form: workspace_seed.files[0]: kind must be one of text, binary-stub" in said
+    assert said.endswith("(and 25 more like it) 10 tasks are not right")
+    listed = json.loads(call("validate", "--static", path, "--json")[1])["problems"]
+    assert [len(problems) for problems in listed.values()] == [1] * 10
+
+
 def test_options_that_cannot_work_are_refused(call: Call, tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from transformers import MambaConfig
 
 from onthejob.cli import main
 from onthejob.commands.behaviours import Behaviours
@@ -91,6 +92,72 @@ def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
     assert "line 1" in call("sft", "--roles", "sales", *new, code=2)
 
 
+def test_what_cannot_be_written_or_named_is_refused_before_a_model_is_loaded(call, tiny_path: Path, tmp_path: Path):
+    """The model does not exist: a command that looked at it first would say so."""
+    Path("file").write_text("")
+    nothing = ("--model.name", "./no-model")
+    start = ("train", "--iterations", "1", *nothing)
+    assert "a run's name must be" in call(*start, "--name", "a/b", code=2)
+    assert "file is no folder" in call(*start, "--runs", "file", code=2)
+    Run.create("runs", config={}, name="taken").close()
+    assert "a run named 'taken' exists in runs" in call(*start, "--name", "taken", code=2)
+    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "1")
+    for words in (
+        ("sft", "--out", "file/x", *nothing),
+        ("sft", "--out", "/proc/x", *nothing),
+        ("collect", "--out", "file"),
+        ("tasks", "synth", "--count", "12", "--out", "/proc/x"),
+        ("model", "merge", "sales", "/proc/x/y", "--model", "./no-model"),
+        ("runs", "export", "taken", "--out", "file"),
+        ("compare", "heuristic", "--report", "/proc/x/report.html"),
+        ("play", "office", "--days", "1", "--transcript", "/proc/x/t.jsonl"),
+    ):
+        said = call(*words, code=2)
+        assert re.search(r"cannot be (written to|a folder at)", said), said
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["taken"]
+    assert not Path("adapters").exists()
+
+
+def test_a_base_that_cannot_be_sampled_leaves_no_empty_run(call, tiny_path: Path):
+    """Mamba's cache holds states, no keys and values."""
+    shutil.copytree(tiny_path, "recurrent")
+    vocabulary = json.loads(Path("recurrent/config.json").read_text(encoding="utf-8"))["vocab_size"]
+    MambaConfig(vocab_size=vocabulary, hidden_size=16, state_size=4, num_hidden_layers=1).save_pretrained("recurrent")
+    options = ("--roles", "hr", "--lora.targets", "in_proj", "x_proj", *SMALL, *model(Path("recurrent")))
+    said = call("train", "--iterations", "1", "--name", "r", *options, code=1)
+    assert "needs a plain key-value cache, 'mamba' uses" in said, said
+    assert not Path("runs/r").exists()
+
+
+def test_a_run_started_with_a_relative_model_resumes_from_anywhere(
+    call, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(tiny_path, "taught")
+    call("train", "--iterations", "1", "--name", "a", "--roles", "hr", *SMALL, *model(Path("taught")))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert call("train", "--resume", tmp_path / "runs" / "a", "--extend", "2")["iterations"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"messages": [{"role": "user", "content": "5?"}], "reply": "5"}\n'.encode("utf-16"), "cannot be read: 'utf-8' codec"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}], "reply": "5"}\n', "line 1 .*half of a surrogate pair"),
+        (b'{"messages": [{"role": "user", "content": "5?"}], "reply": "\\udc00"}\n', "line 1 .*half of a surrogate pair"),
+        (b"[" * 100_000 + b"\n", "line 1 .* is not a demonstration"),
+    ],
+    ids=["utf-16", "prompt", "reply", "depth"],
+)
+def test_demonstrations_that_are_no_text_are_refused(call, content: bytes, said: str):
+    Path("demonstrations").mkdir()
+    Path("demonstrations/hr.jsonl").write_bytes(content)
+    # Before the model is loaded, which does not exist.
+    ended = call("sft", "--roles", "hr", "--model.name", "./no-model", code=2)
+    assert re.search(said, ended), ended
+
+
 def test_a_full_or_read_only_disk_ends_in_a_clear_error_and_the_run_goes_on(call, tiny_path: Path, tmp_path: Path, small_disk):
     runs = tmp_path / "runs"
     runs.mkdir()
@@ -108,8 +175,8 @@ def test_a_full_or_read_only_disk_ends_in_a_clear_error_and_the_run_goes_on(call
         ballast.unlink()
         resumed = call("train", "--resume", "a", "--extend", "3")
         subprocess.run(["mount", "-o", "remount,ro", str(runs)], check=True)
-        for words in (("--resume", "a", "--extend", "4"), ("--iterations", "1", "--name", "c", *start)):
-            said = call("train", *words, code=1)
+        for code, words in ((1, ("--resume", "a", "--extend", "4")), (2, ("--iterations", "1", "--name", "c", *start))):
+            said = call("train", *words, code=code)
             assert "Read-only file system" in said or "readonly" in said, said
             assert "Traceback" not in said
         with Run.open(runs / "a", readonly=True) as run:
@@ -146,7 +213,7 @@ def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.Capt
     assert resumed["adapters"]["hr"]["digest"] == straight["adapters"]["hr"]["digest"], "resumed = uninterrupted"
     assert "--extend must be >= 2" in call("train", "--resume", "runs/a", "--extend", "1", code=2)
     assert "leave out seeds" in call("train", "--resume", "runs/a", "--seeds", "1", code=2)
-    assert "exists" in call("train", "--roles", "hr", "--name", "a", *SMALL, *model(tiny_path), code=1)
+    assert "exists" in call("train", "--roles", "hr", "--name", "a", *SMALL, *model(tiny_path), code=2)
 
     with Run.open(Path("runs/b"), readonly=True) as run:
         recorded = {m.iteration: m.value for m in run.read_metrics("train/hr", name="delta_l2")}
@@ -163,6 +230,7 @@ def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.Capt
     shutil.copytree("runs/b", "runs/served")
     with closing(sqlite3.connect("runs/served/run.sqlite")) as database, database:
         database.execute("""UPDATE meta SET value = replace(value, '"in-process"', '"vllm"') WHERE key = 'config'""")
+        database.execute("PRAGMA user_version = 1")  # whose records have no checksums
     capsys.readouterr()
     assert main(["train", "--from-groups", "served:3", *options]) == 0
     assert "vLLM samples: --learner.loss.correction token_truncate" in capsys.readouterr().err
@@ -200,6 +268,7 @@ def test_training_goes_on_in_the_shape_of_the_first_adapters(call, tiny_path: Pa
     call("train", "--init", "first", "--name", "goes-on", *small, *model(tiny_path))
     with Run.open(Path("runs/goes-on"), readonly=True) as run:
         assert (run.config["lora"]["rank"], run.config["lora"]["alpha"]) == (2, 8), "a resume attaches what is recorded"
+        assert " ".join(run.config["lora"]["targets"]) == "down_proj gate_proj k_proj o_proj q_proj up_proj v_proj"
         assert {spec_of(adapter.path) for adapter in run.adapters()} == {(2, 8)}
     call("train", "--resume", "runs/goes-on", "--extend", "2")
     call("train", "--from-groups", "runs/goes-on:2", "--roles", "hr", *model(tiny_path))
@@ -425,35 +494,12 @@ def test_the_report_of_a_run_is_complete(call, tiny_path: Path):
     assert "No training metrics" in page, "nobody is a run"
 
 
-def test_demo_trains_and_reports(call, tiny_path: Path):
-    small = ("--decisions", "4", "--iterations", "2", "--worlds", "2", "--scale-states", "4", "--states", "2", "--days", "1")
-    small += ("--lora.rank", "2")
-    shown = call("demo", "--roles", "hr", *small, *model(tiny_path))
-    assert {cell["team"] for cell in shown["quality"]["cells"]} == {"base", "sft", "grpo"}
-    compared = {row["team"] for row in shown["comparison"]["means"]}
-    assert compared == {"heuristic", "expert", "random", "base", "sft", "grpo"}
-    page = Path(shown["report"]).read_text(encoding="utf-8")
-    assert "Actions of hr, sft and grpo" in page
-    assert "No training metrics" not in page
-    assert "No scored" not in page
-    with Run.open(Path(shown["run"]), readonly=True) as run:
-        assert run.adapters("hr")[-1].version > 0, "GRPO made an update"
-        # What the viewer explains the groups by, where it looks for it.
-        assert run.config["train"]["branch"]["worlds"] == 2
-        assert run.config["learner"]["advantage"]["shrink"] is True
-        assert run.config["model"]["dtype"] == "float32"
-    assert call("runs", "replay", shown["run"], "--limit", "2")["matches"]
-
-
 @pytest.mark.slow
 def test_a_demo_that_trained_nothing_does_not_claim_success(call, tmp_path: Path):
     """An untaught model makes no usable reply, so every group is dead; tables of that would show equal rows as a result."""
     tiny = tiny_model()
     tiny.model.save_pretrained(tmp_path / "untaught")
     tiny.tokenizer.save_pretrained(tmp_path / "untaught")
-    small = ("--decisions", "1", "--iterations", "1", "--worlds", "2", "--scale-states", "4", "--states", "2", "--days", "1")
-    small += ("--lora.rank", "2")
-    said = call("demo", "--roles", "hr", *small, *model(tmp_path / "untaught"), code=1)
+    said = call("demo", "--iterations", "1", "--states", "40", *model(tmp_path / "untaught"), code=1)
     assert "GRPO made no update" in said
-    assert "--decisions" in said
     assert not Path("report.html").exists()

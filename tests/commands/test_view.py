@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import re
 import signal
 import socket
@@ -72,3 +74,28 @@ def test_it_serves_a_run_until_it_is_interrupted(tmp_path: Path):
     finally:
         process.kill()
         process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8080/#token=abc_-9", "http://[::1]:1/#token=x&y", "http://h/#token=<'\">"])
+def test_the_browsers_command_line_has_no_token(address: str, tmp_path: Path):
+    """Any user of the machine can read it; what leads to the address is a file of this user alone, which goes with the server."""
+    browser = tmp_path / "browser"
+    browser.write_text(
+        "#!/bin/sh\n"
+        f"printf '%s' \"$*\" > {tmp_path}/words\n"
+        f'file=${{1#file://}}; stat -c %a "$file" "$(dirname "$file")" > {tmp_path}/modes\n'
+        f'cp "$file" {tmp_path}/copy; mv {tmp_path}/copy {tmp_path}/page\n'
+    )
+    browser.chmod(0o755)
+    code = (
+        "import sys, time; from pathlib import Path; from onthejob.commands.view import opened\n"
+        "with opened(sys.argv[1], after_s=0):\n"
+        "    while not Path(sys.argv[2], 'page').is_file(): time.sleep(0.05)\n"
+    )
+    path = os.pathsep.join(sys.path)
+    environ = {**os.environ, "BROWSER": str(browser), "TMPDIR": str(tmp_path), "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", code, address, str(tmp_path)], env=environ, timeout=240, check=True)
+    assert "token" not in (tmp_path / "words").read_text()
+    assert (tmp_path / "modes").read_text().split() == ["600", "700"]
+    assert html.unescape((tmp_path / "page").read_text()).count(address) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["browser", "modes", "page", "words"]

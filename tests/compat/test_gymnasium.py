@@ -159,6 +159,45 @@ def test_options_that_cannot_work_are_refused(role: str, options: dict[str, Any]
         OfficeRoleEnv(role, **options)
 
 
+@pytest.mark.parametrize("layout", ["dict", "vector"])
+def test_action_masks_are_what_is_possible_now(layout: str):
+    """The method that sb3-contrib's MaskablePPO calls through every wrapper of `gymnasium.make`."""
+    env = gymnasium.make(environment_id("sales"), days=8, **LAYOUTS[layout])
+    with pytest.raises(ContractError, match="Call reset first"):
+        env.get_wrapper_attr("action_masks")()
+    observation, info = env.reset(seed=3)
+    rng, over, seen = np.random.default_rng(0), False, set()
+    while not over:
+        mask = env.get_wrapper_attr("action_masks")()
+        shown = info["action_mask"] if layout == "vector" else observation["action_mask"]
+        assert isinstance(env.action_space, gymnasium.spaces.Discrete)
+        assert (mask.dtype, mask.shape) == (np.bool_, (env.action_space.n,))
+        assert mask.tolist() == shown.astype(bool).tolist()
+        seen.add(mask.tobytes())
+        observation, _, over, _, info = env.step(int(rng.choice(np.flatnonzero(mask))))
+        assert info["valid"], "what the mask allows can be executed"
+    assert len(seen) > 1
+    assert not env.get_wrapper_attr("action_masks")().any(), "nothing is possible when the episode is over"
+
+
+def test_texts_have_no_mask():
+    env = OfficeRoleEnv("sales", actions="text", observations="text")
+    env.reset(seed=0)
+    with pytest.raises(ContractError, match="only actions='discrete' has a mask"):
+        env.action_masks()
+
+
+def test_maskable_ppo_finds_the_masks():
+    maskable = pytest.importorskip("sb3_contrib.common.maskable.utils", reason="the sb3 extra is not installed")
+    from stable_baselines3.common.env_util import make_vec_env
+
+    envs = make_vec_env(lambda: gymnasium.make(environment_id("hr"), days=1, **LAYOUTS["vector"]), n_envs=2)
+    envs.reset()
+    assert maskable.is_masking_supported(envs)
+    assert isinstance(envs.action_space, gymnasium.spaces.Discrete)
+    assert maskable.get_action_masks(envs).shape == (2, envs.action_space.n)
+
+
 def test_a_teammate_that_reads_tokens_is_refused():
     policy = ScriptedPolicy(lambda observation, seed: "", version="tokens")
     sampler = type("Sampler", (), {"version": "sales@0001", "reads": "tokens", "act": policy.act})()

@@ -101,6 +101,29 @@ def test_what_the_environment_measures_of_replies_is_a_mean_over_the_counted_act
     assert both.as_dict()["episodes"]
 
 
+def test_replies_that_were_cut_at_the_limit_are_a_share() -> None:
+    class Cut(ScriptedPolicy):
+        """Every reply of the seller is cut, as a model's would be."""
+
+        def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
+            made = super().act(contexts, sampling)
+            cut = [replace(completion, finish_reason="length") for completion in made]
+            return [c if context.observation.actor == "seller" else m for context, m, c in zip(contexts, made, cut, strict=True)]
+
+    task = tasks(1)[0]
+    name = "completions/clipped_ratio"
+    with EvaluationCache(None, env="toy") as cache:
+        result = run([HEURISTIC, scripted_team("cut", Cut(heuristic_reply, version="cut"), ACTORS)], cache, of=[task])
+    assert result.results[Key("heuristic", task.id)].metrics[name] == 0.0
+    env, sellers, turns = ToyWorkplace(), 0, 0
+    observation = env.reset(task)
+    while observation is not None:
+        sellers, turns = sellers + (observation.actor == "seller"), turns + 1
+        observation = env.step(heuristic_reply(observation, 0)).observation
+    assert 0 < sellers < turns
+    assert result.results[Key("cut", task.id)].metrics[name] == pytest.approx(sellers / turns)
+
+
 def test_a_killed_comparison_goes_on_and_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     class Killed(Exception):
         pass

@@ -18,6 +18,7 @@ from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.charts import Line, Whisker, describe, interval_chart, line_chart, number, smoothed, ticks
 from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.compare import compare
+from onthejob.evaluate.matched import keep
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.quality_file import read_quality
 from onthejob.evaluate.recorded import annotate, annotated_turns, recorded_scales, training_curves
@@ -250,6 +251,14 @@ def test_writing_is_atomic_and_refusals_are_clear(tmp_path: Path) -> None:
         write_report(path / "below-a-file" / "report.html", Report(title="x"))
 
 
+@pytest.mark.parametrize("text", ["\ud800", "so \udfff what", "\ude00\ud83d", "é\ud83d", '{"target": "\udc00"}'])
+def test_halves_of_surrogate_pairs_are_written_as_replacements(text: str, tmp_path: Path) -> None:
+    page = write_report(tmp_path / "report.html", Report(title=text)).read_text(encoding="utf-8")
+    kept = keep(tmp_path, "first", {"replies": [text]}).read_text(encoding="utf-8")
+    assert "\ufffd" in page
+    assert "\ufffd" in json.loads(kept)["replies"][0]
+
+
 def test_curves_come_from_the_record(run: Run) -> None:
     curves = training_curves(run)
     assert {(curve.role, curve.metric) for curve in curves} == {
@@ -309,7 +318,7 @@ def test_tables_for_the_terminal(report: Report) -> None:
     text = capture.get()
     assert describe(report.comparison.difference("grpo", "sft", "company_value")) in text
     assert describe(report.comparison.estimate("sft", "company_value")) in text
-    assert "valid 100.0%" in text
+    assert "100.0%" in text
     assert "drift" in text
 
 

@@ -108,7 +108,8 @@ def test_attention_by_products_has_the_gradients_of_attention():
     for start, stop, keys in ((0, 4, None), (4, 6, torch.tensor([0, 1, 4, 5]))):
         seen = visible[start:stop, :stop] if keys is None else visible[start:stop, keys]
         bias = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -1e30)[None, None]
-        blocks.append(_DeviceBlock(start=start, stop=stop, keys=keys, bias=bias))
+        depth = torch.tensor([0, 1, 2, 3, 2, 3])
+        blocks.append(_DeviceBlock(start=start, stop=stop, keys=keys, bias=bias, depth=depth))
 
     def ours(*tensors: torch.Tensor) -> torch.Tensor:
         return _ProductAttention.apply(*tensors, blocks, 0.3)
@@ -260,16 +261,20 @@ def test_other_architectures_use_the_tree(config):
         torch.testing.assert_close(torch.cat(found), torch.cat(plain(model, paths)), rtol=1e-5, atol=1e-5)
 
 
-def test_contexts_longer_than_a_sliding_window_are_refused_in_the_tree_and_exact_when_padded():
-    model = other(MistralConfig(**SHAPE, sliding_window=4))
-    assert choose_layout(model) is Layout.PADDED
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_contexts_longer_than_a_sliding_window_are_exact_in_both_layouts(dtype):
+    model = other(MistralConfig(**SHAPE, sliding_window=4)).to(dtype)
+    assert choose_layout(model) is Layout.TREE
     paths = random_paths()
     (row,) = pack(paths, max_tokens=10_000)
-    with pytest.raises(ModelError, match="sliding window of 4"):
-        score(model, row)
+    tolerance = 1e-5 if dtype is torch.float32 else 0.1
     with torch.no_grad():
-        found = by_path([row], [score(model, row, layout=Layout.PADDED).logprobs], paths)
-        torch.testing.assert_close(torch.cat(found), torch.cat(plain(model, paths)), rtol=1e-5, atol=1e-5)
+        want = torch.cat(plain(model, paths)).float()
+        for layout in Layout:
+            found = torch.cat(by_path([row], [score(model, row, layout=layout).logprobs], paths))
+            torch.testing.assert_close(found, want, rtol=tolerance, atol=tolerance)
+        wide = other(MistralConfig(**SHAPE, sliding_window=None)).to(dtype)
+        assert (torch.cat(plain(wide, paths)) - want).abs().max() > 0.5, "the window hides nothing"
 
 
 def test_a_model_that_caps_its_logits_is_refused():

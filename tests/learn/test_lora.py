@@ -63,7 +63,7 @@ def test_adapters_are_fp32_and_only_the_active_one_is_trained(dtype):
         ([], {}, "at least one"),
         (["sales", "sales"], {}, "distinct"),
         (["Sales.1"], {}, "cannot name"),
-        (["sales"], {"targets": ("no_such_layer",)}, "do not fit"),
+        (["sales"], {"targets": ("no_such_layer",)}, "matches no layer"),
         (["sales"], {"targets": ()}, "empty"),
         (["sales"], {"rank": 0}, "rank"),
         (["sales"], {"alpha": 0}, "alpha"),
@@ -216,6 +216,11 @@ def rewrite(path, change) -> None:
     (path / adapter_files.META).write_text(json.dumps(meta))
 
 
+def _restate(path, file: str, **values) -> None:
+    stated = json.loads((path / file).read_text())
+    (path / file).write_text(json.dumps(stated | values))
+
+
 def first(tensors) -> str:
     return sorted(tensors)[0]
 
@@ -231,6 +236,10 @@ def first(tensors) -> str:
             lambda path: (path / adapter_files.WEIGHTS).write_bytes((path / adapter_files.WEIGHTS).read_bytes() + b"x"),
             "not a readable|was changed",
         ),
+        (lambda path: _restate(path, adapter_files.META, version="0"), "version must be a whole number >= 0, got '0'"),
+        (lambda path: _restate(path, adapter_files.META, role=3), "role must be text, got 3"),
+        (lambda path: _restate(path, adapter_files.META, parent=1), "parent must be text or null, got 1"),
+        (lambda path: _restate(path, adapter_files.CONFIG, r="4"), "needs r, an integer in 1..65536, .* got '4'"),
         (lambda path: (path / "adapter_model.bin").write_bytes(b""), "pickled"),
         (lambda path: rewrite(path, lambda t: t[first(t)].fill_(float("inf"))), "not finite"),
         (lambda path: rewrite(path, lambda t: t.pop(first(t))), "incomplete"),
@@ -244,6 +253,10 @@ def first(tensors) -> str:
         "no meta",
         "no tensors",
         "longer",
+        "version as text",
+        "role as number",
+        "parent as number",
+        "rank as text",
         "pickle",
         "inf",
         "half a pair",
@@ -296,13 +309,17 @@ def test_the_shape_of_a_saved_adapter_is_read_back(tmp_path):
     spec = LoraSpec(rank=3, alpha=7.5, targets=("q_proj", "v_proj"))
     adapter = save(lora.attach(tiny_base(), ["sales"], spec, seed=0), tmp_path)
     assert adapter_files.read_spec(adapter.path) == spec
-    for damage in (
-        '{"r": 3}',
-        '{"r": 3, "lora_alpha": 1, "target_modules": "all"}',
-        '{"r": 0, "lora_alpha": 1, "target_modules": ["q"]}',
+    for damage, problem in (
+        ('{"r": 3}', "needs r, an integer"),
+        ('{"r": 3, "lora_alpha": 1, "target_modules": "all"}', "needs target_modules as a list of names, got 'all'"),
+        ('{"r": 3, "lora_alpha": 1, "target_modules": ["q"], "layers_to_transform": [1]}', "got layers_to_transform=.1."),
+        ('{"r": 0, "lora_alpha": 1, "target_modules": ["q"]}', "needs r, an integer"),
+        ('{"r": 3, "lora_alpha": 1, "target_modules": []}', "states no shape"),
+        ("{", "cannot be read"),
+        ("[]", "holds a list, not an object"),
     ):
         (adapter.path / adapter_files.CONFIG).write_text(damage)
-        with pytest.raises(ModelError, match="states no shape"):
+        with pytest.raises(ModelError, match=problem):
             adapter_files.read_spec(adapter.path)
 
 

@@ -216,3 +216,14 @@ def _digest(learner: Learner, *, except_role: str) -> dict[str, str]:
         for name, tensor in learner.model.state_dict().items()
         if f".{except_role}." not in name
     }
+
+
+def test_examples_beyond_the_context_are_refused_and_not_trained():
+    learner = learner_for()
+    assert learner.window == 512
+    long = Example(prompt_ids=(5,) * 500, completion_ids=(6,) * 12)
+    sft(learner, "sales", [long], SftConfig(max_steps=1))
+    before = _digest(learner, except_role="dev")
+    with pytest.raises(ConfigError, match="a text of 513 tokens exceeds the model's context of 512"):
+        sft(learner, "sales", [*examples(4), dataclasses.replace(long, completion_ids=(6,) * 13)], SftConfig(max_steps=1))
+    assert _digest(learner, except_role="dev") == before

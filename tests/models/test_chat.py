@@ -113,10 +113,12 @@ def test_tokenizers_without_a_usable_template_are_refused(make_tokenizer):
 def test_misuse_is_refused(chat: ChatEncoder, make_tokenizer):
     with pytest.raises(ContractError, match="at least one new message"):
         chat.extend((1,), (2,), [])
-    strict = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    strict = "{% if messages | length > 3 %}{{ raise_exception('three at most') }}{% endif %}"
     picky = ChatEncoder(make_tokenizer(strict + chat.tokenizer.chat_template))
-    with pytest.raises(ContractError, match="no system role"):
-        picky.encode([Message("system", "x")])
+    with pytest.raises(ContractError, match=r"user, user, user, user \(three at most"):
+        picky.encode([Message("user", "x")] * 4)
+    with pytest.raises(ContractError, match=r"message 2 \(user\) must be text, got NoneType"):
+        chat.encode([Message("system", "x"), Message("user", None)])  # type: ignore[arg-type]
 
 
 NO_SYSTEM = (
@@ -130,12 +132,12 @@ NO_SYSTEM = (
 @given(first=HOSTILE, sampled=st.lists(st.integers(3, 258), max_size=12), second=HOSTILE)
 def test_a_recorded_context_becomes_its_messages_again(make_tokenizer, tokenizer, template, first, sampled, second):
     chat = ChatEncoder(make_tokenizer(template) if template else tokenizer)
-    system = [] if template == NO_SYSTEM else [Message("system", "Sell.")]
+    system = [] if template == NO_SYSTEM else [Message("system", "Sell.")]  # There it would be a part of the user's message.
     ids = chat.encode([*system, Message("user", first)])
-    assert chat.messages(ids) == tuple(Message(role, chat._defuse(text)) for role, text in [*system, ("user", first)])
+    assert chat.messages(ids) == tuple(Message(role, chat.broken(text)) for role, text in [*system, ("user", first)])
     longer = chat.extend(ids, sampled, [Message("user", second)])
     assert chat.messages(longer) == (
-        *chat.messages(ids), Message("assistant", chat.decode(sampled)), Message("user", chat._defuse(second)),
+        *chat.messages(ids), Message("assistant", chat.decode(sampled)), Message("user", chat.broken(second)),
     )  # fmt: skip
 
 

@@ -189,3 +189,18 @@ def test_training_prints_a_table_and_keeps_what_loads(script: ModuleType, traine
     assert "8 pieces to train on, w14 left out" in printed
     assert "model at 0.5" in printed
     assert set(ClaimReader(tmp_path / "kept").read(TEXT)) == set(DESCRIBED)
+
+
+def test_a_long_piece_is_judged_as_the_reader_reads_it(script: ModuleType):
+    """Not by its beginning alone: the linear weights beside it see the whole text."""
+    none, claim = [0.8, 0.1, 0.0, 0.05, 0.05], [0.1, 0.7, 0.1, 0.05, 0.05]
+    parts = torch.tensor([[none, none], [none, claim]])  # (parts, features, answers)
+    assert script.strongest(parts).tolist() == torch.tensor([none, claim]).tolist()
+
+
+def test_a_writer_of_promises_only_is_refused_before_training(script: ModuleType, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train_claims.py", "--left-out", "lines"])
+    with pytest.raises(SystemExit) as stop:
+        script.main()
+    assert stop.value.code == 2
+    assert "are all honest pieces" in capsys.readouterr().err

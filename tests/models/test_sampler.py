@@ -13,8 +13,6 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from onthejob.errors import ConfigError, ContractError, ModelError
-from onthejob.learn.adapter_files import save_adapter
-from onthejob.learn.lora import LoraSpec, attach
 from onthejob.models.in_process import InProcessPolicy
 from onthejob.models.llama import LlamaBatch
 from onthejob.models.sampler import Sampler
@@ -327,13 +325,12 @@ def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, f
     assert sampler.generate(prompts, adapter=None, sampling=T1, seeds=range(10)) == before
 
 
-@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
-def test_a_head_that_the_fast_path_would_not_compute_is_refused(make_model, chat, tmp_path):
-    model = attach(make_model("llama"), ("sales",), LoraSpec(rank=2, targets=("q_proj", "lm_head")), seed=0)
-    adapter = save_adapter(model, "sales", tmp_path, version=1, parent=None, base_digest="")
-    with pytest.raises(ModelError, match=r"trains lm_head, which the in-process sampler does not compute.*--lora\.targets"):
-        Sampler(model, chat).publish(adapter)
-    Sampler(model, chat, fast=False).publish(adapter)
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings", "ignore:Setting `save_embedding_layers`")
+@engines
+def test_an_adapter_of_the_head_is_refused(make_model, make_adapter, chat, kind, fast):
+    adapter, _ = make_adapter(kind, targets="q_proj,lm_head")
+    with pytest.raises(ModelError, match=r"lm_head.* belongs to no linear layer of the base other than the output head"):
+        Sampler(make_model(kind), chat, fast=fast).publish(adapter)
 
 
 @engines
@@ -401,11 +398,11 @@ def test_damaged_adapters_are_refused(make_model, make_adapter, chat, tmp_path):
 
     nan = torch.full_like(tensors[some], torch.nan)
     cases = {
-        "non-finite": broken("nan", tensors=tensors | {some: nan}),
-        "no projection": broken("unknown", tensors={"base_model.model.nowhere.lora_A.weight": nan}),
+        "not finite": broken("nan", tensors=tensors | {some: nan}),
+        "no linear layer": broken("unknown", tensors={"base_model.model.nowhere.lora_A.weight": nan}),
         "shapes": broken("shape", tensors=tensors | {some: tensors[some][:, :3].contiguous()}),
         "use_dora": broken("dora", config=config | {"use_dora": True}),
-        "r >= 1": broken("rank", config=config | {"r": 0}),
+        "r, an integer in 1..65536": broken("rank", config=config | {"r": 0}),
         "the record says": broken("digest", digest="c" * 64),
         "trained on the base": broken("base", meta={"base_digest": "a" * 64}),
         "cannot be read": Adapter(role="sales", version=1, path=tmp_path / "missing"),
@@ -413,9 +410,9 @@ def test_damaged_adapters_are_refused(make_model, make_adapter, chat, tmp_path):
     for why, adapter in cases.items():
         with pytest.raises(ModelError, match=why):
             sampler.publish(adapter)
-    (cases["non-finite"].path / "adapter_model.safetensors").write_bytes(b"not safetensors")
+    (cases["not finite"].path / "adapter_model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(ModelError, match="cannot be read"):
-        sampler.publish(cases["non-finite"])
+        sampler.publish(cases["not finite"])
     assert sampler.published == ()
     sampler.publish(broken("fine", meta={"base_digest": "b" * 64}))
 
@@ -458,7 +455,7 @@ def test_no_more_rows_and_tokens_are_held_at_once_than_allowed(make_model, chat,
     assert (max(rows) <= most[0], max(tokens) <= most[1]) == (True, True)
     assert max(rows) == 7 or max(tokens) > 300, "the limit is used"
     held.clear()
-    long = prompts[0] * 30
+    long = prompts[0] * 11  # above the limit, within the model's context of 512
     sampler.generate([long, long], adapter=None, sampling=sampling, seeds=[0, 1])
     if "max_tokens" in limits:
         assert [rows for rows, _ in held] == [1, 1], "what is larger than the limit is sampled alone"

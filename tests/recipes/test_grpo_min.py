@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -123,9 +125,20 @@ def test_loss_and_gradients_equal_the_librarys_packed_path(recipe: ModuleType):
         torch.testing.assert_close(found, gradient, atol=1e-5, rtol=1e-4)
 
 
-def test_it_runs(recipe: ModuleType, capsys: pytest.CaptureFixture[str]):
-    options = recipe.Options(updates=1, groups=2, replies=4, taught=20)
-    before, after = recipe.train(None, options, episodes=2)
-    assert before > 0
-    assert after > 0
-    assert "held-out seeds" in capsys.readouterr().out
+@pytest.mark.slow
+def test_the_documented_command_learns(recipe: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    (line,) = re.findall(r"^ *python recipes/(grpo_min\.py --tiny)", recipe.__doc__ or "", flags=re.MULTILINE)
+    monkeypatch.setattr("sys.argv", shlex.split(line))
+    recipe.main()
+    printed = capsys.readouterr().out
+    live = [int(number) for number in re.findall(r"live (\d+)/8", printed)]
+    assert len(live) == 2 * recipe.Options().updates
+    assert sum(live) > 0.5 * 8 * len(live)
+    before, after = map(float, re.findall(r"held-out seeds: (\d+) before, (\d+) after", printed)[0])
+    assert after > 1.1 * before
+
+
+def test_a_model_that_was_never_taught_is_a_failure(recipe: ModuleType):
+    options = recipe.Options(updates=1, groups=2, replies=2, worlds=1, turns=1, taught=0)
+    with pytest.raises(SystemExit, match="Nothing was learned: in every group all replies were worth the same"):
+        recipe.train(None, options, episodes=1)

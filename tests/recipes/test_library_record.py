@@ -42,5 +42,6 @@ def test_a_record_becomes_conversations(repository: Path, tmp_path: Path, capsys
         "messages": [message._asdict() for message in ASKED],
         "replies": [{"content": "Acme", "value": 2.5}, {"content": "nobody", "value": -1.0}],
     }
-    assert recipe.main([*options, "--actor", "dev"]) == 0
+    with pytest.raises(SystemExit, match="recorded no group of dev"):
+        recipe.main([*options, "--actor", "dev"])
     assert capsys.readouterr().out == ""

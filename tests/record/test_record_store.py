@@ -444,7 +444,7 @@ def test_a_second_writer_is_refused_by_pid(runs_dir):
     Run.create(runs_dir, config={}, name="r").close()
     process = holder("hold", runs_dir / "r")
     try:
-        with pytest.raises(RecordError, match=f"being written by process {process.pid} .*readonly=True"):
+        with pytest.raises(RecordError, match=f"being written by process {process.pid} .*Wait until it ends or stop it"):
             Run.open(runs_dir / "r")
         with Run.open(runs_dir / "r", readonly=True) as run:
             assert run.last_iteration() is None

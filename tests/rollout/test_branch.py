@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -188,7 +189,7 @@ def test_scales_are_the_spread_between_legal_replies():
     # MAKE, WAIT and SCRAP differ by 100..300 dollars over at most 6 turns.
     assert 10.0 < scales["maker"].outcome < 200.0
     assert 0.0 < scales["maker"].ret < 1.0
-    with pytest.raises(ConfigError, match="no state with two different legal replies for 'ghost'"):
+    with pytest.raises(ConfigError, match=r"the scales of 'ghost' need a state .* of 0 states that ask it"):
         measure_scales(BranchScorer(ToyWorkplace), ToyWorkplace(), states(2), config=CONFIG, actors=["ghost"], seed=1)
 
 
@@ -209,12 +210,18 @@ def test_the_library_spreads_over_days_forgets_the_oldest_and_survives_bytes():
         SnapshotLibrary().sample(0)
 
 
-def test_a_state_without_a_day_is_refused():
+def test_a_state_without_a_day_counts_turns_and_a_day_that_is_no_number_is_refused():
     class Dayless(ToyWorkplace):
-        def state(self):
-            return {"metrics": {"x": 1.0}}
+        extra: Mapping[str, Any] = {}
 
-    env = Dayless()
-    env.reset(toy_tasks(1)[0])
-    with pytest.raises(ContractError, match="day"):
-        entry_of(env, toy_tasks(1)[0])
+        def state(self):
+            return {"metrics": {"x": 1.0}, **self.extra}
+
+    env, task = Dayless(), toy_tasks(1)[0]
+    env.reset(task)
+    entry = entry_of(env, task, turn=7)
+    assert entry is not None
+    assert entry.day == 7
+    env.extra = {"day": "Monday"}
+    with pytest.raises(ContractError, match=r"state\(\)\['day'\] must be a whole number where it is given, got str: 'Monday'"):
+        entry_of(env, task, turn=7)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from onthejob import progress
 from onthejob.errors import ConfigError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.rollout import pulse
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
 from onthejob.rollout.collect import CollectConfig, Collection, Collector, collect_episodes
 from onthejob.rollout.library import SnapshotLibrary, visit
@@ -97,11 +97,12 @@ def test_collecting_is_deterministic_and_keyed():
     assert collected(config).groups != collected(config, seed=6).groups
 
 
-def test_who_waits_for_segments_is_told_how_far_they_are(monkeypatch: pytest.MonkeyPatch):
+def test_progress_of_segments_is_logged(monkeypatch: pytest.MonkeyPatch):
     said: list[str] = []
-    monkeypatch.setattr(pulse.log, "info", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr(pulse, "EVERY_S", 0.0)
+    monkeypatch.setattr(progress.log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
     collected(CollectConfig(episodes=3, segment_turns=6))
+    said = [line for line in said if not line.startswith("sampling: ")]
     assert [line.rpartition(",")[0] for line in said] == [
         f"it0001: 3 of 3 episodes under way, at turn {turn}" for turn in range(6)
     ]

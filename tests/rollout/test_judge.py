@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onthejob.errors import ConfigError, TrainingError
+from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.models.breaker import BreakerConfig
 from onthejob.models.providers import OpenAIClient
 from onthejob.models.transport import Limits, Transport
@@ -150,6 +150,13 @@ def test_verdicts_are_remembered_over_processes(bench: Bench, tmp_path):
     assert second.scores([Item("s", OTHER), Item("s", DEMO)]) == [0.5, 1.0]
     assert len(bench.seen) == 2 * len(CANARIES) + 2
     second.close()
+
+
+def test_verdicts_that_are_no_database_are_explained(bench: Bench, tmp_path):
+    file = tmp_path / "judge.sqlite"
+    file.write_text("no database\n" * 100)
+    with pytest.raises(RecordError, match=r"judge\.sqlite: file is not a database\. Delete the file"):
+        bench.judge(cache=file)
 
 
 def test_what_is_judged_cannot_leave_its_fence():

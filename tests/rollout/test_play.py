@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onthejob import progress
 from onthejob.errors import ConfigError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.rollout import pulse
 from onthejob.rollout.episode import Episode
 from onthejob.rollout.play import episode_groups, play
 from onthejob.testing import (
@@ -27,7 +27,7 @@ from onthejob.testing import (
     tiny_tokenizer,
     toy_tasks,
 )
-from onthejob.types import Completion, Context, Kind, Observation, Sampling, Step, StopReason, Task, TextObservation
+from onthejob.types import Completion, Context, Kind, Message, Observation, Sampling, Step, StopReason, Task, TextObservation
 
 RANDOM = ScriptedPolicy(random_legal_reply, version="random")
 BOTH = {"maker": RANDOM, "seller": RANDOM}
@@ -46,7 +46,7 @@ class Scores(ToyWorkplace):
         return self._ask()
 
     def _ask(self) -> Observation:
-        return TextObservation(actor=self._order[self._at], messages=())
+        return TextObservation(actor=self._order[self._at], messages=(Message("user", "Play."),))
 
     def step(self, reply: str) -> Step:
         rewards = self._table[self._at]
@@ -288,9 +288,9 @@ def test_operator_mistakes_raise_at_once():
         play([ToyWorkplace()], toy_tasks(1), {"maker": tokens, "seller": tokens}, SAMPLING, seed=0, max_turns=5)
 
 
-def test_who_waits_for_several_episodes_is_told_how_far_they_are(monkeypatch: pytest.MonkeyPatch):
+def test_progress_of_several_episodes_is_logged(monkeypatch: pytest.MonkeyPatch):
     said: list[str] = []
-    monkeypatch.setattr(pulse.log, "info", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(progress.log, "info", lambda text, *values: said.append(text % values))
 
     def played(what: str) -> list[Episode]:
         said.clear()
@@ -298,7 +298,7 @@ def test_who_waits_for_several_episodes_is_told_how_far_they_are(monkeypatch: py
 
     quick = played("base")
     assert said == []
-    monkeypatch.setattr(pulse, "EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
     assert played("base") == quick
     # Not of their last turn, after which nobody waits.
     assert said == ["base: 2 of 2 episodes under way, at turn 1", "base: 2 of 2 episodes under way, at turn 2"]

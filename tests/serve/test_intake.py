@@ -107,6 +107,20 @@ def move(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], None]:
     return change
 
 
+def encoded(name: str, encoding: str) -> Callable[[Path], object]:
+    return lambda path: (path / name).write_bytes((path / name).read_text(encoding="utf-8").encode(encoding))
+
+
+def scaled(stated: str) -> Callable[[Path], object]:
+    """State a logarithm of the logit scale beside the tensors."""
+
+    def change(path: Path) -> None:
+        save_file(load_file(path / WEIGHTS), path / WEIGHTS, metadata={"format": "pt", "log_logit_scale": stated})
+        sign(path)
+
+    return change
+
+
 LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
 POISON: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file": (to_file, "not a directory"),
@@ -126,10 +140,12 @@ POISON: dict[str, tuple[Callable[[Path], object], str]] = {
     "a large file": (large, "larger than"),
     "not a number": (lambda p: reweigh(p, put(float("nan"))), "not finite"),
     "infinite": (lambda p: reweigh(p, put(float("-inf"))), "not finite"),
-    "a huge number": (lambda p: reweigh(p, put(1e30)), "larger than anything"),
+    "a large number": (lambda p: reweigh(p, put(5e3)), "larger than anything"),
+    "a huge number": (lambda p: reweigh(p, put(1e30)), "overflows in float16"),
+    "just beyond float16": (lambda p: reweigh(p, put(65_536.0)), "overflows in float16"),
     "other ranks inside": (lambda p: edit(p, CONFIG, r=2), "rank"),
     "rank 512": (lambda p: edit(p, CONFIG, r=512), "rank must be"),
-    "rank true": (lambda p: edit(p, CONFIG, r=True), "rank must be"),
+    "rank true": (lambda p: edit(p, CONFIG, r=True), "needs r, an integer"),
     "alpha NaN": (lambda p: edit(p, CONFIG, lora_alpha=float("nan")), "not JSON"),
     "alpha negative": (lambda p: edit(p, CONFIG, lora_alpha=-1), "lora_alpha"),
     "alpha huge": (lambda p: edit(p, CONFIG, lora_alpha=1e6), "scaling"),
@@ -137,12 +153,17 @@ POISON: dict[str, tuple[Callable[[Path], object], str]] = {
     "config a list": (lambda p: (p / CONFIG).write_text("[]"), "not an object"),
     "config nested deep": (lambda p: (p / CONFIG).write_text("[" * 30_000), "not JSON"),
     "a key twice": (repeated, "repeated"),
-    "an unknown key": (lambda p: edit(p, CONFIG, exec="x"), "unknown key"),
+    "an unknown key": (lambda p: edit(p, CONFIG, exec="x"), "states exec="),
     "auto_mapping": (lambda p: edit(p, CONFIG, auto_mapping={"base_model_class": "x"}), "auto_mapping"),
     "a hub id": (lambda p: edit(p, CONFIG, base_model_name_or_path="evil/model"), "base_model_name_or_path"),
     "DoRA": (lambda p: edit(p, CONFIG, use_dora=True), "use_dora"),
     "whole modules": (lambda p: edit(p, CONFIG, modules_to_save=["lm_head"]), "modules_to_save"),
-    "ranks by pattern": (lambda p: edit(p, CONFIG, rank_pattern={"q_proj": 64}), "rank_pattern"),
+    "ranks by pattern": (lambda p: edit(p, CONFIG, rank_pattern={"q_proj": 64}), "states rank 64"),
+    "a pattern that is none": (lambda p: edit(p, CONFIG, alpha_pattern={"(": 4}), "no regular expression"),
+    "rank 512 by pattern": (lambda p: edit(p, CONFIG, rank_pattern={"q_proj": 512}), "rank must be"),
+    "an alpha of 0 by pattern": (lambda p: edit(p, CONFIG, alpha_pattern={"q_proj": 0}), "alpha_pattern"),
+    "weights as an initialisation": (lambda p: edit(p, CONFIG, init_lora_weights="pissa"), "init_lora_weights"),
+    "activated LoRA": (lambda p: edit(p, CONFIG, alora_invocation_tokens=[5]), "alora_invocation_tokens"),
     "biases": (lambda p: edit(p, CONFIG, bias="all"), "bias"),
     "another task": (lambda p: edit(p, CONFIG, task_type="SEQ_CLS"), "task_type"),
     "another method": (lambda p: edit(p, CONFIG, peft_type="LOHA"), "peft_type"),
@@ -163,8 +184,37 @@ POISON: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "float64": (
         lambda p: reweigh(p, lambda t: t.update({PREFIX + "A.weight": torch.zeros(4, 64, dtype=torch.float64)})),
-        "dtype",
+        "not a LoRA matrix",
     ),
+    "float8": (
+        lambda p: reweigh(p, lambda t: t.update({PREFIX + "A.weight": torch.zeros(4, 64).to(torch.float8_e4m3fn)})),
+        "not a LoRA matrix",
+    ),
+    "float8 of the other kind": (
+        lambda p: reweigh(p, lambda t: t.update({PREFIX + "B.weight": torch.zeros(64, 4).to(torch.float8_e5m2)})),
+        "not a LoRA matrix",
+    ),
+    "config in UTF-16": (encoded(CONFIG, "utf-16"), "not JSON"),
+    "config in UTF-16 without a mark": (encoded(CONFIG, "utf-16-le"), "not JSON"),
+    "config in UTF-32": (encoded(CONFIG, "utf-32"), "not JSON"),
+    "config with a byte order mark": (encoded(CONFIG, "utf-8-sig"), "not JSON"),
+    "meta with a byte order mark": (encoded(META, "utf-8-sig"), "not JSON"),
+    "a folder as the config": (lambda p: ((p / CONFIG).unlink(), (p / CONFIG).mkdir()), "no regular file"),
+    "a folder as the weights": (lambda p: ((p / WEIGHTS).unlink(), (p / WEIGHTS).mkdir()), "no regular file"),
+    "an alpha of 400 digits": (lambda p: edit(p, CONFIG, lora_alpha=10**400), "lora_alpha"),
+    "an alpha of 400 digits by pattern": (lambda p: edit(p, CONFIG, alpha_pattern={"q_proj": 10**400}), "alpha_pattern"),
+    "a rank of 400 digits": (lambda p: edit(p, CONFIG, r=10**400), "needs r, an integer"),
+    "a rank of 400 digits by pattern": (lambda p: edit(p, CONFIG, rank_pattern={"q_proj": 10**400}), "rank_pattern"),
+    "an alpha of 5,000 digits": (
+        lambda p: (p / CONFIG).write_text((p / CONFIG).read_text().replace('"lora_alpha": 8', '"lora_alpha": ' + "8" * 5000)),
+        "not JSON",
+    ),
+    "a logit scale of NaN": (scaled("nan"), "logit scale"),
+    "a logit scale that overflows": (scaled("1e308"), "logit scale"),
+    "a logit scale that underflows": (scaled("-1e308"), "logit scale"),
+    "an infinite logit scale": (scaled("-inf"), "logit scale"),
+    "a logit scale just beyond": (scaled("10.5"), "logit scale"),
+    "a logit scale of text": (scaled("large"), "could not convert"),
     "another base": (lambda p: edit(p, META, base_digest="0" * 64), "base"),
     "other weights than signed": (lambda p: edit(p, META, digest="0" * 64), "sha256"),
     "another name": (lambda p: edit(p, META, role="ceo"), "says ceo"),
@@ -219,3 +269,22 @@ def test_a_sound_adapter_gets_a_path_of_its_own(workshop: Workshop, intake: Inta
 def test_the_same_again_is_the_same(workshop: Workshop, intake: Intake):
     source = workshop.write("sales", 7).path
     assert intake.admit(source) == intake.admit(source)
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "a bit of the weights": lambda p: (p / WEIGHTS).write_bytes((p / WEIGHTS).read_bytes()[:-1] + b"\x01"),
+    "truncated weights": lambda p: (p / WEIGHTS).write_bytes((p / WEIGHTS).read_bytes()[:-100]),
+    "alpha": lambda p: edit(p, CONFIG, lora_alpha=16),
+    "its parent": lambda p: edit(p, META, parent="sales@0001"),
+    "lost weights": lambda p: (p / WEIGHTS).unlink(),
+    "a file more": lambda p: (p / "tokenizer.json").write_text("{}"),
+    "linked weights": symlinked,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_copy_that_was_changed_in_the_store_is_not_served(change: str, workshop: Workshop, intake: Intake):
+    source = workshop.write("sales", 7).path
+    CHANGES[change](intake.admit(source).path)
+    with pytest.raises(ModelError, match="not served"):
+        intake.admit(source)

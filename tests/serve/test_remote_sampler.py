@@ -146,11 +146,11 @@ def test_a_worker_that_comes_late_is_waited_for_and_one_that_is_gone_is_named(wo
             over.wait(60)
 
     thread = threading.Thread(target=late)
-    with sampling_from(workshop, port, attempts=1) as sampler, pytest.raises(ServeError, match="ConnectError"):
+    with sampling_from(workshop, port, gone_s=0) as sampler, pytest.raises(ServeError, match="ConnectError"):
         sampler.generate([IDS], adapter=None, sampling=REPLIES, seeds=[0])
     thread.start()
     try:
-        with sampling_from(workshop, port, attempts=600) as sampler:
+        with sampling_from(workshop, port, gone_s=60) as sampler:
             assert len(sampler.generate([IDS], adapter=None, sampling=REPLIES, seeds=[0])) == 1
     finally:
         over.set()

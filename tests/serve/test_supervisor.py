@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.errors import ServeError
+from onthejob.errors import ConfigError, ServeError
 from onthejob.serve.guard import stat_of
 from onthejob.serve.supervisor import Child, check_port, free_port, memory, port_owner, wait_until
 
@@ -130,6 +130,18 @@ def test_a_server_that_ends_while_it_starts_says_why(tmp_path: Path):
         wait_until(lambda: False, child, within_s=60, every_s=0.02)
 
 
+@pytest.mark.parametrize("said", ["hf_{}", "Bearer {}", "api_key={}", "\x1b[31m{}", "header 'x-api-key': '{}'"])
+def test_keys_and_controls_of_a_servers_log_are_not_quoted(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    key = "0123456789abcdef0123"
+    monkeypatch.setenv("SERVERS_TOKEN", key)
+    program = f"import sys; sys.exit({said.format(key)!r})"
+    child = Child([sys.executable, "-c", program], log_file=tmp_path / "log", environ=dict(os.environ), name="server")
+    with pytest.raises(ServeError, match="redacted") as raised:
+        wait_until(lambda: False, child, within_s=60, every_s=0.02)
+    assert key not in str(raised.value)
+    assert "\x1b" not in str(raised.value)
+
+
 def test_a_server_that_is_never_ready_is_stopped(tmp_path: Path):
     child = tree(tmp_path)
     processes = pids(tmp_path)
@@ -150,7 +162,7 @@ def test_a_taken_port_is_refused_with_its_owner():
         taken.listen()
         port = taken.getsockname()[1]
         assert port_owner(port) == os.getpid()
-        with pytest.raises(ServeError, match=f"process {os.getpid()}"):
+        with pytest.raises(ConfigError, match=f"process {os.getpid()}"):
             check_port(port)
     check_port(free_port())
 

@@ -7,6 +7,7 @@ import { held, isExport } from './lib/exported';
 import {
   clearProblem,
   current,
+  jumpTo,
   loadConfig,
   seek,
   setRole,
@@ -17,7 +18,7 @@ import {
   useStore,
   watch,
 } from './lib/store';
-import { JUMPS, stops, TURNS_PER_DAY, type Jump } from './lib/world';
+import { FRAMES_PER_DAY, JUMPS, stops, type Jump } from './lib/world';
 import { Timeline } from './ui/Timeline';
 
 const Office = lazy(() => import('./pages/Office'));
@@ -66,7 +67,10 @@ function useKeyboard(showHelp: () => void): void {
       const frames = current(useStore.getState())?.frames ?? [];
       const kind = (document.getElementById('jump-kind') as HTMLSelectElement | null)?.value as Jump | undefined;
       const marks = kind && kind in JUMPS ? stops(frames, kind) : [];
-      const far = event.shiftKey ? TURNS_PER_DAY : 1;
+      const jump = (mark: number | undefined): void => {
+        if (kind && mark !== undefined) jumpTo(mark, kind);
+      };
+      const far = event.shiftKey ? FRAMES_PER_DAY : 1;
       if (pending.current === 'g') {
         pending.current = '';
         const page = { o: 'office', d: 'dashboard', p: 'play', r: 'race', t: 'runs' }[event.key];
@@ -82,8 +86,8 @@ function useKeyboard(showHelp: () => void): void {
         ArrowRight: () => seek(seq + far),
         Home: () => seek(0),
         End: () => seek(frames.length - 1),
-        '[': () => seek([...marks].reverse().find((mark) => mark < seq) ?? seq),
-        ']': () => seek(marks.find((mark) => mark > seq) ?? seq),
+        '[': () => jump([...marks].reverse().find((mark) => mark < seq)),
+        ']': () => jump(marks.find((mark) => mark > seq)),
         m: () => setStage(stage === '2d' ? '3d' : '2d'),
         t: () => setTheme(theme === 'dark' ? 'light' : 'dark'),
         '?': showHelp,

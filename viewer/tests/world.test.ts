@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Frame, Frames, Seats } from '../src/api/client';
-import { cumulative, extend, stops } from '../src/lib/world';
+import { cumulative, deed, extend, frameOf, lastFrame, moved, paid, penalties, perTurn, stops } from '../src/lib/world';
 import { frame } from './frames';
 
 const seats = { world: 'live', epoch: 0, length: 0, seats: {}, days: 1 } as unknown as Seats;
@@ -36,7 +36,7 @@ describe('extend', () => {
 });
 
 describe('stops', () => {
-  const move = (before: string, after: string): Frame['moves'] => [{ id: 1, name: 'a', before, after, price: 1 }];
+  const move = (before: string, after: string): Frame['moves'] => [{ id: 1, name: 'a', before, after, price: 1, reason: '' }];
   it('finds deals but not arrivals', () => {
     const frames = [
       frame(0),
@@ -57,6 +57,46 @@ describe('stops', () => {
     ];
     expect(stops(frames, 'penalty')).toEqual([2]);
     expect(stops(frames, 'sign')).toEqual([4]);
+  });
+});
+
+describe('nights', () => {
+  const night = (seq: number, patch: Partial<Frame> = {}): Frame =>
+    frame(seq, {
+      actor: 'night',
+      phase: 'night',
+      turn: seq - 2,
+      rewards: { sales: -2.5, ceo: -3, customer: -5 },
+      parts: { sales: [-2, 0, 0, 0, -0.5, 0], ceo: [-3, 0, 0, 0, 0, 0] },
+      ...patch,
+    });
+  it('have their place after the last turn of a day', () => {
+    // Turn 0 is frame 1; the night of day 1 is frame 15, turn 14 frame 16.
+    expect([0, 13, 14, 27, 28].map((turn) => frameOf(turn, 0))).toEqual([1, 14, 16, 29, 31]);
+    expect(lastFrame({ first: 0, turns: 28 })).toBe(30);
+    // A record that begins with turn 20 of the second day, and ends in the third.
+    expect([20, 27, 28].map((turn) => frameOf(turn, 20))).toEqual([1, 8, 10]);
+    expect(lastFrame({ first: 20, turns: 10 })).toBe(11);
+    expect(lastFrame({ first: 14, turns: 14 })).toBe(15);
+  });
+  it('pay the team, and are no deed of a role', () => {
+    expect(paid(night(15))).toBe(-5.5);
+    expect(paid(frame(1, { rewards: { sales: 2, ceo: 1 } }))).toBe(2);
+    expect(deed(night(15))).toBe('overnight');
+    expect(deed(frame(1, { valid: false }))).toBe('unusable reply');
+  });
+  it('hold the penalties that a jump finds', () => {
+    const frames = [frame(0), frame(1), night(2), frame(3)];
+    expect(stops(frames, 'penalty')).toEqual([2]);
+    expect(penalties(frames[2]!)).toEqual([['sales', -0.5]]);
+  });
+  it('replace the value of the turn before them in curves of turns', () => {
+    expect(perTurn([frame(0), frame(1), night(2), frame(3)]).map(({ seq }) => seq)).toEqual([0, 2, 3]);
+  });
+  it('say who left and why', () => {
+    const gone = { id: 1, name: 'Peak', before: 'demo', after: 'lost', price: 900, reason: 'silence' as const };
+    expect(moved(gone)).toBe('Peak: demo → lost (no contact for ten days)');
+    expect(moved({ ...gone, before: '', after: 'lead', reason: '' })).toBe('Peak: arrives → lead');
   });
 });
 

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from onthejob.api.frames import CUSTOMER, Reply, Teller
-from onthejob.api.schema import Frames, Move, Seats
+from onthejob.api.frames import NIGHT, Reply, Stages, Teller
+from onthejob.api.schema import Frames, Seats
 from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
 from onthejob.api.tokens import model_of
 from onthejob.commands.office import office_of
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.reward import TurnLog
-from onthejob.envs.office.state import STAGES, State
+from onthejob.envs.office.reward import TurnLog, team_reward
+from onthejob.envs.office.state import State
 from onthejob.errors import RecordError
 from onthejob.evaluate.again import begin, learners_of, place_of, same_numbers
 from onthejob.evaluate.recorded import SCALES_SCOPE
@@ -57,7 +57,7 @@ def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
     saying = Reply("", "", 0)
 
     def tell(s: State, role: str, action: Action | None, log: TurnLog) -> None:
-        teller.turn(s, role, action, log, saying if role != CUSTOMER else saying._replace(policy="world", text=""))
+        teller.turn(s, role, action, log, saying)
 
     # Frames show no prompt, so no tokenizer is needed.
     env = office_of(replace(rules, budget=None), on_turn=tell)
@@ -76,7 +76,7 @@ def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
         epoch=0,
         length=length,
         first=first,
-        turns=length - 1,
+        turns=env.company.turn - first,
         scenario=str(payload.get("scenario", "baseline")),
         seed=origin.task.seed,
         days=int(payload.get("days", 30)),
@@ -153,29 +153,22 @@ class _Trace:
     def __init__(self, actor: str, s: State) -> None:
         self.turns: list[TraceTurn] = []
         self._actor = actor
-        self._stages = {account.id: account.stage for account in s.accounts}
+        self._stages = Stages((account.id, account.stage) for account in s.accounts)
 
     def __call__(self, s: State, role: str, action: Action | None, log: TurnLog) -> None:
-        moves = []
-        for account in s.accounts:
-            before = self._stages.get(account.id)
-            if before != account.stage:
-                self._stages[account.id] = account.stage
-                stages = "" if before is None else STAGES[before], STAGES[account.stage]
-                moves.append(Move(id=account.id, name=account.name, before=stages[0], after=stages[1], price=account.price / 100))
         paid = log.rewards()
         self.turns.append(
             TraceTurn(
-                turn=s.turn - 1,
+                turn=log.turn,
                 actor=role,
                 action=action.action_type if action is not None else "",
                 target=action.target if action is not None else "",
-                valid=action is not None,
-                paid=paid.get(role, 0.0),
-                own=paid.get(self._actor, 0.0),
+                valid=action is not None or role == NIGHT,
+                paid=team_reward(paid) if role == NIGHT else paid[role],
+                own=paid[self._actor],
                 value=company_value(s) / 100,
                 mrr=s.mrr() / 100,
-                moves=moves,
+                moves=self._stages.moves(s, log),
             )
         )
 
@@ -206,7 +199,7 @@ def _origin(episode: Episode, run: str) -> Origin:
     where = f"episode {episode.name!r} of run {run!r}"
     origin = read_origin(episode.facts, where)
     if origin is None:
-        raise RecordError(f"{where} does not say where it began, so it cannot be played again. Newer versions record it.")
+        raise RecordError(f"{where} has no recorded start, so it cannot be shown again. `onthejob train` records it.")
     if origin.task.env != "office":
         raise RecordError(f"{where} is of the workplace {origin.task.env!r}; only the office can be shown as one.")
     return origin

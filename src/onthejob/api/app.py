@@ -17,11 +17,13 @@ from onthejob.api import comparisons, exported, recorded, watching
 from onthejob.api.feed import Live
 from onthejob.api.players import Hosted, LoadTeam, Players
 from onthejob.api.schema import Problem, Reset
-from onthejob.api.security import LOOPBACK, Guard
+from onthejob.api.security import LOOPBACK, MAX_BODY, Guard
 from onthejob.api.tokens import Tokens
 from onthejob.api.worlds import Worlds
+from onthejob.compat.frames import BodyGuard
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, RecordError
 from onthejob.rollout.replay import Replay
+from onthejob.texts import printable
 
 PAGES = Path(__file__).parent.parent / "_viewer"
 """Where the build puts the pages; see `viewer/`."""
@@ -92,7 +94,7 @@ def create_app(
     async def refuse(_: Request, error: OnTheJobError) -> JSONResponse:
         status = 404 if isinstance(error, RecordError) else 409 if isinstance(error, ContractError) else 400
         return JSONResponse(
-            {"detail": str(error)}, status_code=status if isinstance(error, ConfigError) or status != 400 else 500
+            {"detail": printable(str(error))}, status_code=status if isinstance(error, ConfigError) or status != 400 else 500
         )
 
     if (pages / "index.html").is_file():
@@ -104,6 +106,7 @@ def create_app(
             return PlainTextResponse(NO_PAGES, status_code=503)
 
     app.add_middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4)
+    app.add_middleware(BodyGuard, limit=MAX_BODY)  # type: ignore[arg-type]
     app.add_middleware(Guard, hosts=hosts, token=token)
     return app
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from onthejob.api.schema import Account, Base, Feature, Floor, Frame, Kpis, Move, Talk
+from onthejob.api.schema import Account, Base, Feature, Floor, Frame, Kpis, LossName, Move, Talk
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.episode import NIGHT
 from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.reward import ORDER, TurnLog
 from onthejob.envs.office.simulator import actor_of, phase_of
-from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, STAGES, TIERS, State
+from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, State
 from onthejob.envs.office.state import Account as Row
+from onthejob.texts import encodable
 
 CUSTOMER = "customer"
+WORLD = frozenset({CUSTOMER, NIGHT})
+"""Actors that are part of the world: their frames belong to the reply before them and hold no reply of their own."""
 
 
 class Reply(NamedTuple):
@@ -30,66 +34,67 @@ class Teller:
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self._bases: list[Base] = []
-        self._stages: dict[int, int] = {}
+        self._stages = Stages(())
 
     def found(self, s: State) -> None:
         """Tell the beginning, which need not be the founding; forgets what was told before."""
         self.frames, self._bases = [], []
         # Accounts of a company that is founded arrive; those of one that is continued were there.
-        self._stages = {} if s.turn == 0 else {a.id: a.stage for a in s.accounts}
-        self._tell(s, turn=s.turn - 1, actor="", reply=Reply("", "", 0), action=None, log=None, valid=True)
+        self._stages = Stages(() if s.turn == 0 else ((a.id, a.stage) for a in s.accounts))
+        log = TurnLog(s)
+        log.turn = s.turn - 1
+        self._tell(s, actor="", reply=Reply("", "", 0), action=None, log=log, valid=True)
 
     def turn(self, s: State, role: str, action: Action | None, log: TurnLog, reply: Reply) -> None:
-        """Tell one turn; `s` is the state after it."""
-        valid = action is not None
-        self._tell(s, turn=s.turn - 1, actor=role, reply=reply, action=action, log=log, valid=valid)
+        """Tell one turn or, of `NIGHT`, what happened overnight; `s` is the state after it."""
+        said = reply._replace(policy="world", text="") if role in WORLD else reply
+        self._tell(s, actor=role, reply=said, action=action, log=log, valid=action is not None or role == NIGHT)
 
     def explain(self, why: str) -> None:
-        """Say why the newest reply could not be used; the customer may have acted since."""
+        """Say why the newest reply could not be used; the night may have passed and the customer acted since."""
         for index in range(len(self.frames) - 1, -1, -1):
-            if self.frames[index].actor != CUSTOMER:
-                self.frames[index] = self.frames[index].model_copy(update={"why": why})
+            if self.frames[index].actor not in WORLD:
+                self.frames[index] = self.frames[index].model_copy(update={"why": encodable(why)})
                 return
 
     def cut(self, length: int) -> None:
         """Forget the frames from `length` on."""
         del self.frames[length:], self._bases[length:]
-        self._stages = {a.id: STAGES.index(a.stage) for a in self._bases[-1].accounts}
+        self._stages = Stages((a.id, STAGES.index(a.stage)) for a in self._bases[-1].accounts)
 
     def base(self, seq: int) -> Base:
         """What was true after frame `seq - 1`."""
         return self._bases[seq - 1] if 0 < seq <= len(self._bases) else Base(accounts=[], features=[], floor=None)
 
-    def _tell(
-        self, s: State, *, turn: int, actor: str, reply: Reply, action: Action | None, log: TurnLog | None, valid: bool
-    ) -> None:
+    def _tell(self, s: State, *, actor: str, reply: Reply, action: Action | None, log: TurnLog, valid: bool) -> None:
         before = self._bases[-1] if self._bases else Base(accounts=[], features=[], floor=None)
         now = Base(accounts=[_account(a) for a in s.accounts], features=_features(s), floor=_floor(s))
-        shown = max(turn, 0)
+        shown = max(log.turn, 0)
+        over_night = s.turn == log.turn and s.turn % TURNS_PER_DAY == TURNS_PER_DAY - 1
         self.frames.append(
             Frame(
                 seq=len(self.frames),
                 step=reply.step,
-                turn=turn,
-                day=shown // 14,
-                phase=phase_of(shown),
+                turn=log.turn,
+                day=shown // TURNS_PER_DAY,
+                phase=NIGHT if actor == NIGHT else phase_of(shown),
                 actor=actor,
-                policy="world" if actor == CUSTOMER else reply.policy,
-                text="" if actor == CUSTOMER else reply.text,
+                policy=reply.policy,
+                text=reply.text,
                 action=action.action_type if action is not None else "",
                 target=action.target if action is not None else "",
                 reasoning=action.reasoning if action is not None else "",
                 valid=valid,
                 why="",
-                changed=log.changed if log is not None else False,
+                changed=log.changed,
                 talk=_talk(actor, action),
-                notes=list(log.notes) if log is not None else [],
-                events=[kind for at, kind in s.events if at == s.turn] if s.turn % 14 == 0 else [],
-                rewards=log.rewards() if log is not None else {},
-                parts=_parts(log.lines) if log is not None else {},
-                moves=self._moves(s.accounts),
+                notes=list(log.notes),
+                events=[kind for at, kind in s.events if at == s.turn] if s.turn % TURNS_PER_DAY == 0 else [],
+                rewards=log.rewards() if actor else {},
+                parts=_parts(log.lines),
+                moves=self._stages.moves(s, log),
                 kpis=kpis(s),
-                waiting="" if s.done else actor_of(s.turn),
+                waiting=NIGHT if over_night else "" if s.done else actor_of(s.turn),
                 accounts=now.accounts if now.accounts != before.accounts else None,
                 features=now.features if now.features != before.features else None,
                 floor=now.floor if now.floor != before.floor else None,
@@ -97,22 +102,25 @@ class Teller:
         )
         self._bases.append(now)
 
-    def _moves(self, accounts: Sequence[Row]) -> list[Move]:
-        moves = []
-        for a in accounts:
-            before = self._stages.get(a.id)
-            if before != a.stage:
-                self._stages[a.id] = a.stage
-                moves.append(
-                    Move(
-                        id=a.id,
-                        name=a.name,
-                        before=STAGES[before] if before is not None else "",
-                        after=STAGES[a.stage],
-                        price=a.price / 100,
-                    )
-                )
+
+class Stages:
+    """The stage of every account as it was told last; tells what has moved since."""
+
+    def __init__(self, stages: Iterable[tuple[int, int]]) -> None:
+        self._stages = dict(stages)
+
+    def moves(self, s: State, log: TurnLog) -> list[Move]:
+        """Accounts that arrived or changed their stage, and those that left: they are in the log, no longer in the state."""
+        moves = [_move(a, self._stages.get(a.id), a.stage) for a in s.accounts if self._stages.get(a.id) != a.stage]
+        for a, after, reason in log.departures:
+            moves.append(_move(a, self._stages.get(a.id, a.stage), after, reason.value))
+        self._stages = {a.id: a.stage for a in s.accounts}
         return moves
+
+
+def _move(a: Row, before: int | None, after: int, reason: LossName = "") -> Move:
+    told = STAGES[before] if before is not None else ""
+    return Move(id=a.id, name=a.name, before=told, after=STAGES[after], price=a.price / 100, reason=reason)
 
 
 def kpis(s: State) -> Kpis:

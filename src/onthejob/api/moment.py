@@ -23,6 +23,7 @@ from onthejob.api.tokens import Tokens
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, render
 from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.episode import NIGHT
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.sections import Section, prune
@@ -153,12 +154,14 @@ def branched(env: OfficeEnvironment, asked: BranchAsk) -> Branches:
 
 
 class _Values:
-    """Spectator of one branch: what the company was worth after each turn."""
+    """Spectator of one branch: what the company was worth after each turn, and the night if one followed."""
 
     def __init__(self) -> None:
         self.dollars: list[float] = []
 
     def __call__(self, s: State, role: str, action: Action | None, log: TurnLog) -> None:
+        if role == NIGHT:
+            self.dollars.pop()
         self.dollars.append(company_value(s) / 100)
 
 

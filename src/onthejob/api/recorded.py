@@ -25,6 +25,7 @@ from onthejob.api.schema_runs import (
     GroupRow,
     GroupView,
     ReplyView,
+    RunDamage,
     RunEvent,
     RunInfo,
     RunView,
@@ -56,14 +57,14 @@ class Runs:
         self._tokens: dict[str, Tokens] = {}
 
     @contextmanager
-    def open(self, name: str) -> Iterator[Run]:
-        """One run, for reading.
+    def open(self, name: str, *, skip_damaged: bool = False) -> Iterator[Run]:
+        """One run, for reading; `skip_damaged` as in `Run.open`.
 
         Raises:
             RecordError: there is none of this name, or it cannot be read.
         """
         check_name(name, "run")
-        with Run.open(self.root / name, readonly=True) as run:
+        with Run.open(self.root / name, readonly=True, skip_damaged=skip_damaged) as run:
             yield run
 
     def tokens(self, config: Mapping[str, Any]) -> Tokens:
@@ -86,20 +87,21 @@ def routes(runs: Runs) -> APIRouter:
 
     @api.get("/{name}")
     def show(name: str) -> RunView:
-        with runs.open(name) as run:
-            info = _info(summary(run))
+        with runs.open(name, skip_damaged=True) as run:
             metrics = run.read_metrics(iteration=run.last_iteration())
             scales: dict[str, dict[str, float]] = {}
             for metric in run.read_metrics(iteration=0):
                 if metric.scope.startswith(SCALES_SCOPE):
                     scales.setdefault(metric.scope.removeprefix(SCALES_SCOPE), {})[metric.name] = metric.value
+            iterations, events = run.iterations(), run.read_events()
             return RunView(
-                info=info,
+                info=_info(summary(run)),
                 config=_finite(run.config),
-                iterations=run.iterations(),
+                iterations=iterations,
                 actors=sorted({m.scope.removeprefix(TRAIN_SCOPE) for m in metrics if m.scope.startswith(TRAIN_SCOPE)}),
-                events=[RunEvent(iteration=e.iteration, kind=e.kind, payload=_finite(e.payload)) for e in run.read_events()],
+                events=[RunEvent(iteration=e.iteration, kind=e.kind, payload=_finite(e.payload)) for e in events],
                 scales=_finite(scales),
+                damage=[RunDamage(iteration=d.iteration, part=d.part) for d in run.damage],
             )
 
     @api.get("/{name}/metrics")
@@ -209,6 +211,8 @@ def _info(s: RunSummary) -> RunInfo:
         turns=s.turns,
         adapters=s.adapters,
         size_bytes=s.size_bytes,
+        unverified=s.unverified,
+        damaged=s.damaged,
         error=s.error,
     )
 
@@ -323,7 +327,7 @@ def _episode_row(episode: Episode) -> EpisodeRow:
         metrics={name: _safe(value) for name, value in episode.metrics.items()},
         stop=str(facts.get("stop", "")),
         error=str(facts["error"]) if facts.get("error") else None,
-        turns=len(episode.timeline),
+        turns=episode.steps,
     )
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from onthejob.envs.office.actions import MAX_REPLY_BYTES
 from onthejob.envs.office.env import MAX_DAYS
+from onthejob.texts import encodable_in
 
 WorldName = Literal["live", "race-1", "race-2", "race-3"]
 ShownName = Literal["live", "race-1", "race-2", "race-3", "recorded"]
 """`recorded` is an episode of a run: it can be looked at, and not played on."""
+LossName = Literal["", "silence", "deadline", "refused", "unhappy"]
+"""`onthejob.envs.office.reward.Loss`, or empty."""
 RoleName = Literal["ceo", "dev", "marketing", "sales", "content", "hr", "customer"]
 SeatName = Literal["ceo", "dev", "marketing", "sales", "content", "hr"]
 Text = Annotated[str, StringConstraints(max_length=MAX_REPLY_BYTES)]
@@ -25,15 +28,20 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Sent(BaseModel):
-    """Base of what the server sends."""
+    """Base of what the server sends. Halves of surrogate pairs, which models write and no response can hold, become U+FFFD."""
 
     model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_text(cls, data: Any) -> Any:
+        return encodable_in(data)
 
 
 class Asked(BaseModel):
     """Base of what a client sends: unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Account(Sent):
@@ -88,14 +96,17 @@ class Floor(Sent):
 
 
 class Move(Sent):
-    """An account that changed its stage."""
+    """An account that arrived, changed its stage or left."""
 
     id: int
     name: str
     before: str
     """Empty: it has just arrived."""
     after: str
+    """`lost` and `churned`: it is no longer among the accounts."""
     price: float
+    reason: LossName
+    """Why it left: no contact for ten days, its deadline passed, it refused three times, or it was an unhappy customer."""
 
 
 class Talk(Sent):
@@ -138,19 +149,25 @@ class Kpis(Sent):
 
 
 class Frame(Sent):
-    """One turn of a company: what was done, what it paid, and what is true after it. Frame 0 is the founding."""
+    """One turn of a company, or the night after a day's last one: what was done, what it paid, and what is true after it.
+
+    Frame 0 is the founding. The rewards of all frames add up to those of the episode: a night's belong to no role's turn.
+    """
 
     seq: int
     step: int
     """How many replies were given up to here; the customer's turns add none."""
     turn: int
-    """The turn that was played; in frame 0, where nobody acts, the one before the first: -1 for the founding."""
+    """The turn that was played, of a night the one before it; in frame 0, where no role acts, the one before the first: -1 for
+    the founding."""
     day: int
     phase: str
+    """`night` between two days."""
     actor: str
+    """A role, `night` for what happens between two days, or empty in frame 0."""
     policy: str
     text: str
-    """The reply as it was given; empty for the customer, who is part of the world."""
+    """The reply as it was given; empty for the customer and the night, which are part of the world."""
     action: str
     target: str
     reasoning: str
@@ -169,7 +186,7 @@ class Frame(Sent):
     moves: list[Move]
     kpis: Kpis
     waiting: str
-    """Who is asked next; empty at the end."""
+    """The next actor; empty at the end."""
     accounts: list[Account] | None
     """None: as in the frame before. So are the next two."""
     features: list[Feature] | None
@@ -195,7 +212,7 @@ class Seats(Sent):
     first: int
     """Turns that were played before frame 0: not 0 where a recorded segment began in the middle of an episode."""
     turns: int
-    """Turns that the timeline has when all is played."""
+    """Turns that the timeline has when all is played; a night's frame follows each of them that ends a day."""
     scenario: str
     seed: int
     days: int
@@ -207,7 +224,7 @@ class Seats(Sent):
     done: str
     """Why it ended, or empty."""
     error: str
-    """What our side raised while playing, or empty."""
+    """The exception that ended it, or empty."""
 
 
 class Frames(Sent):

@@ -18,7 +18,18 @@ class RunInfo(Sent):
     turns: int
     adapters: int
     size_bytes: int
+    unverified: int
+    """Iterations that were recorded without checksums."""
+    damaged: int
+    """Damaged parts that were met."""
     error: str | None
+
+
+class RunDamage(Sent):
+    """A part of a run that does not have the content that was written, and is not shown."""
+
+    iteration: int | None
+    part: str
 
 
 class RunView(Sent):
@@ -31,6 +42,7 @@ class RunView(Sent):
     """Roles that were trained."""
     events: list[RunEvent]
     scales: dict[str, dict[str, float]]
+    damage: list[RunDamage]
 
 
 class RunEvent(Sent):
@@ -195,7 +207,7 @@ class EpisodeView(Sent):
 
 
 class TraceTurn(Sent):
-    """One turn of a branch."""
+    """One turn of a branch, or the night after a day's last one (actor `night`)."""
 
     turn: int
     actor: str
@@ -203,7 +215,7 @@ class TraceTurn(Sent):
     target: str
     valid: bool
     paid: float
-    """To who acted."""
+    """To the actor; of a night, to the team."""
     own: float
     """To the role whose reply is judged."""
     value: float
@@ -308,4 +320,4 @@ class ComparisonView(Sent):
     differences: list[DifferenceView]
     mcnemar: list[McNemarView]
     failed: int
-    """Episodes that failed on our side, and are left out with their pairs."""
+    """Episodes that ended in an error, and are left out with their pairs."""

@@ -1,12 +1,14 @@
 """Who may ask: this machine's browser on our own origin; who may change something: whoever was given the token.
 
 A page of another origin can send requests to a server on loopback, and a name that resolves to 127.0.0.1 makes it the same
-origin (DNS rebinding). Therefore the Host and Origin headers are compared with what we serve, on HTTP and on WebSockets.
+origin (DNS rebinding). Therefore the Host and Origin headers are compared with what we serve, on HTTP and on WebSockets, and
+what a browser says of the site that asks (Sec-Fetch-Site) is heeded for reading as well.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
@@ -16,6 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine for itself."""
+ANY_ADDRESS = frozenset({"0.0.0.0", "::"})
+"""Hosts of a server that listens on every address of this machine."""
+PAGES = frozenset({"/", "/index.html", "/docs"})
+"""What a link on a page of another site may open."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 TOKEN_HEADER = "x-onthejob-token"
 MAX_BODY = 256 * 1024
@@ -35,15 +41,42 @@ HEADERS = {
 }
 
 
-def foreign(headers: Headers, hosts: Collection[str]) -> str | None:
+def foreign(scope: Scope, hosts: Collection[str]) -> str | None:
     """Why a request comes from a page of somebody else; None when it does not, or comes from no page."""
+    headers = Headers(scope=scope)
     asked = headers.getlist("host")
-    if len(asked) != 1 or host_name(asked[0]) not in hosts:
+    if len(asked) != 1 or not is_ours(host_name(asked[0]), hosts):
         return f"this server is not asked as {', '.join(asked) or 'no host'}; open the address that was printed."
     origins = headers.getlist("origin")
     if origins and (len(origins) != 1 or urlsplit_netloc(origins[0]) != asked[0].lower()):
         return "requests from pages of another origin are refused."
+    sites = headers.getlist("sec-fetch-site")
+    if any(site not in ("same-origin", "none") for site in sites) and not is_link(scope, headers):
+        return "requests from pages of another site are refused."
     return None
+
+
+def is_ours(name: str, hosts: Collection[str]) -> bool:
+    """Whether a host name may be this server's: one of `hosts`, or any address where it listens on all of them.
+
+    A page that was loaded by an address is of that address: only a name can be made to resolve to another machine later.
+    """
+    return name in hosts or (not ANY_ADDRESS.isdisjoint(hosts) and is_address(name))
+
+
+def is_address(name: str) -> bool:
+    """True for an IP address, false for any other name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_link(scope: Scope, headers: Headers) -> bool:
+    """Whether a link on another page opens one of ours: that page cannot read the answer."""
+    opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return opened and scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in PAGES
 
 
 async def close(why: str, receive: Receive, send: Send) -> None:
@@ -58,10 +91,10 @@ class OwnPages:
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str]) -> None:
         """hosts: host names (without port) under which this server may be asked."""
         self._app = app
-        self._hosts = frozenset(hosts)
+        self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        why = foreign(Headers(scope=scope), self._hosts) if scope["type"] in ("http", "websocket") else None
+        why = foreign(scope, self._hosts) if scope["type"] in ("http", "websocket") else None
         if why is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -76,7 +109,7 @@ class Guard:
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], token: str) -> None:
         """hosts: host names (without port) under which this server may be asked. token: needed by every method but GET."""
         self._app = app
-        self._hosts = frozenset(hosts)
+        self._hosts = frozenset(host.lower() for host in hosts)
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,7 +136,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        why = foreign(headers, self._hosts)
+        why = foreign(scope, self._hosts)
         if why is not None:
             return 403, why
         if scope["type"] == "websocket":
@@ -111,8 +144,6 @@ class Guard:
             return None
         if scope["method"] in SAFE_METHODS:
             return None
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return 403, "requests from pages of another site are refused."
         length = headers.get("content-length", "")
         if not length.isdecimal() or int(length) > MAX_BODY:
             return 413, f"a request needs a content-length of at most {MAX_BODY} bytes."

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onthejob.api.frames import CUSTOMER, Reply, Teller
+from onthejob.api.frames import Reply, Teller
 from onthejob.api.schema import Frames, Seats, WorldName
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action
@@ -23,6 +23,7 @@ from onthejob.errors import ContractError, OnTheJobError, RecordError
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.replay import Said
+from onthejob.texts import encodable
 from onthejob.types import Context, Kind, Message, Observation, Policy, Sampling, Task
 
 log = logging.getLogger(__name__)
@@ -289,8 +290,7 @@ class World:
             self._snapshots.append(self._env.snapshot())
 
     def _on_turn(self, s: State, role: str, action: Action | None, turn: TurnLog) -> None:
-        said = self._saying if role != CUSTOMER else self._saying._replace(policy="world", text="")
-        self._teller.turn(s, role, action, turn, said)
+        self._teller.turn(s, role, action, turn, self._saying)
 
 
 def context(observation: Observation, seat: Seat, seed: int) -> Context:
@@ -317,7 +317,7 @@ def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
         told = twin.observe()
         if told is None or told.kind is not Kind.RETRY:
             break
-        messages = (*messages, Message("assistant", text), *told.messages)
+        messages = (*messages, Message("assistant", encodable(text)), *told.messages)
         (completion,) = seat.policy.act([Context(observation=told, messages=messages, seed=asked.seed)], GREEDY)
         text = completion.text
     return text

@@ -54,7 +54,7 @@ class Behaviours:
     """Leave out the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
     and the gains that the insights in a full prompt speak of; for the rest, a team plays as before."""
     prompt_budget: int | None = None
-    """The most tokens of what a seat is told, by the tokenizer of --model; what matters least is left out."""
+    """The most tokens of a prompt, by the tokenizer of --model.name; what matters least is left out."""
     reflect: bool = False
     """With memory: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     temperature: float = 1.0

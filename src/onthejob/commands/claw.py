@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
-from onthejob.envs.claw.official import official_tasks
+from onthejob.envs.claw.official import MARK, checkable
 from onthejob.envs.claw.policies import Gold, idle, noop
 from onthejob.envs.claw.schema import load_tasks
 from onthejob.envs.claw.splits import RECIPES_DEV, RECIPES_TEST, UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
@@ -25,6 +27,8 @@ from onthejob.rollout.collect import CollectConfig
 from onthejob.rollout.pool import Curriculum, Grow, family_of
 from onthejob.train.config import TrainConfig
 from onthejob.types import Environment, Policy, Sampling, Split, Task
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class Claw:
         "turns",
         "parse_errors",
         "commands_failed",
+        "completions/clipped_ratio",
         "completion_tokens",
         "wall_s",
         "reward",
@@ -55,9 +60,13 @@ class Claw:
     seed: int = 0
     """Seed of the synthesized corpus."""
     folder: Path | None = None
-    """Take train.jsonl, dev.jsonl and test.jsonl from this folder (see `tasks synth`) instead of synthesizing them."""
+    """Take train.jsonl, dev.jsonl and test.jsonl from this folder (see `tasks synth`) instead of synthesizing them; a command
+    needs only the splits that it plays."""
     official: Path | None = None
     """Play the official ClawGym tasks below this folder instead: it holds clawgym_train and clawgym_eval."""
+    checks_run_agent_code: bool = False
+    """Train also on official tasks whose checks may run the agent's code with their own rights, so that it could write its own
+    grade. They are always among dev and test tasks, and comparisons can show them apart (grouping `checks`)."""
     growth: int = 104
     """Training tasks by which the pool grows when it has nothing more to teach; 0 never grows."""
     rounds: int = 4
@@ -86,22 +95,31 @@ class Claw:
     def fingerprint(self) -> str:
         return source_fingerprint(ClawEnvironment, settings=f"{self.rules!r} unsafe={self.unsafe}")
 
+    @property
+    def data(self) -> list[Path]:
+        """Folders with tasks, which no command of an agent may see."""
+        return [folder for folder in (self.folder, self.official) if folder is not None]
+
     def check(self) -> None:
         if self.folder is not None and self.official is not None:
             raise ConfigError("--claw.folder and --claw.official both say which tasks. Leave one of them out.")
         other = "--claw.folder" if self.folder is not None else "--claw.official" if self.official is not None else ""
         if other and (self.count, self.seed) != (Claw().count, Claw().seed):
             raise ConfigError(f"--claw.count and --claw.seed have no effect with {other}. Leave them out.")
+        if self.checks_run_agent_code and self.official is None:
+            raise ConfigError("--claw.checks-run-agent-code has no effect without --claw.official. Leave it out.")
         if not 1 <= self.count <= 100_000 or self.seed < 0 or self.growth < 0 or self.rounds < 0:
             got = f"{self.count}, {self.seed}, {self.growth} and {self.rounds}"
             raise ConfigError(f"claw needs count in 1..100000, and seed, growth and rounds >= 0; got {got}.")
         for path in (self.folder, self.official):
             if path is not None and not path.is_dir():
-                raise ConfigError(f"{path} is no folder. Give one that holds the tasks.")
+                raise ConfigError(f"{path} is not a folder. Name one that holds the tasks.")
+        if not self.splits():
+            raise ConfigError(f"{self.folder} holds none of {', '.join(f'{split}.jsonl' for split in Split)}. Write one of them.")
 
     def tasks(self, split: Split) -> list[Task]:
         if self.official is not None:
-            found = official_tasks(self.official, split)
+            found = self._official(self.official, split)
         elif self.folder is not None:
             found = from_file(self.folder / f"{split}.jsonl", split)
         else:
@@ -109,6 +127,38 @@ class Claw:
         if not found:
             raise ConfigError(f"there is no task of split {split} among these. Take a larger --claw.count, or another folder.")
         return found
+
+    def splits(self) -> tuple[Split, ...]:
+        """Splits that have tasks: of a folder those with a file."""
+        if self.folder is None:
+            return tuple(Split)
+        folder = self.folder
+        return tuple(split for split in Split if (folder / f"{split}.jsonl").is_file())
+
+    def _official(self, root: Path, split: Split) -> list[Task]:
+        """The official tasks that can be checked here; the log counts the others by what they lack."""
+        found, lacking = checkable(root, split)
+        if lacking:
+            counts = Counter(need for needs in lacking.values() for need in needs)
+            log.warning(
+                "%d of %d official tasks of %s cannot be checked here and are left out; sandboxes of this machine lack %s",
+                len(lacking),
+                len(found) + len(lacking),
+                split,
+                ", ".join(f"{need} ({count})" for need, count in counts.most_common()),
+            )
+        if split is not Split.TRAIN or self.checks_run_agent_code:
+            return found
+        marked = {task.id: task.payload[MARK] for task in found if MARK in task.payload}
+        if marked:
+            log.warning(
+                "%d of %d official training tasks are left out: their checks may run the agent's code with their own rights "
+                "(--claw.checks-run-agent-code takes them in): %s",
+                len(marked),
+                len(found),
+                "; ".join(f"{name}: {reason}" for name, reason in marked.items()),
+            )
+        return [task for task in found if task.id not in marked]
 
     def family(self, task: Task) -> str:
         return family_of(task)
@@ -120,6 +170,7 @@ class Claw:
             "families": seen,
             "families never trained on": novelty,
             "families and difficulty": seen_and_difficulty,
+            **({} if self.official is None else {"checks": checks}),
         }
 
     def curriculum(self, iterations: int) -> Curriculum | None:
@@ -134,7 +185,7 @@ class Claw:
     def opened(self) -> Iterator[Callable[[], Environment]]:
         from onthejob.envs.claw.sandbox import open_host
 
-        with open_host(unsafe=self.unsafe) as host:
+        with open_host(unsafe=self.unsafe, data=self.data) as host:
             yield partial(ClawEnvironment, self.rules, host=host)
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
@@ -193,7 +244,7 @@ def more(place: Claw, number: int) -> list[Task]:
     # The usual corpus too, whatever part of it is trained on: its held-out tasks are what policies are compared on.
     avoid = synthesize(max(place.count, Claw().count), seed=place.seed)
     if place.folder is not None:
-        avoid += [task for split in Split for task in load_tasks(place.folder / f"{split}.jsonl")]
+        avoid += [task for split in place.splits() for task in load_tasks(place.folder / f"{split}.jsonl")]
     # From the first growth on, so that none of them is repeated either.
     made = growth(number * place.growth, seed=place.seed, avoid=avoid)
     return [as_task(task, Split.TRAIN) for task in made[-place.growth :]]
@@ -219,6 +270,11 @@ def novelty(task: Task) -> str:
     if task.payload.get("family") in RECIPES_TEST | RECIPES_DEV:
         return "recipes: plans and commands"
     return "errands: combinations" if seen(task) == "families never trained on" else "nothing"
+
+
+def checks(task: Task) -> str:
+    """Whether the checks of a task may run the agent's code with their own rights."""
+    return "checks that run the agent's code" if MARK in task.payload else "checks apart from the agent's code"
 
 
 def seen_and_difficulty(task: Task) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.claw import Claw
+from onthejob.commands.outputs import check_folder
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import refuse_foreign
@@ -18,6 +19,7 @@ from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR
 from onthejob.errors import ConfigError
 from onthejob.files import published_file
+from onthejob.texts import encodable_in
 from onthejob.types import Policy, Split, Task
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class Collect:
     def run(self, terminal: Terminal) -> int:
         """Play; the files appear when all are complete."""
         refuse_foreign(self, self.env, OWN)
+        check_folder(self.out, "--out")
         return {"office": self._office, "claw": self._claw}[self.env](terminal)
 
     def _claw(self, terminal: Terminal) -> int:
@@ -88,7 +91,7 @@ class Collect:
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / "agent.jsonl"
         with published_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(_conversation(shown), ensure_ascii=False) + "\n" for shown in made)
+            file.writelines(json.dumps(encodable_in(_conversation(shown)), ensure_ascii=False) + "\n" for shown in made)
         counts = {
             "demonstrations": len(made),
             "clean stops": sum(shown.stops for shown in made),
@@ -141,7 +144,7 @@ class Collect:
             for number, task in enumerate(tasks, start=1):
                 for row in demonstrations(task, player, self.random_share, self.alternatives):
                     counts[row["role"]][row["marked"]] += 1
-                    files[row["role"]].write(json.dumps(row, ensure_ascii=False) + "\n")
+                    files[row["role"]].write(json.dumps(encodable_in(row), ensure_ascii=False) + "\n")
                 terminal.progress(f"{number}/{len(tasks)} {task.id}")
         finally:
             for file in files.values():

@@ -13,7 +13,8 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
 from onthejob.commands.office import Office, check_prompts
-from onthejob.commands.reports import check_names, check_writable, complete, run_behind
+from onthejob.commands.outputs import check_plain_name, check_writable
+from onthejob.commands.reports import check_names, complete, run_behind
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import (
     ACCOUNT_COLUMNS,
@@ -33,7 +34,10 @@ from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from onthejob.evaluate.matched import Earlier
+    from onthejob.models.chat import ChatEncoder
 
 OWN = {
     "office": (
@@ -83,7 +87,7 @@ class Compare:
     reader: str = ""
     """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
     prompt_budget: int | None = None
-    """Office: the most tokens of what a seat is told, by the tokenizer of --model; what matters least is left out."""
+    """Office: the most tokens of a prompt, by the tokenizer of --model.name; what matters least is left out."""
     reflect: bool = False
     """Office, with --profile full: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     claw: Claw = field(default_factory=Claw)
@@ -95,7 +99,8 @@ class Compare:
     temperature: float = 0.0
     """Of every model's replies; 0 decodes greedily."""
     max_new_tokens: int | None = None
-    """Limit of a reply; None takes the workplace's usual one (office 32, claw 192)."""
+    """Limit of a reply in tokens. None takes the workplace's usual one (office 32, claw 192), and for a hosted model the
+    catalogue's, 256 or more, where that is longer."""
     batch: int = 8
     """Episodes in lock step."""
     seed: int = 0
@@ -140,7 +145,7 @@ class Compare:
         return places[self.env]
 
     def run(self, terminal: Terminal) -> int:
-        """Play what is not cached, then print means and paired differences. 1 when an episode failed on our side."""
+        """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.compare import compare
         from onthejob.evaluate.matched import document, joined, keep, kept_path, kinds, matched_dict
@@ -148,8 +153,9 @@ class Compare:
         from onthejob.evaluate.report import write_report
         from onthejob.evaluate.report_data import Report
         from onthejob.evaluate.sheets import matched_sheets
-        from onthejob.evaluate.tables import comparison_table, differences_table
+        from onthejob.evaluate.tables import comparison_table, differences_table, sheet_table
         from onthejob.evaluate.teams import Team, one_seat
+        from onthejob.rollout.room import check_room
 
         place = self.place()
         self._check(place)
@@ -169,35 +175,47 @@ class Compare:
             check_writable(self.report, "--report")
         if self.name:
             check_writable(kept_path(RUNS, self.name), "--name")
-        hosted = HostedSeats(self.hosted, schema=office_schema if self.env == "office" else None)
-        made, stack = teams(
-            self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=hosted, goes_on=place.goes_on
+        hosted = HostedSeats(
+            self.hosted,
+            schema=office_schema if self.env == "office" else None,
+            exact=self.max_new_tokens is not None,
         )
-        check_learned(made, self.alone, "--alone")
-        around = Team(
-            name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
-        )
-        rows = [*made, *(one_seat(team, around, role) for team in made if team.learned for role in self.alone)]
         groupings = place.groupings()
-        with (
-            closing(hosted),
-            place.opened() as make_env,
-            EvaluationCache(self.cache, env=place.fingerprint) as cache,
-        ):
-            comparison = compare(
-                rows,
-                tasks,
-                env_factory=make_env,
-                cache=cache,
-                sampling=sampling,
-                seed=self.seed,
-                max_turns=place.max_turns,
-                encoder=stack.chat if stack else None,
-                batch=self.batch,
-                workers=place.threads,
-                stratum=next(iter(groupings.values())),
-                on_progress=lambda team, done, total: steps(terminal, team)(done, total),
+        with closing(hosted), place.opened() as make_env:
+
+            def check(chat: ChatEncoder) -> None:
+                check_room(chat, make_env, tasks[0], actors=place.roles, partners=partners, sampling=sampling)
+
+            made, stack = teams(
+                self.teams,
+                self.model,
+                terminal.progress,
+                seats=place.roles,
+                shipped=shipped,
+                hosted=hosted,
+                goes_on=place.goes_on,
+                check=check,
             )
+            check_learned(made, self.alone, "--alone")
+            around = Team(
+                name="partners", policies=partners, fingerprints={role: policy.version for role, policy in partners.items()}
+            )
+            rows = [*made, *(one_seat(team, around, role) for team in made if team.learned for role in self.alone)]
+            with EvaluationCache(self.cache, env=place.fingerprint) as cache:
+                comparison = compare(
+                    rows,
+                    tasks,
+                    env_factory=make_env,
+                    cache=cache,
+                    sampling=sampling,
+                    seed=self.seed,
+                    max_turns=place.max_turns,
+                    encoder=stack.chat if stack else None,
+                    batch=self.batch,
+                    workers=place.threads,
+                    stratum=next(iter(groupings.values())),
+                    on_progress=lambda team, done, total: steps(terminal, team)(done, total),
+                )
             accounts = hosted.accounts
         if earlier is not None:
             comparison = joined(comparison, earlier)
@@ -205,11 +223,10 @@ class Compare:
         # Groups and kinds say something where tasks are passed or failed; scenarios are strata of every table already.
         detailed = bool(kinds(comparison))
         sheets = matched_sheets(comparison, groupings, place.headline, featured=featured) if detailed else []
-        tables = [comparison_table(comparison, metrics=shown)]
-        if detailed:
-            tables += [table(sheet.columns, sheet.rows, title=sheet.title) for sheet in sheets]
-        elif len(comparison.teams) > 1:
-            tables += [differences_table(comparison, metric, featured=featured) for metric in place.headline]
+        tables: list[RenderableType] = [sheet_table(sheet) for sheet in sheets]
+        if not detailed and len(comparison.teams) > 1:
+            tables = [differences_table(comparison, metric, featured=featured) for metric in place.headline]
+        tables.append(comparison_table(comparison, metrics=shown))
         data = document(comparison)
         if accounts:
             data |= {"hosted": accounts}
@@ -239,9 +256,7 @@ class Compare:
             raise ConfigError(f"--alone takes some of {', '.join(place.roles)}, got {', '.join(unknown)}.")
         check_teams(self.teams)
         if self.name:
-            from onthejob.record.store import check_name
-
-            check_name(self.name, "comparison")
+            check_plain_name(self.name, "a comparison's name")
         if self.report is None and (self.before or self.quality is not None):
             raise ConfigError("--before and --quality have no effect without --report. Add it, or leave them out.")
         if self.limit < 0 or (self.max_new_tokens is not None and self.max_new_tokens < 1):

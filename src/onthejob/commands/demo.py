@@ -1,311 +1,205 @@
-"""`onthejob demo`: the closed loop in minutes on a laptop: warm start, GRPO, comparison on held-out seeds, report.
+"""`onthejob demo`: one role of the office learns its job by practice, in minutes on a laptop, and the command says what changed.
 
-Everything is what the other commands do, at small counts. The figures are real and, at these counts, noisy: the intervals say so.
+The role starts from an adapter that imitated a few decisions of a player who errs in half of its turns. GRPO practises on what
+its replies earn until its next turn. Held-out decisions are judged before, during and after; the paired interval of their
+difference is the result. Nothing is selected by it: the last adapter is the one that counts.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from onthejob.commands.collect import Collect
-from onthejob.commands.cores import usable_cores
-from onthejob.commands.evaluation import steps
-from onthejob.commands.office import check_days, make_office, scenario_of
-from onthejob.commands.reports import check_writable
+from onthejob.commands.demo_judge import LEAST, Judge, curve_line, progress_line
+from onthejob.commands.demo_result import Result, finish, write
+from onthejob.commands.office import make_office, scenario_of
+from onthejob.commands.outputs import check_writable
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, load_model
 from onthejob.commands.sft import Sft
 from onthejob.commands.terminal import Output, Terminal, jsonable
-from onthejob.commands.training import line
-from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, TrainingError
-from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.sft import SftConfig
-from onthejob.players import scripted, team
+from onthejob.players import team
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.train import TrainConfig
-from onthejob.types import Adapter, Sampling, Split
+from onthejob.types import Adapter, Split
 
 if TYPE_CHECKING:
-    from onthejob.evaluate.compare import Comparison
-    from onthejob.evaluate.scores import QualityResult
     from onthejob.learn.learner import Learner
     from onthejob.record import Run
     from onthejob.stack import Stack
 
-TEACHER, RANDOM_SHARE = "expert", 0.3
-WARM_START = SftConfig(lr=2e-3, batch_tokens=1024, warmup=8)
-"""As in LOG.md's warm start of six roles, with fewer decisions."""
+ROLE = "sales"
+"""Its decisions pay or cost within half a day, so that minutes suffice to learn from them and to measure what was learned."""
+HORIZON = 7
+"""Turns after which a decision is judged: half a day, until about the role's next turn."""
+ERRORS = 0.5
+"""Share of random actions of the player whom the start imitates."""
+WARM_START = SftConfig(lr=2e-3, batch_tokens=1024, warmup=6)
+WARM_DECISIONS, WARM_SHARE = 90, 0.4
+"""Imitated decisions, and the share of the time that they may take where no start is kept (recipes/demo_start.sh makes that)."""
 LEARNER = LearnerConfig(
-    lr=2e-4,
-    warmup=2,
-    loss=LossConfig(loss="dr_grpo", max_completion_tokens=32),
-    advantage=AdvantageConfig(eps=0.5, shrink=True, invalid_gap=0.3, invalid_ceiling=-0.6),
+    lr=7e-4,
+    warmup=1,
+    betas=(0.5, 0.999),
+    loss=LossConfig(loss="expected"),
+    advantage=AdvantageConfig(scale="none", bound=3.0, shrink=True, invalid_gap=0.5, invalid_ceiling=-1.0),
 )
-"""GRPO in its usual form, for few updates."""
-TRAINING = 0.25
-"""Share of the time that the warm start may take, and GRPO as much again."""
+"""As in recipes/office.toml, with a higher rate for few updates."""
+COMPARING = 0.25
+"""Share of the time that is kept for the last comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """Train two roles of the office by SFT and GRPO, and show on held-out seeds what each of the two changed."""
+    """Let the sales agent of the office practise for some minutes, and show on held-out decisions what that changed."""
 
-    roles: tuple[str, ...] = ("sales", "ceo")
-    """Roles that are trained; heuristics sit in the other seats. The default ones' decisions stand out most from the noise."""
-    decisions: int = 240
-    """Demonstrated decisions per role in the warm start. With too few, replies are not usable yet and GRPO finds nothing."""
-    iterations: int = 8
-    """GRPO updates per role."""
-    worlds: int = 16
-    """Worlds in which every sampled reply of a group is played on."""
-    scale_states: int = 60
-    """States on which the spread of returns is measured once, before the first update."""
-    states: int = 16
-    """Held-out states per role on which single decisions are judged."""
-    minutes: float = 10.0
-    """About how long the demo may take: on slow processors the warm start ends after a quarter of it and GRPO after as much
-    again, with fewer steps than the counts above allow; the comparison gets the rest. 0 sets no limit."""
-    seeds: int = 1
-    """Held-out episodes per scenario."""
-    days: int = 5
-    """Length of those episodes in days."""
-    workers: int = 2
-    """Processes that play branches; 0 plays them in this one."""
+    minutes: float = 6.0
+    """Time limit of the whole command, in minutes. Three quarters of it go to loading and practice, the rest to the last
+    comparison, which judges fewer decisions on a slow machine. At least one update is made. 0 sets no limit."""
+    iterations: int = 24
+    """GRPO updates at most."""
+    states: int = 100
+    """Held-out decisions of the last comparison at most."""
+    start: Path = Path("adapters/demo")
+    """Folder of the adapter from which the role starts. Where it is missing, or belongs to another base model, a start is
+    trained first, which takes minutes more."""
     seed: int = 0
-    """Of training."""
+    """Root of everything random in practice; the held-out decisions are always the same."""
     runs: Path = RUNS
     """Folder of all runs."""
     report: Path = Path("report.html")
-    """Where the report goes."""
-    lora: LoraSpec = field(default_factory=LoraSpec)
-    """Shape of the adapters."""
+    """Path of the report."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Run the five steps; each says on stderr when it begins and what it took."""
+        """Run the four steps; each is announced on stderr."""
         from onthejob.record import Run
-        from onthejob.stack import attach_learner
+        from onthejob.stack import attach_learner, shape_of
 
-        unknown = [role for role in self.roles if role not in SEATS]
-        if unknown or not self.roles:
-            raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown) or 'none'}.")
-        if self.decisions < 1 or self.states < 2:
-            raise ConfigError(f"decisions must be >= 1 and states >= 2, got {self.decisions} and {self.states}.")
-        check_days(self.days)
         if not 0 <= self.minutes < math.inf:
             raise ConfigError(f"minutes must be finite and >= 0, got {self.minutes}. 0 sets no limit.")
-        if self.seeds < 1 or self.workers < 0:
-            raise ConfigError(f"seeds must be >= 1 and workers >= 0, got {self.seeds} and {self.workers}.")
-        # Ten minutes of training must not end in a wrong option or an unwritable folder.
+        if self.states < LEAST:
+            raise ConfigError(f"states must be >= {LEAST}, got {self.states}. Set --states 100.")
+        # Minutes of training must not end in a wrong option or an unwritable folder.
         config = self._loop()
         check_writable(self.report, "--report")
+        kept = self._kept_start()
         self.runs.mkdir(parents=True, exist_ok=True)
-        started = time.monotonic()
+        begun = time.monotonic()
+        until = begun + 60 * self.minutes if self.minutes else math.inf
 
         def step(number: int, what: str) -> None:
-            terminal.progress(f"[{number}/5] {what}  ({time.monotonic() - started:.0f} s so far)")
+            terminal.progress(f"[{number}/4] {what}  ({time.monotonic() - begun:.0f} s so far)")
 
         step(1, f"model {self.model.name}")
         stack = load_model(self.model, terminal.progress)
-        # As `onthejob train` writes them, for whoever looks into the run.
-        settings = {"model": self.model.settled(), "lora": self.lora, "learner": LEARNER, "train": config}
+        settings = {"model": self.model.settled(), "learner": LEARNER, "train": config}
         with Run.create(self.runs, config={"demo": jsonable(self), **jsonable(settings)}) as run:
-            path = run.path
-            step(2, f"warm start of {', '.join(self.roles)} from the stochastic {TEACHER}")
-            init = self._warm_start(path / "warm_start", terminal)
-            step(3, f"GRPO, at most {self.iterations} updates per role, on what each reply does to the company")
-            stack, learner = attach_learner(stack, self.roles, lora=self.lora, config=LEARNER, seed=self.seed, init=init)
-            self._grpo(stack, learner, run, config, terminal)
-            first, last = ({role: run.adapters(role)[index] for role in self.roles} for index in (0, -1))
-            idle = [role for role in self.roles if first[role].version == last[role].version]
-            if len(idle) == len(self.roles):
-                raise TrainingError(
-                    "GRPO made no update: no group of replies differed in value, usually because the warm start is too short for "
-                    f"usable replies (got {self.decisions} decisions). Raise --decisions; the record is {run.path}."
-                )
-            for role in idle:
-                terminal.warn(f"GRPO made no update of {role}: its grpo row equals its sft row")
-            step(4, "comparison on held-out seeds")
-            # Version 0 of the run is what the warm start made.
-            rows = [self._team(stack, name, adapters) for name, adapters in (("base", {}), ("sft", first), ("grpo", last))]
-            quality, comparison = self._judge(stack, run, rows, terminal)
-            step(5, f"report {self.report}")
-            self._report(stack, run, quality, comparison)
-        return self._finish(terminal, path, quality, comparison, time.monotonic() - started)
+            init = kept or self._train_start(run.path / "start", terminal)
+            shape = shape_of(init, LoraSpec(), where=str(self.start))
+            stack, learner = attach_learner(stack, (ROLE,), lora=shape, config=LEARNER, seed=self.seed, init=init)
+            with Judge(stack, stack.sampler(), ROLE, horizon=HORIZON, states=self.states) as judge:
+                step(2, f"practice of {ROLE} by GRPO, judged on {LEAST} held-out decisions at T = 1")
+                left = (1 - COMPARING) * (until - begun) - (time.monotonic() - begun)
+                # A limit of 0 would be none.
+                practised = replace(config, minutes=max(left / 60, 1e-3) if self.minutes else 0.0)
+                self._practise(practised, stack, learner, judge, run, terminal)
+                versions = run.adapters(ROLE)
+                if len(versions) < 2:
+                    raise TrainingError(
+                        f"GRPO made no update: no group of replies differed in value. The record is {run.path}; another --seed "
+                        "meets other groups, and `onthejob runs show` tells which share of them was alive."
+                    )
+                step(3, f"comparison on up to {self.states} held-out decisions")
+                quality = judge.compare(versions[0], versions[-1], until=until, say=terminal.progress)
+            step(4, f"report {self.report}")
+            result = Result(
+                role=ROLE,
+                run=run.path,
+                report=self.report.resolve(),
+                updates=run.last_iteration() or 0,
+                points=judge.points,
+                quality=quality,
+            )
+            write(result, run, decode=stack.chat.decode)
+        return finish(terminal, result, seconds=time.monotonic() - begun)
 
     def _loop(self) -> TrainConfig:
         return TrainConfig(
             seed=self.seed,
             iterations=self.iterations,
-            minutes=TRAINING * self.minutes,
-            collect=CollectConfig(episodes=4, segment_turns=7, partner_share=0.0),
-            branch=BranchConfig(group_size=8, worlds=self.worlds, continuation="stand_ins"),
-            workers=self.workers,
-            library_tasks=5,
-            library_share=0.3,
-            scale_states=self.scale_states,
+            collect=CollectConfig(episodes=12, segment_turns=HORIZON, fresh_share=0.1, partner_share=0.0),
+            branch=BranchConfig(group_size=8, turns=HORIZON, worlds=4, outcome_weight=0.0, return_weight=1.0),
+            library_tasks=10,
+            library_refresh=0,
+            scale_states=40,
+            eval_every=2,
+            best_metric="reward",
         )
 
-    def _warm_start(self, folder: Path, terminal: Terminal) -> dict[str, Adapter]:
-        """Demonstrations and one adapter per role, both kept in `folder`."""
+    def _kept_start(self) -> dict[str, Adapter]:
+        """The start that is kept for the embedded model, or the one that was named; empty where one has to be trained."""
         from onthejob.stack import find_adapters
 
+        usual = Demo()
+        if self.start != usual.start or (self.start.is_dir() and self.model.name == usual.model.name):
+            return find_adapters(self.start)
+        return {}
+
+    def _train_start(self, folder: Path, terminal: Terminal) -> dict[str, Adapter]:
+        """A start that is trained now into `folder`."""
+        from onthejob.stack import find_adapters
+
+        terminal.progress(f"no start is kept here for {self.model.name}: {ROLE} imitates {WARM_DECISIONS} decisions first")
         demonstrations = folder / "demonstrations"
-        Collect(
-            policy=TEACHER,
-            random_share=RANDOM_SHARE,
-            # The expert's reply in every state, also where a random one was executed.
-            alternatives=1,
-            out=demonstrations,
-            # Every role decides about 60 times in an episode of each of the five scenarios.
-            seeds=-(-self.decisions // 250),
-        ).write(terminal)
+        Collect(random_share=ERRORS, alternatives=4, seeds=4, out=demonstrations).write(terminal)
         Sft(
             data=demonstrations,
             out=folder / "sft",
-            roles=self.roles,
-            limit=self.decisions,
-            marks=("expert",),
-            processes=max(1, min(len(self.roles), usable_cores())),
-            sft=replace(WARM_START, minutes=TRAINING * self.minutes),
-            lora=self.lora,
+            roles=(ROLE,),
+            limit=WARM_DECISIONS,
+            marks=("expert", "random"),
+            sft=replace(WARM_START, minutes=WARM_SHARE * self.minutes),
             model=self.model,
         ).imitate(terminal)
         return find_adapters(folder / "sft")
 
-    def _grpo(self, stack: Stack, learner: Learner, run: Run, config: TrainConfig, terminal: Terminal) -> None:
+    def _practise(self, config: TrainConfig, stack: Stack, learner: Learner, judge: Judge, run: Run, terminal: Terminal) -> None:
         from onthejob.rollout.pool import TaskPool
         from onthejob.train import train
+
+        def evaluate(iteration: int, adapters: Mapping[str, Adapter]) -> Mapping[str, float]:
+            terminal.progress(curve_line(judge.look(iteration, adapters[ROLE])))
+            return judge.points[-1].metrics()
 
         train(
             config,
             make_env=make_office(),
             pool=TaskPool(office_tasks(Split.TRAIN, seeds=40), seed=self.seed, family=scenario_of),
             learner=learner,
-            sampler=stack.sampler(),
+            sampler=judge.sampler,
             encoder=stack.chat,
             run=run,
             partners=team("heuristic"),
-            trained_roles=self.roles,
+            trained_roles=(ROLE,),
             base_digest=stack.digest,
-            on_progress=lambda report: terminal.progress("  " + line(report)),
+            evaluate=evaluate,
+            on_progress=lambda report: terminal.progress(progress_line(report)),
         )
-
-    def _team(self, stack: Stack, name: str, adapters: dict[str, Adapter]) -> Team:
-        """The trained seats by the model, the others by the heuristic."""
-        model = stack.team(name, adapters, self.roles)
-        partners = scripted_team("heuristic", scripted("heuristic"), SEATS)
-        return Team(
-            name=name,
-            policies={**partners.policies, **model.policies},
-            fingerprints={**partners.fingerprints, **model.fingerprints},
-            learned=frozenset(self.roles),
-        )
-
-    def _judge(self, stack: Stack, run: Run, rows: list[Team], terminal: Terminal) -> tuple[QualityResult, Comparison]:
-        from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
-        from onthejob.evaluate.collect import collect_states
-        from onthejob.evaluate.compare import compare
-        from onthejob.evaluate.quality import decision_quality
-        from onthejob.evaluate.recorded import recorded_scales
-        from onthejob.evaluate.scores import QualityConfig
-
-        make_env: Callable[[], OfficeEnvironment] = make_office()
-        yardsticks = [scripted_team(name, scripted(name), SEATS) for name in ("heuristic", "expert", "random")]
-        # Dev seeds beyond those of the episodes, so that the two instruments do not share luck.
-        tasks = office_tasks(Split.DEV, seeds=2, days=10, first=self.seeds)
-        states = collect_states(
-            tasks,
-            yardsticks[:1],
-            actors=self.roles,
-            per_role=self.states,
-            env_factory=make_env,
-            sampling=Sampling(),
-            seed=self.seed,
-            max_turns=140,
-        )
-        with EvaluationCache(None, env=source_fingerprint(OfficeEnvironment)) as cache:
-            quality = decision_quality(
-                states,
-                rows,
-                random=scripted("random"),
-                env_factory=make_env,
-                cache=cache,
-                config=QualityConfig(
-                    worlds=tuple(range(10_000, 10_004)),
-                    turns=70,
-                    candidates=8,
-                    decodings=(Sampling(temperature=0.0),),
-                    workers=self.workers,
-                ),
-                scales=recorded_scales(run),
-                encoder=stack.chat,
-                on_progress=lambda what, done, total: steps(terminal, f"  {what}")(done, total),
-            )
-            comparison = compare(
-                [*yardsticks, *rows],
-                office_tasks(Split.DEV, seeds=self.seeds, days=self.days),
-                env_factory=make_env,
-                cache=cache,
-                sampling=Sampling(temperature=0.0),
-                seed=self.seed,
-                max_turns=14 * self.days,
-                encoder=stack.chat,
-                on_progress=lambda name, done, total: steps(terminal, f"  episodes of {name}")(done, total),
-            )
-        return quality, comparison
-
-    def _report(self, stack: Stack, run: Run, quality: QualityResult, comparison: Comparison) -> None:
-        from onthejob.evaluate.report import write_report
-        from onthejob.evaluate.report_data import Report
-        from onthejob.evaluate.report_parts import with_run, with_shifts
-
-        report = Report(
-            title="onthejob demo",
-            lead=f"{', '.join(self.roles)} trained by SFT and {run.last_iteration()} GRPO updates; heuristics elsewhere.",
-            quality=quality,
-            comparison=comparison,
-            featured="grpo",
-            notes=("A demonstration at small counts: judge a difference by its interval, not by its mean.",),
-        )
-        report = with_run(with_shifts(report, before="sft", after="grpo"), run, decode=stack.chat.decode)
-        write_report(self.report, report)
-
-    def _finish(self, terminal: Terminal, run: Path, quality: QualityResult, comparison: Comparison, seconds: float) -> int:
-        from onthejob.evaluate.matched import document, keep
-        from onthejob.evaluate.tables import comparison_table, quality_differences_table, quality_table
-
-        keep(self.runs, run.name, jsonable(document(comparison)))
-        data: dict[str, Any] = {
-            "run": run,
-            "report": self.report.resolve(),
-            "seconds": seconds,
-            "quality": quality.as_dict(),
-            "comparison": comparison.as_dict(),
-        }
-        terminal.result(
-            data,
-            quality_table(quality),
-            quality_differences_table(quality, featured="grpo"),
-            comparison_table(comparison, metrics=("company_value", "team_reward", "mrr", "valid_rate")),
-            "",
-            f"Took {seconds / 60:.1f} minutes. The record: onthejob runs show {run}; in pictures: onthejob view {run}",
-            f"Open the report in a browser: {self.report.resolve().as_uri()}",
-        )
-        return 1 if comparison.failed else 0

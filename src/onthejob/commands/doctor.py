@@ -65,11 +65,11 @@ def software() -> Iterator[Finding]:
 
 
 def sandboxes() -> Iterator[Finding]:
-    """What the claw's sandboxes need of the machine. Whether they work here, `onthejob sandbox doctor` says."""
+    """What the claw's sandboxes need of the machine. Whether they hold, `onthejob sandbox doctor` says."""
     from onthejob.envs.claw.sandbox.requirements import requirements
 
-    for package, found in requirements():
-        yield Finding(package, found or f"not installed (the claw needs it: apt-get install {package})", True)
+    for name, found, remedy in requirements():
+        yield Finding(f"sandbox: {name}", found or f"missing (the claw needs it). {remedy}", True)
 
 
 def version(name: str) -> str | None:

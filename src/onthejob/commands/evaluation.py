@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from onthejob.commands.reports import check_writable
+from onthejob.commands.outputs import check_writable
 from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.errors import ConfigError
@@ -66,8 +66,8 @@ class Eval:
     """Of candidates, sampling and resampling."""
     temperature: float = 1.0
     """Of the sampled replies, beside which every policy is also judged greedily: that of its training."""
-    max_new_tokens: int = 32
-    """Limit of a reply."""
+    max_new_tokens: int | None = None
+    """Limit of a reply in tokens; None: 32, for a hosted model the catalogue's, 256 or more."""
     cache: Path = CACHE
     """Where values, replies and episodes are kept between evaluations."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -77,7 +77,7 @@ class Eval:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Collect states if need be, judge, print the table and the differences to the last team."""
+        """Collect states if need be, judge, print the differences to the last team and the scores."""
         from onthejob.commands.office import Office, check_days, make_office, scenarios_named
         from onthejob.envs.office.env import SEATS, OfficeEnvironment
         from onthejob.envs.office.tasks import office_tasks
@@ -99,13 +99,14 @@ class Eval:
         check_days(collecting["days"])
         if not 0 < self.temperature < math.inf:
             raise ConfigError(f"temperature must be above 0, got {self.temperature}; greedy replies are judged anyway. Usual: 1.")
+        tokens = Office.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
         config = QualityConfig(
             worlds=tuple(range(10_000, 10_000 + self.worlds)),
             turns=self.turns,
             candidates=self.candidates,
             decodings=(
-                Sampling(temperature=0.0, max_new_tokens=self.max_new_tokens),
-                Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
+                Sampling(temperature=0.0, max_new_tokens=tokens),
+                Sampling(temperature=self.temperature, max_new_tokens=tokens),
             ),
             seed=self.seed,
             workers=self.workers,
@@ -114,7 +115,7 @@ class Eval:
         known = states_of(file, self.split, asked) if file.exists() else []
         if not known:
             check_writable(file, "--states")
-        seats = HostedSeats(self.hosted)
+        seats = HostedSeats(self.hosted, exact=self.max_new_tokens is not None)
         shipped = Office().players(())
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=seats)
         check_learned(made, roles, "--roles")
@@ -138,7 +139,7 @@ class Eval:
                     actors=SEATS,
                     per_role=collecting["per_role"],
                     env_factory=env_factory,
-                    sampling=Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens),
+                    sampling=Sampling(temperature=self.temperature, max_new_tokens=tokens),
                     seed=self.seed,
                     max_turns=14 * collecting["days"],
                     encoder=encoder,
@@ -157,9 +158,8 @@ class Eval:
                 encoder=encoder,
                 on_progress=lambda what, done, total: steps(terminal, what)(done, total),
             )
-        tables = [quality_table(quality, decoding=decoding) for decoding in quality.decodings]
-        if len(made) > 1:
-            tables += [quality_differences_table(quality, decoding=decoding) for decoding in quality.decodings]
+        tables = [quality_differences_table(quality, decoding=decoding) for decoding in quality.decodings if len(made) > 1]
+        tables += [quality_table(quality, decoding=decoding) for decoding in quality.decodings]
         terminal.result(quality.as_dict(), *tables)
         return 0
 

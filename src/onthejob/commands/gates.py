@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from onthejob.commands.cores import usable_cores
+from onthejob.commands.outputs import check_writable
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
-from onthejob.rollout.processes import worker_pool
+from onthejob.processes import worker_pool
 
 if TYPE_CHECKING:
     from onthejob.envs.office.gates.finding import Finding
@@ -93,7 +94,14 @@ class Gates:
             raise ConfigError(f"workers must be >= 0, got {self.workers}. Use 0 to measure in this process.")
         if self.doc is not None:
             # Before minutes of measuring: the page must have a place for the table.
-            replace_section(self.doc.read_text(encoding="utf-8"), SECTION, "")
+            try:
+                page = self.doc.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    f"--doc {self.doc} cannot be read: {error}. Name a page with a section for the table."
+                ) from error
+            check_writable(self.doc, "--doc")
+            replace_section(page, SECTION, "")
         workers = usable_cores() if self.workers is None else self.workers
         start = time.monotonic()
         statistics = Statistics(partial(paired_difference, seed=0), spearman)

@@ -31,7 +31,7 @@ def play_by_hand(
     """
     office = make_office()
     game = Game(office(), task, role, others)
-    terminal.out.print(HELP, markup=False)
+    terminal.say(HELP)
     show_move(terminal, game.before, role)
     while (request := game.request) is not None:
         legal = show_request(terminal, request, game.total)
@@ -42,13 +42,13 @@ def play_by_hand(
         if line in ("quit", "q", "exit"):
             break
         if line in ("undo", "u"):
-            terminal.out.print("Taken back." if game.undo() else "There is nothing to take back.", markup=False)
+            terminal.say("Taken back." if game.undo() else "There is nothing to take back.")
         elif line.isdecimal() and 1 <= int(line) <= len(legal):
             show_move(terminal, game.reply(legal[int(line) - 1]), role)
         elif line.startswith("{"):
             show_move(terminal, game.reply(line), role)
         else:
-            terminal.out.print(f"Not understood: {line!r}. Type 1 to {len(legal)}, or: {HELP}", markup=False)
+            terminal.say(f"Not understood: {line!r}. Type 1 to {len(legal)}, or: {HELP}")
     replay = game.replay(office())
     replay.write(out)
     data = {"task": task.id, "role": role, "moves": game.moves, "return": game.total, "replay": out, "hash": replay.hash}
@@ -59,9 +59,9 @@ def play_by_hand(
 def show_request(terminal: Terminal, request: Observation, total: float) -> list[str]:
     """Print what the role sees and may do; returns the legal replies in the order of their numbers."""
     legal = list(request.view["legal"])
-    terminal.out.print(f"\n{request.messages[-1].content.removesuffix('JSON:').rstrip()}", markup=False, soft_wrap=True)
+    terminal.say(f"\n{request.messages[-1].content.removesuffix('JSON:').rstrip()}")
     terminal.out.print(table(("no.", "action"), [(number, text) for number, text in enumerate(legal, start=1)]))
-    terminal.out.print(f"Paid so far: {total:+.2f}", markup=False)
+    terminal.say(f"Paid so far: {total:+.2f}")
     return legal
 
 
@@ -70,6 +70,6 @@ def show_move(terminal: Terminal, move: Move, role: str) -> None:
     for said, step in move.steps:
         paid = step.rewards.get(role, 0.0)
         did = said.text if step.valid else f"{said.text!r} (unusable: {step.facts.get('why', '')})"
-        terminal.out.print(f"  {said.actor:<10} {paid:+7.2f}  {did}", markup=False, soft_wrap=True)
+        terminal.say(f"  {said.actor:<10} {paid:+7.2f}  {did}")
     if move.parts:
         terminal.out.print(table(("part of your reward", "paid"), [*move.parts.items(), ("sum", move.reward)]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from onthejob.commands.outputs import check_folder
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
 from onthejob.errors import ConfigError, ModelError
 
@@ -46,7 +47,7 @@ class Show:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Read the model's own files; no weights are loaded."""
+        """Read the model's own files; weights are hashed and not loaded."""
         from onthejob.models.fetch import fetch
 
         facts = describe(fetch(self.model, cache=self.cache, progress=terminal.progress))
@@ -76,6 +77,9 @@ class Merge:
         from onthejob.learn.merge import merge_adapter
         from onthejob.models.fetch import fetch
 
+        if self.out.exists():
+            raise ConfigError(f"{self.out} exists. Name a new folder.")
+        check_folder(self.out, "OUT")
         adapter = named_adapter(self.adapter, adapters_folder(self.source))
         done = merge_adapter(fetch(self.model, progress=terminal.progress), adapter, self.out, dtype=self.dtype)
         rows = [
@@ -97,7 +101,7 @@ def named_adapter(name: str, folder: Path) -> Adapter:
         ConfigError: it is not there.
     """
     from onthejob.learn.adapter_files import read_adapter
-    from onthejob.stack import META, find_adapters
+    from onthejob.stack import adapter_folders, find_adapters
 
     role, _, version = name.partition("@")
     if not version:
@@ -105,19 +109,21 @@ def named_adapter(name: str, folder: Path) -> Adapter:
         if role not in newest:
             raise ConfigError(f"{folder} has no adapter of {role!r}, only of {', '.join(newest)}.")
         return newest[role]
-    found = [read_adapter(path.parent) for path in sorted(folder.rglob(META)) if path.parent.name == name]
+    found = [read_adapter(real) for path, real in adapter_folders(folder).items() if name in (path.name, real.name)]
     if len(found) != 1:
         raise ConfigError(f"{folder} holds {len(found)} adapters called {name!r}. Name the run or folder of one with --from.")
     return found[0]
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What the model's folder says about it: architecture, sizes, parameters and their type.
+    """What the model's folder says about it: architecture, sizes, parameters and their type, and the digest of its weights.
 
     Raises:
         ModelError: The folder has no readable `config.json` or no safetensors weights.
     """
     from safetensors import SafetensorError, safe_open
+
+    from onthejob.models.base import weights_digest
 
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
@@ -150,6 +156,7 @@ def describe(path: Path) -> dict[str, Any]:
         "context_tokens": config.get("max_position_embeddings"),
         "parameters": parameters,
         "dtype": ", ".join(sorted(dtypes)),
+        "digest": weights_digest(path),
         "bytes": folder_bytes(path),
         "size": bytes_text(folder_bytes(path)),
     }

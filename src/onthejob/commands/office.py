@@ -22,6 +22,7 @@ from onthejob.envs.office.tasks import office_tasks
 from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
+from onthejob.files import where_kept
 from onthejob.models.base import weights_digest
 from onthejob.models.catalogue import is_hosted
 from onthejob.players import scripted, team, training_team
@@ -149,6 +150,7 @@ class Office:
         "churned",
         "nps",
         "valid_rate",
+        "completions/clipped_ratio",
         "rule_score",
         "completion_tokens",
         "wall_s",
@@ -224,7 +226,11 @@ class Office:
         _ = self.config  # it says what is wrong with it
         if self.reader and not (Path(self.reader) / SETTINGS).is_file():
             raise ConfigError(
-                f"reader {self.reader!r} has no {SETTINGS}. Give the folder of a trained one, e.g. adapters/claims."
+                f"reader {self.reader!r} has no {SETTINGS}. "
+                + (
+                    where_kept(self.reader)
+                    or "Name the folder of a trained one, e.g. adapters/claims of the project's repository."
+                )
             )
         scenarios_named(self.scenarios)
         if not is_hosted(self.partner):

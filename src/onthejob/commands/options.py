@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from onthejob.errors import ConfigError
+from onthejob.files import where_kept
 
 T = TypeVar("T")
 
@@ -31,7 +32,8 @@ def from_toml(default: T, path: Path) -> T:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"--config {path} does not exist. `--print-config > {path}` writes one.") from error
+        remedy = where_kept(path) or f"`--print-config > {path}` writes one."
+        raise ConfigError(f"--config {path} does not exist. {remedy}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:

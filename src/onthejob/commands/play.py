@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,9 +12,10 @@ import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
-from onthejob.commands.reports import check_writable
+from onthejob.commands.outputs import check_writable
 from onthejob.commands.seats import (
     ACCOUNT_COLUMNS,
+    PARTNER,
     HostedOptions,
     HostedSeats,
     ModelOptions,
@@ -92,13 +93,14 @@ class Play:
     temperature: float = 0.0
     """Of the model's replies; 0 decodes greedily."""
     max_new_tokens: int | None = None
-    """Limit of a reply; None takes the workplace's usual one (office 32, claw 192)."""
+    """Limit of a reply in tokens. None takes the workplace's usual one (office 32, claw 192), and for a hosted model the
+    catalogue's, 256 or more, where that is longer."""
     retries: int | None = None
     """Office: times an unusable reply may be corrected, 0 to 8; default: 8 when a hosted model plays, else 0."""
     profile: Literal["compact", "full"] = "compact"
     """Office: prompts of about 250 tokens, or with team status, memories and reasoning."""
     prompt_budget: int | None = None
-    """Office: the most tokens of what a seat is told, by the tokenizer of --model; what matters least is left out."""
+    """Office: the most tokens of a prompt, by the tokenizer of --model.name; what matters least is left out."""
     reflect: bool = False
     """Office, with --profile full: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     orders: Path | None = None
@@ -135,6 +137,7 @@ class Play:
                 seed=self.seed,
                 model=self.model,
                 hosted=self.hosted,
+                exact=self.max_new_tokens is not None,
                 transcript=self.transcript,
             )
         return self._play_office(terminal, sampling)
@@ -143,6 +146,7 @@ class Play:
         from onthejob.commands.office import check_days, check_prompts, make_office, most_turns, scenarios_named
         from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play
+        from onthejob.rollout.room import check_room
         from onthejob.rollout.seats import Orders, Seats
         from onthejob.types import Task
 
@@ -175,12 +179,10 @@ class Play:
             local=bool(local_sources(named, shipped) or self.orders),
             models=bool(models or self.orders),
         )
-        seats = HostedSeats(self.hosted)
+        seats = HostedSeats(self.hosted, exact=self.max_new_tokens is not None)
         rest = [role for role in SEATS if role not in others] or SEATS
-        made, stack = self._teams(specs, [rest, *([role] for role in others)], seats, terminal)
-        policies: dict[str, Policy] = dict(made[0].policies)
-        for role, team in zip(others, made[1:], strict=True):
-            policies[role] = team.policies[role]
+        parts = [rest, *([role] for role in others)]
+        make_env = make_office(config, model=self.model.name)
         task = Task(
             id=f"office-{scenario}-{self.seed}",
             env="office",
@@ -188,10 +190,21 @@ class Play:
             seed=self.seed,
             payload={"scenario": scenario, "days": self.days},
         )
+        local = set(local_sources(named, shipped))
+        actors = {role for (_, source), taken in zip(named, parts, strict=True) if source in local for role in taken}
+
+        def check(chat: ChatEncoder) -> None:
+            check_room(chat, make_env, task, actors=actors, partners=dict.fromkeys(SEATS, shipped[PARTNER]), sampling=sampling)
+
+        made, stack = self._teams(specs, parts, seats, terminal, check)
+        policies: dict[str, Policy] = dict(made[0].policies)
+        for role, team in zip(others, made[1:], strict=True):
+            policies[role] = team.policies[role]
 
         if by_hand and self.role is not None:
             from onthejob.commands.human import play_by_hand
 
+            check_writable(self.replay, "--replay")
             return play_by_hand(terminal, task, self.role, policies, self.replay)
 
         table_seats, encoder = Seats(policies), LateEncoder(stack.chat if stack else None)
@@ -199,13 +212,13 @@ class Play:
 
         def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
             if not terminal.json:
-                terminal.out.print(line(episode, completion, step), markup=False, soft_wrap=True)
+                terminal.say(line(episode, completion, step))
             if orders is not None:
                 self._obey(orders, table_seats, encoder, seats, terminal)
 
         try:
             (episode,) = play(
-                [make_office(config, model=self.model.name)()],
+                [make_env()],
                 [task],
                 table_seats,
                 sampling,
@@ -222,10 +235,15 @@ class Play:
         return report(terminal, episode, accounts)
 
     def _teams(
-        self, specs: Sequence[str], parts: Sequence[Sequence[str]], hosted: HostedSeats, terminal: Terminal
+        self,
+        specs: Sequence[str],
+        parts: Sequence[Sequence[str]],
+        hosted: HostedSeats,
+        terminal: Terminal,
+        check: Callable[[ChatEncoder], None] | None = None,
     ) -> tuple[list[Team], Stack | None]:
         shipped = Office().players(())
-        return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted, parts=parts)
+        return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted, parts=parts, check=check)
 
     def _obey(self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal) -> None:
         """Do what somebody ordered; an order that cannot be done is said and changes nothing."""
@@ -251,6 +269,11 @@ class LateEncoder:
             raise ConfigError("no model is loaded, so nobody can read tokens. Seat `base` or an adapter.")
         return self.chat
 
+    @property
+    def window(self) -> int | None:
+        """Of the model that is loaded."""
+        return None if self.chat is None else self.chat.window
+
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """As `ChatEncoder.encode`."""
         return self._loaded().encode(messages)
@@ -275,7 +298,7 @@ def line(episode: LiveEpisode, completion: Completion, step: Step) -> str:
 
 
 def report(terminal: Terminal, episode: Episode, accounts: Mapping[str, Account]) -> int:
-    """Print the end of an episode; 1 when our side failed."""
+    """Print the end of an episode; 1 when that was an error."""
     counts = {actor: {"turns": c.turns, "valid": c.valid, "retries": c.retries} for actor, c in episode.actors.items()}
     data = {
         "task": episode.task.id,

@@ -18,9 +18,10 @@ from onthejob.envs.claw.script import Scanner
 from onthejob.envs.claw.stops import StopTable, stop_table
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.types import Observation, Policy, Sampling, Split, Step, Task
+from onthejob.types import Observation, Policy, Sampling, Step, Task
 
 if TYPE_CHECKING:
+    from onthejob.models.chat import ChatEncoder
     from onthejob.models.hosted import Account
     from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.types import Completion
@@ -41,6 +42,7 @@ def play_claw(
     seed: int,
     model: ModelOptions,
     hosted: HostedOptions,
+    exact: bool,
     transcript: Path | None,
     ask: Callable[[str], str] = input,
 ) -> int:
@@ -55,23 +57,29 @@ def play_claw(
         seed: root of their seeds.
         model: the base model.
         hosted: bounds of a hosted model.
+        exact: the limit of `sampling` holds for a hosted model too; else the catalogue's applies when it is longer.
         transcript: also write every turn as one JSON line into this file.
         ask: prints its argument and returns a line; EOFError ends the task.
 
     Returns:
-        The exit code: 1 when our side failed.
+        The exit code: 1 when it ended in an error.
 
     Raises:
         ConfigError: no such task or player.
     """
     from onthejob.rollout.play import play
+    from onthejob.rollout.room import check_room
 
     place.check()
     if who == HUMAN and terminal.json:
         raise ConfigError("a person plays in the terminal. Drop --json.")
     task = find_task(place, wanted)
-    with closing(HostedSeats(hosted, schema=None)) as seats, place.opened() as make_env:
-        policy, encoder = _policy(place, task, who, model, seats, terminal, ask)
+    with closing(HostedSeats(hosted, schema=None, exact=exact)) as seats, place.opened() as make_env:
+
+        def check(chat: ChatEncoder) -> None:
+            check_room(chat, make_env, task, actors=place.roles, partners={}, sampling=sampling)
+
+        policy, encoder = _policy(place, task, who, model, seats, terminal, ask, check)
         env = make_env()
         try:
             (episode,) = play(
@@ -94,24 +102,20 @@ def play_claw(
 
 
 def find_task(place: Claw, wanted: str) -> Task:
-    """The task of this id, or the first of this family; the first training task when nothing is named.
+    """The task of this id, or the first of this family; when nothing is named, the first task of the first split that has any.
 
     Raises:
         ConfigError: there is none.
     """
-    tasks = place.tasks(Split.TRAIN)
-    if not wanted:
-        return tasks[0]
-    for split in (None, Split.DEV, Split.TEST):
-        tasks = tasks if split is None else place.tasks(split)
-        found = next((task for task in tasks if wanted in (task.id, task.payload.get("family"))), None)
-        if found is not None:
-            return found
+    for split in place.splits():
+        for task in place.tasks(split):
+            if not wanted or wanted in (task.id, task.payload.get("family")):
+                return task
     raise ConfigError(f"there is no task or family {wanted!r} here. `onthejob tasks list` shows the families.")
 
 
 def report(terminal: Terminal, episode: Episode, state: dict[str, Any], accounts: Mapping[str, Account]) -> int:
-    """Print how it ended, the assertions, the figures and what a hosted model took; 1 when our side failed."""
+    """Print how it ended, the assertions, the figures and what a hosted model took; 1 when it ended in an error."""
     verdicts = state.get("verdicts", [])
     rows = [(v["kind"], v["path"], bool(v["passed"]), v["reason"]) for v in verdicts]
     parts = next((turn.parts.get(ACTOR, {}) for turn in reversed(episode.transcript) if turn.parts), {})
@@ -140,12 +144,12 @@ class Typing:
 
     def __init__(self, terminal: Terminal, ask: Callable[[str], str], stops: str) -> None:
         self._terminal, self._ask, self._stops = terminal, ask, stop_table(stops)
-        terminal.out.print(HELP, markup=False)
+        terminal.say(HELP)
 
     def __call__(self, observation: Observation, seed: int) -> str:
         for message in observation.messages:
             if message.role == "user":
-                self._terminal.out.print(f"\n{message.content}", markup=False, soft_wrap=True)
+                self._terminal.say(f"\n{message.content}")
         lines: list[str] = []
         scanner = Scanner()
         while not lines or not scanner.at_top:
@@ -171,6 +175,7 @@ def _policy(
     hosted: HostedSeats,
     terminal: Terminal,
     ask: Callable[[str], str],
+    check: Callable[[ChatEncoder], None],
 ) -> tuple[Policy, Any]:
     if who == HUMAN:
         return ScriptedPolicy(Typing(terminal, ask, place.rules.protocol.stops), version=HUMAN), None
@@ -185,6 +190,7 @@ def _policy(
         shipped=shipped,
         hosted=hosted,
         goes_on=place.goes_on,
+        check=check,
     )
     return team.policies[ACTOR], stack.chat if stack else None
 
@@ -195,15 +201,15 @@ def _show_turn(terminal: Terminal, live: LiveEpisode, completion: Completion, st
         return
     if who != HUMAN:
         if live.turn == 1:
-            terminal.out.print(str(live.task.payload.get("intent") or live.task.id), markup=False, soft_wrap=True)
+            terminal.say(str(live.task.payload.get("intent") or live.task.id))
         shown = step.facts.get("command") or completion.text.strip()
-        terminal.out.print(f"\n{live.turn:3d} $ {_indented(str(shown).splitlines())}", markup=False, soft_wrap=True)
+        terminal.say(f"\n{live.turn:3d} $ {_indented(str(shown).splitlines())}")
         if step.facts.get("observation"):
-            terminal.out.print(str(step.facts["observation"]), markup=False, soft_wrap=True)
+            terminal.say(str(step.facts["observation"]))
     elif step.stop is not None and step.facts.get("observation"):
-        terminal.out.print(f"\n{step.facts['observation']}", markup=False, soft_wrap=True)
+        terminal.say(f"\n{step.facts['observation']}")
     if "sentinel" in step.facts:
-        terminal.out.print("    (said that it is done)", markup=False)
+        terminal.say("    (said that it is done)")
 
 
 def _indented(lines: Sequence[str]) -> str:

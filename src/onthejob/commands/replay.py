@@ -159,8 +159,10 @@ def _encoder(options: Train, terminal: Terminal) -> Encoder | None:
     from transformers import AutoTokenizer
 
     from onthejob.models.chat import ChatEncoder
+    from onthejob.models.template import read_arguments
 
-    return ChatEncoder(AutoTokenizer.from_pretrained(file.parent, local_files_only=True))
+    arguments = read_arguments(options.model.template_arguments)
+    return ChatEncoder(AutoTokenizer.from_pretrained(file.parent, local_files_only=True), arguments=arguments)
 
 
 def _hash(hashes: Iterable[str]) -> str:

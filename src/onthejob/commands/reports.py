@@ -19,27 +19,6 @@ if TYPE_CHECKING:
 RECORD = "run.sqlite"
 
 
-def check_writable(path: Path, option: str) -> None:
-    """Refuse a file that cannot be written, before hours are spent on what it would hold.
-
-    Args:
-        path: of the file, which is left as it is; its folder is made.
-        option: that names it, for the message.
-
-    Raises:
-        ConfigError: it is a folder, or its folder cannot be made or written to.
-    """
-    if path.is_dir():
-        raise ConfigError(f"{option} cannot be written to {path}: it is a folder. Give the name of a file.")
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()
-        part.unlink()
-    except OSError as error:
-        raise ConfigError(f"{option} cannot be written to {path}: {error}. Name another place.") from error
-
-
 def run_behind(featured: str, named: Sequence[tuple[str, str]], local: Sequence[str]) -> Path | None:
     """The folder of the run whose adapters the featured team plays, else of the last team that is a run; None without any.
 

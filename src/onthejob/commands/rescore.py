@@ -182,4 +182,4 @@ def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> Known:
 def _host(place: Claw) -> SandboxHost:
     from onthejob.envs.claw.sandbox import open_host
 
-    return open_host(unsafe=place.unsafe)
+    return open_host(unsafe=place.unsafe, data=place.data)

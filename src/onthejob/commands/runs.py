@@ -1,17 +1,23 @@
-"""`onthejob runs ls|show|export`: look at what was recorded. Never writes to a run; one that is being written may be read."""
+"""`onthejob runs ls|show|check|export`: look at what was recorded. Nothing is written to the run, which may be under way."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from onthejob.commands.outputs import check_folder
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
 from onthejob.errors import ConfigError
 
+if TYPE_CHECKING:
+    from onthejob.record import Damage
+
 RUNS = Path("runs")
+SAVE = "Restore the run's folder from a copy. What is not listed has the content that was written."
 
 
 def run_folder(named: Path) -> Path:
@@ -48,7 +54,7 @@ class Ls:
         if not self.root.exists() and self.root != RUNS:
             raise ConfigError(f"there is no folder {self.root}. Name the folder that holds the runs.")
         found = list_runs(self.root) if self.root.exists() else []
-        columns = ("name", "created (UTC)", "iteration", "groups", "turns", "episodes", "adapters", "record")
+        columns = ("name", "created (UTC)", "iteration", "groups", "turns", "episodes", "adapters", "record", "checksums")
         rows = [
             (
                 s.name,
@@ -59,6 +65,7 @@ class Ls:
                 s.episodes,
                 s.adapters,
                 bytes_text(s.size_bytes),
+                "damaged" if s.damaged else "unverified" if s.unverified else "yes",
             )
             for s in found
             if s.error is None
@@ -80,7 +87,7 @@ class Show:
         """Print the newest value of every metric by scope, then adapters and events."""
         from onthejob.record import Run, show
 
-        with Run.open(existing_run(self.path), readonly=True) as run:
+        with Run.open(existing_run(self.path), readonly=True, skip_damaged=True) as run:
             details = show(run)
         summary = details.summary
         metrics = [(scope, name, value) for scope, named in details.metrics.items() for name, value in named.items()]
@@ -91,8 +98,44 @@ class Show:
             table(("scope", "metric", "newest"), metrics),
             table(("role", "adapter", "trained from", "versions"), adapters),
             table(("event", "count"), list(details.events.items())),
+            *_about_verification(details.damage, summary.unverified),
         )
-        return 0
+        return 1 if details.damage else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Check a run for damage: read all of it, compare with its checksums, and name every damaged part."""
+
+    path: tyro.conf.Positional[Path]
+    """The run's folder, or its name in `runs/`."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    def run(self, terminal: Terminal) -> int:
+        """Print the damaged parts; exit code 1 when there is one."""
+        from onthejob.record import check_run
+
+        verdict = check_run(existing_run(self.path))
+        state = f"{len(verdict.damage)} damaged parts" if verdict.damage else "no damage found"
+        terminal.result(
+            verdict,
+            f"{verdict.path}: {verdict.iterations} iterations read, {state}",
+            *_about_verification(verdict.damage, len(verdict.unverified)),
+        )
+        return 1 if verdict.damage else 0
+
+
+def _about_verification(damage: Sequence[Damage], unverified: int) -> list[str]:
+    """The damaged parts, and the number of iterations without checksums; empty when there are neither."""
+    said = []
+    if unverified:
+        said.append(
+            f"unverified: {unverified} iterations were recorded without checksums; a changed number in them is not noticed"
+        )
+    if damage:
+        rows = [("-" if part.iteration is None else part.iteration, part.part, part.problem) for part in damage]
+        said += [table(("iteration", "damaged part", "problem"), rows), SAVE]
+    return said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +151,18 @@ class Export:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Export, then print table and file."""
+        """Export what is not damaged, then print table and file, and what is missing; exit code 1 when something is."""
         from onthejob.record import Run, export
 
         path = existing_run(self.path)
-        with Run.open(path, readonly=True) as run:
-            files = export(run, self.out or path / "export", self.format)
-        terminal.result(files, table(("table", "file", "size"), [(t, f, bytes_text(f.stat().st_size)) for t, f in files.items()]))
-        return 0
+        out = self.out or path / "export"
+        check_folder(out, "--out")
+        with Run.open(path, readonly=True, skip_damaged=True) as run:
+            files = export(run, out, self.format)
+            damage, unverified = run.damage, len(run.unverified())
+        terminal.result(
+            {**files, "missing": damage},
+            table(("table", "file", "size"), [(t, f, bytes_text(f.stat().st_size)) for t, f in files.items()]),
+            *_about_verification(damage, unverified),
+        )
+        return 1 if damage else 0

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Literal
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.errors import ConfigError
 from onthejob.evaluate.teams import Team, scripted_team
+from onthejob.files import where_kept
 from onthejob.types import Adapter, Context, Policy
 
 if TYPE_CHECKING:
     from onthejob.learn.lora import LoraSpec
     from onthejob.models.base import Dtype
     from onthejob.models.catalogue import Entry
+    from onthejob.models.chat import ChatEncoder
     from onthejob.models.hosted import Account, Accounts, HostedPolicy, SchemaOf
     from onthejob.models.providers import ChatClient, Schema
     from onthejob.models.transport import Transport
@@ -39,6 +41,9 @@ class ModelOptions:
     """torch device: `cpu`, `cuda` with an NVIDIA GPU, or, for `train --sampler worker`, `meta`: no weights on this machine."""
     quantize: Literal["none", "nf4"] = "none"
     """`nf4` holds the base's linear layers in 4 bits: a quarter of the memory on a GPU; needs bitsandbytes."""
+    template_arguments: tuple[str, ...] = ()
+    """Arguments of the model's chat template, each `NAME=VALUE`, e.g. `enable_thinking=false` for Qwen3. Play adapters with the
+    arguments they were trained with."""
 
     def settled(self) -> ModelOptions:
         """These options without `auto`."""
@@ -81,19 +86,20 @@ def office_schema(context: Context) -> Schema | None:
 class HostedSeats:
     """Hosted models at the table: one transport and one account for all of them, made when the first is seated."""
 
-    def __init__(self, options: HostedOptions, *, schema: SchemaOf | None = office_schema) -> None:
+    def __init__(self, options: HostedOptions, *, schema: SchemaOf | None = office_schema, exact: bool = False) -> None:
         """Nothing is connected before a model is seated.
 
         Args:
             options: bounds of all of them.
             schema: what replies must look like; None where they are free text, as a shell agent's are.
+            exact: the limit of a reply was stated and holds for hosted models too; else the catalogue's applies when longer.
 
         Raises:
             ConfigError: `options` lifts a schema that there is none of.
         """
         if schema is None and options.free_text:
             raise ConfigError("--hosted.free-text has no effect here: replies are free text in any case. Leave it out.")
-        self._options = options
+        self._options, self._exact = options, exact
         self._schema = None if options.free_text else schema
         self._shared: tuple[Transport, Accounts] | None = None
 
@@ -113,7 +119,7 @@ class HostedSeats:
             price=Price(prompt=entry.input_usd, completion=entry.output_usd),
             schema=self._schema if entry.schema_ else None,
             temperature=entry.temperature,
-            min_tokens=entry.max_tokens,
+            min_tokens=None if self._exact else entry.max_tokens,
         )
 
     def client(self, spec: str) -> tuple[ChatClient, Entry, Transport, Accounts]:
@@ -136,7 +142,8 @@ class HostedSeats:
         from onthejob.models.catalogue import behaviour_of, find, load_catalogue
 
         policy = self.policy(spec)
-        kind = f"{'text' if self._schema is None else 'schema'}:{behaviour_of(*find(spec, load_catalogue()))}"
+        form = ("text" if self._schema is None else "schema") + (":exact" if self._exact else "")
+        kind = f"{form}:{behaviour_of(*find(spec, load_catalogue()))}"
         return Team(
             name=name,
             policies=dict.fromkeys(seats, policy),
@@ -185,18 +192,39 @@ def retries_for(retries: int | None, specs: Sequence[str]) -> int:
     return 8 if any(is_hosted(spec.rpartition("=")[2]) for spec in specs) else 0
 
 
-def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Stack:
+def load_model(
+    options: ModelOptions,
+    progress: Callable[[str], None],
+    check: Callable[[ChatEncoder], None] | None = None,
+    *,
+    sampled: bool = True,
+) -> Stack:
     """The model of these options.
+
+    Args:
+        options: the model, and how it is computed.
+        progress: receives a line per step.
+        check: may refuse the encoder before the weights are read.
+        sampled: the in-process sampler will run it, too.
 
     Raises:
         ConfigError: it cannot be computed with here.
+        ModelError: it cannot be loaded, or not be sampled; the latter is found before its weights are read.
     """
-    from onthejob.stack import load_stack
+    from onthejob.stack import check_sampler, load_stack
 
     if options.device == "meta":
         raise ConfigError("--model.device meta holds no weights: it is for `train --trainer URL --sampler worker` only.")
+    if sampled:
+        check_sampler(options.name, progress=progress)
     return load_stack(
-        options.name, dtype=options.settled_dtype(), device=options.device, quantize=options.quantize, progress=progress
+        options.name,
+        dtype=options.settled_dtype(),
+        device=options.device,
+        quantize=options.quantize,
+        arguments=options.template_arguments,
+        check=check,
+        progress=progress,
     )
 
 
@@ -209,6 +237,8 @@ def adapters_folder(source: str) -> Path:
     folder = run_folder(Path(source))
     if folder.exists():
         return folder
+    if kept := where_kept(source):
+        raise ConfigError(f"there is no folder {source}. {kept}")
     raise ConfigError(
         f"nobody is called {source!r}, and there is neither a folder {source} nor {RUNS / source}: give a run's folder (or its "
         f"name in {RUNS}/) or a folder of adapters. A seat may also be taken by {BASE} or a scripted player."
@@ -275,6 +305,7 @@ def teams(
     hosted: HostedSeats | None = None,
     parts: Sequence[Sequence[str]] = (),
     goes_on: bool = False,
+    check: Callable[[ChatEncoder], None] | None = None,
 ) -> tuple[list[Team], Stack | None]:
     """One team per spec, and the model that was loaded for them, if any needed one.
 
@@ -287,6 +318,7 @@ def teams(
         hosted: makes hosted models; None where none can sit.
         parts: of each spec the seats that its team takes; without, all of `seats`.
         goes_on: of the workplace.
+        check: as for `load_model`.
 
     Raises:
         ConfigError: a spec names nothing that can play, or adapters of other roles than those of its seats.
@@ -307,7 +339,7 @@ def teams(
             if hosted is None:
                 raise ConfigError(f"{source!r} is a hosted model, which cannot sit here. Name a local one.")
             away[place] = hosted.team(name, source, taken)
-    stack = load_model(options, progress) if local else None
+    stack = load_model(options, progress, check) if local else None
     made: list[Team] = []
     for place, ((name, source), taken, known) in enumerate(zip(named, places, adapters, strict=True)):
         if place in away:

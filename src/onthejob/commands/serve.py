@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import resource
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from onthejob.commands.claw import Claw
+from onthejob.commands.listening import bind, is_loopback, serve, shown_host
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.commands.workplace import refuse_foreign
 from onthejob.errors import ConfigError
@@ -29,6 +30,8 @@ FILES = {"office": 1, "claw": 6}
 """Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts."""
 SPARE_FILES = 256
 """Open files that the server itself needs, beside one per connection."""
+SPARE_CONNECTIONS = 128
+"""Connections besides the sessions: clients that ask over HTTP, or have not sent their request yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ class Env:
     host: str = "127.0.0.1"
     """Address to listen on. Only this machine by default; anybody who reaches the port can play."""
     port: int = 8000
-    """Port to listen on; 0 takes a free one, which the log then names."""
+    """Port to listen on; 0 takes a free one, which stderr then names."""
     max_sessions: int = 512
     """Connections at the same time; one more gets CAPACITY_REACHED. At least a training batch's episodes."""
     session_timeout_s: float = 3600.0
@@ -52,7 +55,7 @@ class Env:
     reader: str = ""
     """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
     prompt_budget: int | None = None
-    """Office: the most tokens of what a seat is told, by --tokenizer; what matters least is left out."""
+    """Office: the most tokens of a prompt, by --tokenizer; what matters least is left out."""
     tokenizer: str = ""
     """Office, with --prompt-budget: whose tokenizer counts, as for `onthejob model fetch`; the model that clients train."""
     reflect: bool = False
@@ -64,8 +67,6 @@ class Env:
 
     def run(self, terminal: Terminal) -> int:
         """Serve; ends with Ctrl-C."""
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError(f"port must be in 0..65535, got {self.port}.")
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
         refuse_foreign(self, self.workplace, OWN)
@@ -77,9 +78,9 @@ class Env:
 
         # Before anything is opened: the process that makes sandboxes inherits the limit.
         allow_files(FILES[self.workplace] * self.max_sessions + SPARE_FILES)
-        with served() as workplace:
+        with bind(self.host, self.port) as held, served() as workplace:
             app = make_app(workplace, max_sessions=self.max_sessions, session_timeout_s=self.session_timeout_s, trainer_key=key)
-            return self._serve(terminal, app)
+            return self._serve(terminal, app, held)
 
     @property
     def _config(self) -> OfficeConfig:
@@ -106,14 +107,13 @@ class Env:
     def _claw(self) -> Iterator[Workplace]:
         from onthejob.compat.workplace import claw
         from onthejob.envs.claw.sandbox import open_host
-        from onthejob.types import Split
 
         self.claw.check()
-        tasks = {split: self.claw.tasks(split) for split in Split}
-        with open_host(unsafe=self.claw.unsafe) as host:
+        tasks = {split: self.claw.tasks(split) for split in self.claw.splits()}
+        with open_host(unsafe=self.claw.unsafe, data=self.claw.data) as host:
             yield claw(tasks, host=host, config=self.claw.rules)
 
-    def _serve(self, terminal: Terminal, app: FastAPI) -> int:
+    def _serve(self, terminal: Terminal, app: FastAPI, held: socket.socket) -> int:
         from onthejob.compat.openenv import server_options
 
         if is_loopback(self.host):
@@ -122,12 +122,14 @@ class Env:
             # There is no token: without this any page that the user opens could play, and let a claw's commands run.
             app.add_middleware(OwnPages, hosts={*LOOPBACK, self.host.lower()})  # type: ignore[arg-type]
         else:
-            terminal.warn(f"{self.host} can be reached from other machines: whoever reaches port {self.port} can play.")
-
-        import uvicorn
+            terminal.warn(
+                f"other machines can reach {self.host}: anyone who can connect to port {held.getsockname()[1]} can play."
+            )
 
         level = "debug" if self.output.debug else "warning" if self.output.quiet else "info"
-        uvicorn.run(app, host=self.host, port=self.port, log_level=level, **server_options())
+        terminal.progress(f"{self.workplace} at http://{shown_host(self.host)}:{held.getsockname()[1]}; Ctrl-C ends it")
+        most = self.max_sessions + SPARE_CONNECTIONS
+        serve(app, held, self.host, most=most, sessions=self.max_sessions, log_level=level, **server_options())
         return 0
 
 
@@ -144,14 +146,6 @@ def read_key(path: Path) -> str:
     if len(key) < 16 or len(key.splitlines()) != 1:
         raise ConfigError(f"--trainer-key-file {path} must hold one line of at least 16 characters, got {len(key)}.")
     return key
-
-
-def is_loopback(host: str) -> bool:
-    """True when only this machine can connect to `host`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def allow_files(wanted: int) -> None:

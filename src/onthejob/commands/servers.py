@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from onthejob.commands.listening import bind, is_loopback, serve, shown_host
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
-from onthejob.commands.serve import is_loopback
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplaces import WORKPLACES
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.learn.lora import LoraSpec
-from onthejob.serve.server import ServerConfig
+from onthejob.serve.server import ServerConfig, check_start
 from onthejob.types import Adapter, Completion, Sampling
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Model:
         from onthejob.stack import find_adapters
 
         adapters = find_adapters(adapters_folder(self.adapters)) if self.adapters else {}
+        check_start(self.server)
         folder = fetch(self.model.name, progress=terminal.progress)
         server, publisher = start_server(
             folder, self.server, roles=max(len(adapters), 1), rank=self.rank, files=self.files, terminal=terminal
@@ -94,7 +97,7 @@ class Trainer:
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = 8100
-    """Port to listen on."""
+    """Port to listen on; 0 takes a free one."""
     roles: tuple[str, ...] = SEATS
     """Roles whose updates are made, `agent` for the claw; the same --lora as the run's."""
     lora: LoraSpec = field(default_factory=LoraSpec)
@@ -118,8 +121,6 @@ class Trainer:
         from onthejob.serve.remote import token_from
 
         token = token_from()
-        if not 1 <= self.port <= 65_535:
-            raise ConfigError(f"port must be in 1..65535, got {self.port}.")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("--tls-cert and --tls-key go together.")
         if not is_loopback(self.host) and self.tls_cert is None:
@@ -127,16 +128,25 @@ class Trainer:
         if not self.roles or not any(set(self.roles) <= set(place.roles) for place in WORKPLACES.values()):
             known = "; ".join(f"{', '.join(place.roles)} ({name})" for name, place in WORKPLACES.items())
             raise ConfigError(f"roles must be some of one workplace's, got {', '.join(self.roles) or 'none'}. They are: {known}.")
-        import uvicorn
+        check_certificate(self.tls_cert, self.tls_key)
+        if self.serve_model:
+            check_start(self.server)
+        with bind(self.host, self.port) as held:
+            self._serve(terminal, held, token)
+        return 0
 
+    def _serve(self, terminal: Terminal, held: socket.socket, token: str) -> None:
+        """Load the model, start vLLM when it is wanted, and serve until Ctrl-C."""
         from onthejob.learn.lora import attach
         from onthejob.models.fetch import fetch
         from onthejob.serve.trainer import TrainingService
         from onthejob.serve.trainer_http import make_app
+        from onthejob.stack import plan_lora
 
+        lora = plan_lora(self.model.name, self.lora, progress=terminal.progress)
         folder = fetch(self.model.name, progress=terminal.progress)
-        stack = load_model(self.model, terminal.progress)
-        model = attach(stack.model, self.roles, self.lora, seed=0)
+        stack = load_model(self.model, terminal.progress, sampled=False)
+        model = attach(stack.model, self.roles, lora, seed=0)
         server, beside = None, None
         try:
             if self.serve_model:
@@ -148,14 +158,21 @@ class Trainer:
                     files=self.files / "server",
                     terminal=terminal,
                 )
+                stack.chat.limit(self.server.max_model_len)
                 beside = BesideTrainer(server.client, publisher, stack.chat, recover=server.recover)
             service = TrainingService(model, folder=self.files, base_digest=stack.digest, serving=beside)
             level = "debug" if self.output.debug else "warning" if self.output.quiet else "info"
-            terminal.progress(f"training worker on {self.host}:{self.port}, roles {', '.join(self.roles)}")
-            uvicorn.run(
+            scheme = "http" if self.tls_cert is None else "https"
+            address = f"{scheme}://{shown_host(self.host)}:{held.getsockname()[1]}"
+            terminal.progress(f"training worker at {address}, roles {', '.join(self.roles)}; Ctrl-C ends it")
+            serve(
                 make_app(service, token=token),
-                host=self.host,
-                port=self.port,
+                held,
+                self.host,
+                large_requests=True,  # Nothing is read of a request without the token.
+                ending=service.close,
+                timeout_graceful_shutdown=1,
+                access_log=self.output.debug,  # Who has no token could fill a disk with it.
                 log_level=level,
                 ssl_certfile=None if self.tls_cert is None else str(self.tls_cert),
                 ssl_keyfile=None if self.tls_key is None else str(self.tls_key),
@@ -163,7 +180,22 @@ class Trainer:
         finally:
             if server is not None:
                 server.stop()
-        return 0
+
+
+def check_certificate(certificate: Path | None, key: Path | None) -> None:
+    """Refuse files that TLS cannot use before a model is loaded.
+
+    Raises:
+        ConfigError: a file cannot be read, is not in PEM form, or the key is not the certificate's.
+    """
+    if certificate is None or key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ConfigError(
+            f"--tls-cert {certificate} and --tls-key {key} are no PEM certificate and its key: {error.strerror or error}."
+        ) from error
 
 
 def start_server(
@@ -184,7 +216,7 @@ def start_server(
 
     slots = Slots.for_roles(roles, rank=rank)
     server = ModelServer(folder, slots=slots, config=config, log_file=files / "server.log")
-    terminal.progress("starting vLLM, which can take minutes")
+    terminal.progress(f"starting vLLM, which can take minutes; its log is {server.log_file}")
     try:
         seconds = server.start()
     except BaseException:

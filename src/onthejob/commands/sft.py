@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import tyro
 
 from onthejob.commands.cores import usable_cores
+from onthejob.commands.outputs import check_folder
 from onthejob.commands.seats import ModelOptions, adapters_for, load_model, lora_of
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, ContractError
 from onthejob.files import json_lines
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
-from onthejob.rollout.processes import message_queue, worker_pool
+from onthejob.models.rows import read_message, text_of
+from onthejob.processes import message_queue, worker_pool
 from onthejob.types import Message
 
 if TYPE_CHECKING:
-    from onthejob.stack import Stack
+    from onthejob.models.chat import ChatEncoder
 
 Mark = Literal["expert", "random", "near-miss", "negative"]
 MARKS: tuple[Mark, ...] = ("expert", "random", "near-miss", "negative")
@@ -59,6 +61,8 @@ class Sft:
     """Tokens of one packed row; bounds memory."""
     sft: Annotated[SftConfig, tyro.conf.arg(name="")] = field(default_factory=SftConfig)
     """Duration and rate."""
+    adapter_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights on disk; bfloat16 halves the file."""
     lora: LoraSpec = field(default_factory=LoraSpec)
     """Shape of the adapters; with --init theirs, in which options left at their defaults follow."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -76,33 +80,47 @@ class Sft:
         """`run` without its table.
 
         Raises:
-            ConfigError: there are no demonstrations, adapters of these roles are in --out already, or options that cannot work.
+            ConfigError: there are no demonstrations, adapters of these roles are in --out already, --out cannot be written, or
+                options that cannot work.
         """
-        roles = list(demonstration_files(self.data, self.roles))
+        files = demonstration_files(self.data, self.roles)
+        roles = list(files)
         if taken := [role for role in roles if (self.out / f"{role}@0000").exists()]:
             raise ConfigError(
                 f"{self.out} holds adapters of {', '.join(taken)} already, which are never overwritten. Name another --out, or "
                 "the roles that it lacks with --roles."
             )
+        check_folder(self.out, "--out")
         if not 1 <= self.processes <= len(roles):
             raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
-        # Of all roles, also when each process will know some of them only.
-        command = replace(self, lora=lora_of(self.init, roles, self.lora)) if self.init else self
-        if self.processes == 1:
-            return command._imitate(roles, terminal.progress)
-        # Measured once, and not in every process beside the others.
-        return replace(command, model=self.model.settled())._share(roles, terminal)
+        # Of all roles, and before the model is looked at: a broken line should cost nothing.
+        demonstrations = {role: read_demonstrations(file, self.limit, self.marks) for role, file in files.items()}
+        from onthejob.stack import plan_lora
 
-    def _imitate(self, roles: Sequence[str], progress: Callable[[str], None]) -> list[Row]:
-        """Train `roles` in this process."""
+        # Of all roles, also when each process will know some of them only.
+        shape = lora_of(self.init, roles, self.lora) if self.init else self.lora
+        command = replace(self, lora=plan_lora(self.model.name, shape, progress=terminal.progress))
+        if self.processes == 1:
+            return command._imitate(demonstrations, terminal.progress)
+        # Measured once, and not in every process beside the others.
+        return replace(command, model=self.model.settled())._share(demonstrations, terminal)
+
+    def _imitate(self, demonstrations: Mapping[str, Sequence[Demonstration]], progress: Callable[[str], None]) -> list[Row]:
+        """Train the roles of `demonstrations` in this process."""
         from onthejob.learn.adapter_files import save_adapter
         from onthejob.learn.sft import sft
         from onthejob.stack import attach_learner
 
-        files = demonstration_files(self.data, roles)
+        files = demonstration_files(self.data, tuple(demonstrations))
         init = adapters_for(self.init, files) if self.init else None
+        examples: dict[str, list[Example]] = {}
+
+        def encode(chat: ChatEncoder) -> None:
+            for role, found in demonstrations.items():
+                examples[role] = encoded(chat, files[role], found)
+
         stack, learner = attach_learner(
-            load_model(self.model, progress),
+            load_model(self.model, progress, encode, sampled=False),
             list(files),
             lora=self.lora,
             config=LearnerConfig(max_tokens=self.max_tokens),
@@ -110,29 +128,29 @@ class Sft:
             init=init,
         )
         rows = []
-        for role, file in files.items():
-            examples = [
-                example for shown in read_demonstrations(file, self.limit, self.marks) for example in examples_of(stack, shown)
-            ]
+        for role in files:
 
             def on_progress(step: SftMetrics, role: str = role) -> None:
                 if step.step % 10 == 1 or step.step == step.steps:
                     pace = f"{step.tokens_per_s:,.0f} tokens/s, {step.eta_s:,.0f} s left"
                     progress(f"{role} step {step.step}/{step.steps} loss {step.loss:.4f} ({pace})")
 
-            history = sft(learner, role, examples, self.sft, on_progress=on_progress)
+            history = sft(learner, role, examples[role], self.sft, on_progress=on_progress)
             adapter = save_adapter(
-                learner.model, role, self.out, version=0, parent=None, base_digest=stack.digest, dtype="float32"
+                learner.model, role, self.out, version=0, parent=None, base_digest=stack.digest, dtype=self.adapter_dtype
             )
-            rows.append((adapter.name, len(examples), len(history), history[0].loss, history[-1].loss, str(adapter.path)))
+            rows.append((adapter.name, len(examples[role]), len(history), history[0].loss, history[-1].loss, str(adapter.path)))
         return rows
 
-    def _share(self, roles: Sequence[str], terminal: Terminal) -> list[Row]:
+    def _share(self, demonstrations: Mapping[str, Sequence[Demonstration]], terminal: Terminal) -> list[Row]:
         """Train every `processes`-th role in a process of its own, each with its share of the cores."""
+        roles = list(demonstrations)
         threads = max(1, usable_cores() // self.processes)
         with message_queue() as said, worker_pool(self.processes) as pool:
             parts = [
-                pool.submit(_imitate_apart, self, roles[index :: self.processes], threads, said)
+                pool.submit(
+                    _imitate_apart, self, {role: demonstrations[role] for role in roles[index :: self.processes]}, threads, said
+                )
                 for index in range(self.processes)
             ]
             while not all(part.done() for part in parts) or not said.empty():
@@ -141,12 +159,14 @@ class Sft:
             return sorted(row for part in parts for row in part.result())
 
 
-def _imitate_apart(command: Sft, roles: Sequence[str], threads: int, said: Queue[str]) -> list[Row]:
+def _imitate_apart(
+    command: Sft, demonstrations: Mapping[str, Sequence[Demonstration]], threads: int, said: Queue[str]
+) -> list[Row]:
     """What a process of `Sft._share` does."""
     import torch
 
     torch.set_num_threads(threads)
-    return command._imitate(roles, said.put)
+    return command._imitate(demonstrations, said.put)
 
 
 def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
@@ -175,16 +195,44 @@ class Demonstration(NamedTuple):
     weight: float
     name: str
     """Of the conversation, unique in the file; empty for a decision."""
+    line: int
+    """In the file, from 1."""
 
 
-def examples_of(stack: Stack, shown: Demonstration) -> list[Example]:
+def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstration]) -> list[Example]:
+    """What is imitated of a file's demonstrations, as token ids.
+
+    Raises:
+        ConfigError: the template refuses a demonstration, or some exceed the model's context; names their lines.
+    """
+    examples: list[Example] = []
+    longer: dict[int, int] = {}
+    for shown in demonstrations:
+        try:
+            own = examples_of(chat, shown)
+        except ContractError as error:
+            raise ConfigError(f"line {shown.line} of {file} cannot be imitated: {error}") from error
+        size = max(len(example.prompt_ids) + len(example.completion_ids) for example in own)
+        if chat.window is not None and size > chat.window:
+            longer[shown.line] = size
+        examples += own
+    if longer:
+        line = max(longer, key=lambda number: longer[number])
+        raise ConfigError(
+            f"{len(longer)} of {len(demonstrations)} demonstrations in {file} exceed the model's context of {chat.window} "
+            f"tokens; the longest is line {line} with {longer[line]}. Shorten or remove them, or take a longer context."
+        )
+    return examples
+
+
+def examples_of(chat: ChatEncoder, shown: Demonstration) -> list[Example]:
     """What is imitated of one demonstration, as token ids."""
     if shown.reply is not None:
-        prompt, reply = stack.chat.encode(shown.messages), stack.chat.reply_ids(shown.reply)
+        prompt, reply = chat.encode(shown.messages), chat.reply_ids(shown.reply)
         return [Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight)]
     return [
         Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight, conversation=shown.name)
-        for prompt, reply in stack.replies(shown.messages)
+        for prompt, reply in chat.replies(shown.messages)
     ]
 
 
@@ -192,26 +240,36 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
     """Every line with one of `marks`, or such lines of `limit` decisions (or conversations) spread over the file.
 
     Raises:
-        ConfigError: a line is not a demonstration, or none has such a mark.
+        ConfigError: the file cannot be read, a line is not a demonstration, or none has such a mark.
     """
     decisions: dict[object, list[Demonstration]] = {}
-    for number, line in json_lines(file):
+    try:
+        lines = json_lines(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}. Give a UTF-8 JSONL file with one demonstration per line.") from error
+    for number, line in lines:
         try:
             row = json.loads(line)
-            messages = tuple(Message(str(message["role"]), str(message["content"])) for message in row["messages"])
+            if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
+                raise ValueError("it is no object with a list of messages")
+            messages = tuple(read_message(message) for message in row["messages"])
             marked: Mark = row.get("marked", "expert")
             weight = float(row.get("weight", 1.0))
-            reply = row.get("reply")
-            if not messages or marked not in MARKS or not weight > 0:
+            reply = text_of(row["reply"]) if row.get("reply") is not None else None
+            decision = repr((row["task"], row["turn"])) if "task" in row and "turn" in row else number
+            if lost := [name for name in ("tools", "chat_template_kwargs") if row.get(name)]:
+                raise ValueError(f"it has {', '.join(lost)}, which would be lost")
+            if not messages or marked not in MARKS or not 0 < weight < float("inf"):
                 raise ValueError("empty messages, an unknown mark, or a weight that is not positive")
-            if not (isinstance(reply, str) or (reply is None and messages[-1].role == "assistant")):
+            if reply is None and messages[-1].role != "assistant":
                 raise ValueError("neither a reply nor a conversation that ends with one")
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"line {number} of {file} is not a demonstration: {error!r}. Collect the file again.") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ConfigError(
+                f"line {number} of {file} is not a demonstration: {error}. Correct the line, or collect the file again."
+            ) from error
         name = f"line {number}" if reply is None else ""
-        decision = (row["task"], row["turn"]) if "task" in row and "turn" in row else number
         if marked in marks:
-            decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name))
+            decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name, number))
     if not decisions:
         raise ConfigError(f"{file} has no demonstration marked {', '.join(marks)}. Collect more, or name other marks.")
     chosen = list(decisions.values())

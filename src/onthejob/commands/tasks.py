@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from onthejob.commands.outputs import check_folder
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
-from onthejob.commands.terminal import Output, Terminal, table
+from onthejob.commands.terminal import Listing, Output, Terminal, table
 from onthejob.commands.workplace import changed
 from onthejob.errors import ConfigError
 from onthejob.files import json_lines, published_file
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from onthejob.envs.claw.lint import Problem
     from onthejob.envs.claw.proof import Proof
     from onthejob.envs.claw.schema import ClawTask
@@ -114,6 +113,7 @@ class Synth:
 
         if any((self.out / name).exists() for name in ("manifest.json", "train.jsonl")):
             raise ConfigError(f"--out {self.out} holds a corpus already. Give another folder, or delete that one.")
+        check_folder(self.out, "--out")
         if self.by:
             return self._written(terminal)
         needs = [option for option in fields(self) if option.name in ("tries", "unsafe", "hosted") and changed(self, option)]
@@ -216,7 +216,7 @@ class Validate:
         problems = {name: listed for name, listed in problems.items() if listed}
         rows = [_row(level, chosen, proofs) for level, chosen in _levels(tasks)]
         columns = ("difficulty", "tasks", "families", "steps", "no-op passed", "no-op rate", "gold passed", "gold turns")
-        lines = [f"{name}: {sentence}" for name, listed in problems.items() for sentence in listed]
+        lines = distinct_lines(problems)
         left = len(lines) - PROBLEMS_SHOWN
         shown = [*lines[:PROBLEMS_SHOWN], *([f"... and {left} more"] if left > 0 else [])]
         verdict = f"{len(problems)} tasks are not right" if problems else f"{len(tasks)} tasks are right"
@@ -250,7 +250,8 @@ class Validate:
         from onthejob.envs.claw.proof import in_sandbox, prove
         from onthejob.envs.claw.sandbox import open_host
 
-        with open_host(unsafe=self.unsafe) as host, ThreadPoolExecutor(self.jobs) as threads:
+        data = [file.resolve().parent for file in self.files]
+        with open_host(unsafe=self.unsafe, data=data) as host, ThreadPoolExecutor(self.jobs) as threads:
             run = in_sandbox(host)
             made = threads.map(lambda task: prove(task, run), tasks)
             proofs: dict[str, Proof] = {}
@@ -283,7 +284,7 @@ def write_corpus(out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Ma
     return manifest
 
 
-def corpus_table(manifest: Mapping[str, Any]) -> Table:
+def corpus_table(manifest: Mapping[str, Any]) -> Listing:
     """How many tasks of which difficulty each split has."""
     counts = manifest["tasks"]
     columns = ("split", *next(iter(counts.values())))
@@ -325,6 +326,23 @@ def card(task: ClawTask) -> str:
         f"skills: {', '.join(task.skills)}",
     ]
     return "\n".join([*head, "", task.intent, "", "files", *files, "", "assertions", *checks, "", "gold, by turn", *gold])
+
+
+def distinct_lines(problems: Mapping[str, Sequence[str]]) -> list[str]:
+    """One line per distinct problem: the first task that has it, and how many others do."""
+    from onthejob.envs.claw.schema import kind_of_problem
+
+    tasks: dict[str, list[str]] = {}
+    shown: dict[str, str] = {}
+    for name, sentences in problems.items():
+        for sentence in sentences:
+            kind = kind_of_problem(sentence)
+            tasks.setdefault(kind, []).append(name)
+            shown.setdefault(kind, sentence)
+    others = {kind: len(set(names)) - 1 for kind, names in tasks.items()}
+    return [
+        f"{names[0]}{f' and {others[kind]} other tasks' if others[kind] else ''}: {shown[kind]}" for kind, names in tasks.items()
+    ]
 
 
 def _levels(tasks: Sequence[ClawTask]) -> list[tuple[str, list[ClawTask]]]:

@@ -16,11 +16,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.logging import RichHandler
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
+
+from onthejob.texts import encodable, printable, secrets_of_environment, without
 
 PIPE_COLUMNS = 200
+TEXT_COLUMNS = 20
+"""Columns of the terminal that a text in a table gets at least, unless it is shorter: enough for a date with its time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,15 @@ class PlainHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        self._console.print(self.format(record), markup=False, soft_wrap=True)
+        self._console.print(shown(self.format(record)), markup=False, soft_wrap=True)
+
+
+def _cleaned(record: logging.LogRecord) -> bool:
+    """Let a record pass with its message and traceback as a terminal may show them."""
+    record.msg, record.args = shown(record.getMessage()), ()
+    if record.exc_info:
+        record.exc_text = shown(logging.Formatter().formatException(record.exc_info))
+    return True
 
 
 class Terminal:
@@ -61,6 +76,7 @@ class Terminal:
         level = logging.DEBUG if output.debug else logging.WARNING if output.quiet else logging.INFO
         if self.err.is_terminal:
             handler: logging.Handler = RichHandler(console=self.err, show_path=output.debug, rich_tracebacks=False)
+            handler.addFilter(_cleaned)
             form = "%(message)s"
         else:
             handler = PlainHandler(self.err)
@@ -75,20 +91,31 @@ class Terminal:
     def progress(self, message: str) -> None:
         """Say on stderr what is going on; silent with --quiet."""
         if not self.quiet:
-            self.err.print(message, markup=False)
+            self.err.print(shown(message), markup=False)
 
     def warn(self, message: str) -> None:
         """Say on stderr what the user should know, even with --quiet."""
-        self.err.print(f"warning: {message}", style="yellow", markup=False)
+        self.err.print(shown(f"warning: {message}"), style="yellow", markup=False)
+
+    def say(self, text: str) -> None:
+        """Print a text on stdout as it is, lines unbroken."""
+        self.out.print(shown(text), markup=False, soft_wrap=True)
 
     def result(self, data: Any, *renderables: RenderableType) -> None:
         """Print `data` as JSON when asked for, else `renderables` (tables and lines for people)."""
         if self.json:
             self.out.file.write(json.dumps(jsonable(data), indent=2, allow_nan=False) + "\n")
             return
-        for renderable in renderables:
+        for index, renderable in enumerate(renderables):
+            if index and not isinstance(renderable, str) and not isinstance(renderables[index - 1], str):
+                self.out.print()
             # Text is printed as it is: a TOML table's name in brackets is not markup.
-            self.out.print(renderable, markup=False)
+            self.out.print(shown(renderable) if isinstance(renderable, str) else renderable, markup=False)
+
+
+def shown(text: str) -> str:
+    """`text` as a terminal may show it: without what it would obey or cannot write, and without this user's keys."""
+    return printable(without(text, secrets_of_environment(os.environ)))
 
 
 def jsonable(value: Any) -> Any:
@@ -105,7 +132,9 @@ def jsonable(value: Any) -> Any:
         return str(value)
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
-    if value is None or isinstance(value, (str, int, bool)):
+    if isinstance(value, str):
+        return encodable(without(value, secrets_of_environment(os.environ)))
+    if value is None or isinstance(value, (int, bool)):
         return value
     if isinstance(value, SupportsFloat):
         # A NumPy or torch scalar.
@@ -113,7 +142,49 @@ def jsonable(value: Any) -> Any:
     return str(value)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Table:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Rows under headings where the terminal is wide enough, else each row as a paragraph: nothing is ever cut."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int]
+    """Columns that hold numbers: right-aligned, and never broken into lines."""
+    title: str | None = None
+
+    @property
+    def least_width(self) -> int:
+        """Columns of the terminal below which a name or a number would be broken, or a text have less than `TEXT_COLUMNS`."""
+        widths = [
+            max(cell_len(line) for cells in column for line in cells.split("\n"))
+            for column in zip(self.columns, *self.rows, strict=True)
+        ]
+        shown = [width if index in {0, *self.numeric} else min(width, TEXT_COLUMNS) for index, width in enumerate(widths)]
+        return sum(shown) + 2 * (len(shown) - 1)
+
+    def _table(self) -> Table:
+        made = Table(title=self.title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+        for index, column in enumerate(self.columns):
+            number = index in self.numeric
+            made.add_column(column, justify="right" if number else "left", no_wrap=number or index == 0, overflow="fold")
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Choose the form by the width at hand."""
+        if self.least_width <= options.max_width:
+            yield self._table()
+            return
+        if self.title is not None:
+            yield Text(self.title, style="table.title")
+        for name, *cells in self.rows:
+            yield Text(name, style="bold", overflow="fold")
+            facts = (f"{column} {text}".strip() for column, text in zip(self.columns[1:], cells, strict=True))
+            yield Padding(Text(" · ".join(facts), overflow="fold"), (0, 0, 0, 2))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> Listing:
     """A table whose numeric columns are right-aligned.
 
     Args:
@@ -121,13 +192,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str |
         rows: One cell per column; floats are shown with four significant digits.
         title: Printed above the table.
     """
-    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[index], (int, float)) or row[index] is None for row in rows)
-        made.add_column(column, justify="right" if numeric else "left", no_wrap=index == 0)
-    for row in rows:
-        made.add_row(*(cell(item) for item in row))
-    return made
+    numeric = (
+        index
+        for index in range(len(columns))
+        if rows and all(isinstance(row[index], (int, float)) or row[index] is None for row in rows)
+    )
+    texts = tuple(tuple(cell(item) for item in row) for row in rows)
+    return Listing(columns=tuple(columns), rows=texts, numeric=frozenset(numeric), title=title)
 
 
 def cell(value: Any) -> str:
@@ -140,7 +211,7 @@ def cell(value: Any) -> str:
         if not math.isfinite(value):
             return "-"
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)
+    return shown(str(value))
 
 
 def bytes_text(count: int) -> str:

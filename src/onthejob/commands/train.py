@@ -13,10 +13,24 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import overlay, to_toml
+from onthejob.commands.outputs import check_folder, check_plain_name
 from onthejob.commands.runs import RUNS, existing_run
-from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for, lora_of
+from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.training import assemble, corrected, look, replay, run_loop, seated, task_pool, updated_by
+from onthejob.commands.training import (
+    assemble,
+    corrected,
+    look,
+    planned,
+    replay,
+    room_of,
+    run_loop,
+    sampler_here,
+    seated,
+    servers_ready,
+    task_pool,
+    updated_by,
+)
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
 from onthejob.commands.workplaces import WORKPLACES
 from onthejob.errors import ConfigError
@@ -27,13 +41,14 @@ from onthejob.rollout.judge import JudgeConfig
 from onthejob.serve.server import ServerConfig
 from onthejob.train import TrainConfig
 from onthejob.train.config import check_advantages
-from onthejob.types import Split
+from onthejob.types import Adapter, Split
 
 if TYPE_CHECKING:
     from onthejob.record import Run
 
 PLACE = (
-    "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer", "output",
+    "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer",
+    "trainer_wait_s", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
 OWN = {
@@ -117,6 +132,8 @@ class Train:
     """vLLM, with --sampler vllm."""
     trainer: str = ""
     """URL of a training worker (`onthejob serve trainer`) that makes the updates; its token is $ONTHEJOB_TRAINER_TOKEN."""
+    trainer_wait_s: float = 600.0
+    """With --trainer: seconds that the run waits for a worker that is gone, e.g. until another one has loaded the model."""
     judge: str = ""
     """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
     judging: JudgeConfig = field(default_factory=JudgeConfig)
@@ -128,8 +145,8 @@ class Train:
     print_config: bool = False
     """Print all options as TOML for --config, and do nothing else."""
     resume: Path | None = None
-    """Continue this run (its folder, or its name in `runs/`) with the options it was started with; beside it only --extend and
-    --trainer may be given."""
+    """Continue this run (its folder, or its name in `runs/`) with the options it was started with; beside it only --extend,
+    --trainer and --trainer-wait-s may be given."""
     extend: int = 0
     """With --resume: go on to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
@@ -186,7 +203,8 @@ class Train:
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
-            only = Train(resume=self.resume, extend=self.extend, trainer=self.trainer, output=self.output)
+            now = ("resume", "extend", "trainer", "trainer_wait_s", "output")
+            only = Train(**{name: getattr(self, name) for name in now})
             given = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
             if given:
                 raise ConfigError(
@@ -196,6 +214,10 @@ class Train:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
         if self.sampler == "worker" and not self.trainer and self.resume is None:
             raise ConfigError("--sampler worker samples beside the training worker. Name it with --trainer.")
+        if not self.trainer and self.trainer_wait_s != Train().trainer_wait_s:
+            raise ConfigError("--trainer-wait-s has no effect without --trainer. Leave it out, or name the worker.")
+        if not 0.0 <= self.trainer_wait_s < float("inf"):
+            raise ConfigError(f"trainer_wait_s must be finite and >= 0 seconds, got {self.trainer_wait_s}.")
         if self.trainer and self.from_groups:
             raise ConfigError("--from-groups repeats the update in this process. Leave --trainer out.")
         if self.smoke and self.from_groups:
@@ -223,6 +245,17 @@ class Train:
                 f"--judging.weight {self.judging.weight} has no effect without --judge. Name a model, or leave it out."
             )
 
+    def _check_new(self) -> None:
+        """Refuse a name or a folder in which no new run can be made."""
+        check_folder(self.runs, "--runs")
+        if self.name is None:
+            return
+        check_plain_name(self.name, "a run's name")
+        if (self.runs / self.name).exists():
+            raise ConfigError(
+                f"a run named {self.name!r} exists in {self.runs}. Choose another --name, or continue it with --resume."
+            )
+
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
         return {key: value for key, value in jsonable(self).items() if key not in PLACE}
@@ -231,30 +264,29 @@ class Train:
         from onthejob.record import Run
 
         again = None if self.resume is None else existing_run(self.resume)
-        started = self if again is None else self._recorded(again)
+        if again is None:
+            self._check_new()
+        else:
+            # Another writer, or a disk that takes nothing, is met before a model is loaded.
+            Run.open(again).close()
+        started = anchored(self) if again is None else self._recorded(again)
         options = started._extended(self.extend)
         init = adapters_for(options.init, options.roles) if options.init and again is None else None
-        if init is not None:
-            options = dataclasses.replace(options, lora=lora_of(options.init, options.roles, options.lora))
-        if init is not None and (missing := [role for role in options.roles if role not in init]):
-            terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
-        if options.curriculum and options.train.grouping == "branch" and options.train.collect.fresh_share < 1:
-            share = options.train.collect.fresh_share
-            terminal.warn(
-                f"--curriculum changes only the {share:.0%} of segments that begin with a company's first day: library states "
-                "stay as hard as they were met. Raise --collect.fresh-share to change more."
-            )
-        options = dataclasses.replace(corrected(options, terminal), model=options.model.settled())
-        # Tasks that cannot be read should not cost the minute in which a model is loaded.
+        servers_ready(options, terminal)
+        # Tasks that cannot be read and a misspelt judge should not cost a download, or the minute in which a model is loaded.
         # A curriculum spans what the run was started with, however far it is extended.
         pool = task_pool(started)
         with seated(options) as others, options.place().opened() as make_env:
-            stack, learner = assemble(options, terminal, init)
+            options = options._ready(terminal, init)
+            stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
             with updated_by(options, stack, learner) as learner:
                 new = again is None
+                sampler = sampler_here(options, stack)
                 with Run.create(self.runs, config=options._settings(), name=self.name) if new else Run.open(again) as run:
                     terminal.progress(f"run {run.path}")
-                    result = run_loop(options, terminal, make_env, pool, stack, learner, run, others, resume=not new)
+                    result = run_loop(
+                        options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler, resume=not new
+                    )
                     path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {
@@ -271,6 +303,19 @@ class Train:
         )
         return result.exit_code
 
+    def _ready(self, terminal: Terminal, init: Mapping[str, Adapter] | None) -> Train:
+        """These options, with the adapters' shape, the correction and the precision that will be used; reads no weights."""
+        options = planned(self, terminal, init)
+        if init is not None and (missing := [role for role in options.roles if role not in init]):
+            terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
+        if options.curriculum and options.train.grouping == "branch" and options.train.collect.fresh_share < 1:
+            share = options.train.collect.fresh_share
+            terminal.warn(
+                f"--curriculum changes only the {share:.0%} of segments that begin with a company's first day: library states "
+                "stay as hard as they were met. Raise --collect.fresh-share to change more."
+            )
+        return dataclasses.replace(corrected(options, terminal), model=options.model.settled())
+
     def _recorded(self, resume: Path) -> Train:
         """The options that the run was started with, and the worker that is named now."""
         from onthejob.record import Run
@@ -279,7 +324,7 @@ class Train:
             again = recorded_options(recorded)
         if again.sampler == "worker" and not self.trainer:
             raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
-        return dataclasses.replace(again, trainer=self.trainer)
+        return dataclasses.replace(again, trainer=self.trainer, trainer_wait_s=self.trainer_wait_s)
 
     def _extended(self, extend: int) -> Train:
         """These options, going on to iteration `extend`; 0 keeps their own number."""
@@ -287,6 +332,29 @@ class Train:
         if extend and extend < own:
             raise ConfigError(f"--extend must be >= {own}, the run's own number, got {extend}.")
         return dataclasses.replace(self, train=dataclasses.replace(self.train, iterations=extend or own))
+
+
+def anchored(options: Train) -> Train:
+    """`options` whose folders are named so that they are found from every folder, by a resume and by the viewer.
+
+    Scenario files stay as they were given: their names are part of the tasks' ids, from which all luck descends.
+    """
+
+    def absolute(path: Path) -> Path:
+        return path.expanduser().absolute()
+
+    model = options.model
+    if Path(model.name).expanduser().is_dir():
+        model = dataclasses.replace(model, name=str(absolute(Path(model.name))))
+    claw = dataclasses.replace(
+        options.claw, **{name: absolute(path) for name in ("folder", "official") if (path := getattr(options.claw, name))}
+    )
+    return dataclasses.replace(
+        options,
+        model=model,
+        claw=claw,
+        reader=str(absolute(Path(options.reader))) if options.reader else "",
+    )
 
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:

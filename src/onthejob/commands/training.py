@@ -23,6 +23,7 @@ from onthejob.types import Adapter, Environment, Policy, Sampling, Split, StopRe
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
     from onthejob.learn.learner import Learner
+    from onthejob.models.chat import ChatEncoder
     from onthejob.models.sampler import Sampler
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
@@ -33,24 +34,27 @@ if TYPE_CHECKING:
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
 
 
-def assemble(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | None) -> tuple[Stack, Learner]:
-    """The model and the learner of its adapters, which start as `init` where it has them."""
-    from onthejob.learn.learner import LearnerConfig
+def assemble(
+    options: Train,
+    terminal: Terminal,
+    init: Mapping[str, Adapter] | None,
+    check: Callable[[ChatEncoder], None] | None = None,
+) -> tuple[Stack, Learner]:
+    """The model and the learner of its adapters, which start as `init` where it has them; `check` as for `load_model`."""
     from onthejob.stack import attach_learner
 
-    if options.learner.logit_scale_lr != LearnerConfig().logit_scale_lr and not options.lora.logit_scale:
-        raise ConfigError(
-            f"--learner.logit-scale-lr {options.learner.logit_scale_lr:g} has no effect on adapters without a logit scale. "
-            "Add --lora.logit-scale, or leave it out."
-        )
     if options.model.device == "meta" and options.sampler == "worker":
-        from onthejob.serve.remote import base_of, token_from
+        from onthejob.serve.remote import reach, token_from
         from onthejob.stack import describe_stack
 
-        digest = base_of(options.trainer, token=token_from())
-        stack = describe_stack(options.model.name, digest=digest, progress=terminal.progress)
+        digest = str(reach(options.trainer, token=token_from()).get("base"))
+        stack = describe_stack(
+            options.model.name, digest=digest, arguments=options.model.template_arguments, progress=terminal.progress
+        )
+        if check is not None:
+            check(stack.chat)
     else:
-        stack = load_model(options.model, terminal.progress)
+        stack = load_model(options.model, terminal.progress, check, sampled=options.sampler == "in-process")
     return attach_learner(
         stack,
         options.roles,
@@ -61,12 +65,46 @@ def assemble(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | N
     )
 
 
+def planned(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | None) -> Train:
+    """`options` with the shape of the adapters that will be trained, which is reported; no weights are read.
+
+    Raises:
+        ConfigError: the shapes of `init` and --lora do not fit each other, an option of adapters that these are not, or targets
+            that the model does not have.
+    """
+    from onthejob.learn.learner import LearnerConfig
+    from onthejob.stack import plan_lora
+
+    lora = lora_of(options.init, options.roles, options.lora) if init else options.lora
+    if options.learner.logit_scale_lr != LearnerConfig().logit_scale_lr and not lora.logit_scale:
+        raise ConfigError(
+            f"--learner.logit-scale-lr {options.learner.logit_scale_lr:g} has no effect on adapters without a logit scale. "
+            "Add --lora.logit-scale, or leave it out."
+        )
+    return dataclasses.replace(options, lora=plan_lora(options.model.name, lora, progress=terminal.progress))
+
+
 class Others(NamedTuple):
     """Who takes part in a run and is not trained."""
 
     partners: Mapping[str, Policy]
     judge: Callable[[Path], Judge] | None
     """Makes the judge, given the file in which its verdicts are kept."""
+
+
+def room_of(
+    options: Train, make_env: Callable[[], Environment], pool: TaskPool, partners: Mapping[str, Policy]
+) -> Callable[[ChatEncoder], None]:
+    """What refuses a model before it is loaded because the roles' first prompts exceed its context, or that of its server."""
+    from onthejob.rollout.room import check_room
+
+    def check(chat: ChatEncoder) -> None:
+        if options.sampler == "vllm":
+            chat.limit(options.server.max_model_len)
+        task, sampling = pool.tasks[0], options.train.sampling
+        check_room(chat, make_env, task, actors=options.roles, partners=partners, sampling=sampling)
+
+    return check
 
 
 @contextmanager
@@ -84,6 +122,24 @@ def seated(options: Train) -> Iterator[Others]:
         else:
             partners = options.place().partners(Split.TRAIN)
         yield Others(partners, judge_of(options.judge, options.judging, hosted) if options.judge else None)
+
+
+def servers_ready(options: Train, terminal: Terminal) -> None:
+    """Reach the worker of `--trainer` and look at what vLLM needs, before a model is loaded.
+
+    Raises:
+        ConfigError: no token, a worker that lacks something, no vLLM, or its port is taken.
+        ServeError: the worker does not answer.
+    """
+    if options.trainer:
+        from onthejob.serve.remote import reach, token_from
+
+        terminal.progress(f"connecting to the training worker at {options.trainer}")
+        reach(options.trainer, token=token_from(), roles=options.roles, samples=options.sampler == "worker")
+    if options.sampler == "vllm":
+        from onthejob.serve.server import check_start
+
+        check_start(options.server)
 
 
 def task_pool(options: Train) -> TaskPool:
@@ -109,28 +165,30 @@ def run_loop(
     run: Run,
     others: Others,
     *,
+    sampler: Sampler | None,
     resume: bool = False,
 ) -> TrainResult:
-    """Train in a workplace that is open."""
+    """Train in a workplace that is open; `sampler` is that of this process, None where another program samples."""
     from onthejob.train import train
 
     with ExitStack() as helpers:
         judge = others.judge(run.path / "judge.sqlite") if others.judge is not None else None
         if judge is not None:
             helpers.callback(judge.close)
-        place, sampler = options.place(), _sampler(options, stack, learner, run.path, terminal, helpers)
+        place = options.place()
+        samples = sampler or _sampler(options, stack, learner, run.path, terminal, helpers)
         return train(
             options.train,
             make_env=make_env,
             pool=pool,
             learner=learner,
-            sampler=sampler,
+            sampler=samples,
             encoder=stack.chat,
             run=run,
             partners=others.partners,
             trained_roles=options.roles,
             base_digest=stack.digest,
-            evaluate=_validator(options, place, make_env, sampler, others.partners) if options.train.eval_every else None,
+            evaluate=_validator(options, place, make_env, samples, others.partners) if options.train.eval_every else None,
             judge=judge,
             on_progress=lambda report: terminal.progress(line(report)),
             resume=resume,
@@ -152,13 +210,14 @@ def look(options: Train, terminal: Terminal) -> int:
         branch=dataclasses.replace(options.train.branch, group_size=SMOKE_SIZE),
     )
     init = adapters_for(options.init, options.roles) if options.init else None
-    lora = lora_of(options.init, options.roles, options.lora) if options.init else options.lora
-    options = dataclasses.replace(options, train=loop, lora=lora)
+    servers_ready(options, terminal)
+    options = dataclasses.replace(options, train=loop)
     pool = task_pool(options)
     with seated(options) as others, options.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
-        stack, learner = assemble(options, terminal, init)
+        options = planned(options, terminal, init)
+        stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
         with updated_by(options, stack, learner) as learner, Run.create(folder, config={}, name="smoke") as run:
-            run_loop(options, terminal, make_env, pool, stack, learner, run, others)
+            run_loop(options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler_here(options, stack))
             groups = list(run.read_groups(1))
     found, mix = spreads(groups), stop_mix(groups)
     alive = sum(signal(group) is not Signal.DEAD for group in groups)
@@ -201,9 +260,9 @@ def replay(options: Train, terminal: Terminal) -> int:
             for role, adapter in found.items()
             if role in options.roles
         }
-        lora = shape_of(loaded, options.lora, where=path)
-        options = corrected(dataclasses.replace(options, sampler=run.config.get("sampler", options.sampler)), terminal)
-        _, learner = assemble(dataclasses.replace(options, lora=lora), terminal, None)
+        options = dataclasses.replace(options, lora=shape_of(loaded, options.lora, where=path))
+        options = dataclasses.replace(planned(options, terminal, None), sampler=run.config.get("sampler", options.sampler))
+        _, learner = assemble(corrected(options, terminal), terminal, None)
         updates = {
             role: replay_update(run, int(number), role, learner=learner, init=init.get(role), reference=reference.get(role))
             for role in options.roles
@@ -245,17 +304,22 @@ def _validator(
     )
 
 
+def sampler_here(options: Train, stack: Stack) -> Sampler | None:
+    """The sampler of this process, made before a run exists: a base that it cannot compute leaves no empty run behind."""
+    return stack.sampler(goes_on=options.place().goes_on) if options.sampler == "in-process" else None
+
+
 def _sampler(
     options: Train, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
-) -> Sampler | VllmSampler | RemoteSampler:
-    """Who samples; a server that is started ends with `helpers`."""
-    if options.sampler == "in-process":
-        return stack.sampler(goes_on=options.place().goes_on)
+) -> VllmSampler | RemoteSampler:
+    """The sampler of another program; a server that is started ends with `helpers`."""
     if options.sampler == "worker":
         from onthejob.serve.remote import token_from
         from onthejob.serve.remote_sampler import RemoteSampler
 
-        far = RemoteSampler(options.trainer, stack.chat, base_digest=stack.digest, token=token_from())
+        far = RemoteSampler(
+            options.trainer, stack.chat, base_digest=stack.digest, token=token_from(), gone_s=options.trainer_wait_s
+        )
         helpers.callback(far.close)
         return far
     from onthejob.commands.servers import PROBE_TEXT, start_server
@@ -281,7 +345,8 @@ def _sampler(
 def line(report: IterationReport) -> str:
     """One iteration as people read it."""
     roles = "  ".join(
-        f"{role.role} {role.summary.mean_return:+.3f} ({role.summary.alive_share:.0%} alive, {role.summary.valid_rate:.0%} valid)"
+        f"{role.role} {role.summary.mean_return:+.3f} ({role.summary.alive_share:.0%} alive, {role.summary.valid_rate:.0%} valid"
+        + (f", {role.summary.clipped_ratio:.0%} cut at the limit)" if role.summary.clipped_ratio else ")")
         for role in report.roles
     )
     score = "".join(f"  {name} {value:.3f}" for name, value in report.evaluation.items() if name.startswith("best_"))
@@ -306,21 +371,22 @@ def updated_by(options: Train, stack: Stack, learner: Learner) -> Iterator[Learn
         return
     from onthejob.serve.remote import RemoteLearner, token_from
 
-    with closing(RemoteLearner(learner, options.trainer, base_digest=stack.digest, token=token_from())) as remote:
+    made = RemoteLearner(learner, options.trainer, base_digest=stack.digest, token=token_from(), gone_s=options.trainer_wait_s)
+    with closing(made) as remote:
         yield remote
 
 
 def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats) -> Callable[[Path], Judge]:
     """What makes the judge that `spec` names, given the file in which its verdicts are kept."""
     from onthejob.models.hosted import Price
-    from onthejob.rollout.judge import Judge
+    from onthejob.rollout.judge import VERDICT_TOKENS, Judge
 
     client, entry, transport, accounts = hosted.client(spec)
     made = partial(
         Judge,
         client,
         transport,
-        config=dataclasses.replace(config, max_tokens=max(config.max_tokens, entry.max_tokens)),
+        config=dataclasses.replace(config, max_tokens=config.max_tokens or max(VERDICT_TOKENS, entry.max_tokens)),
         accounts=accounts,
         price=Price(prompt=entry.input_usd, completion=entry.output_usd),
         schema=entry.schema_,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import secrets
 import socket
+import tempfile
 import threading
 import webbrowser
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import BASE, HostedOptions, HostedSeats, ModelOptions
-from onthejob.commands.serve import is_loopback
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
@@ -24,6 +27,11 @@ from onthejob.errors import ConfigError
 if TYPE_CHECKING:
     from onthejob.evaluate.teams import Team
     from onthejob.models.chat import ChatEncoder
+
+LEADS = (
+    '<!doctype html><meta charset="utf-8"><title>onthejob</title><meta http-equiv="refresh" content="0; url={address}">'
+    '<a href="{address}">onthejob</a>'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,6 @@ class View:
 
     def run(self, terminal: Terminal) -> int:
         """Serve until interrupted."""
-        import uvicorn
         from pydantic import ValidationError
 
         from onthejob.api.app import PAGES, create_app
@@ -68,8 +75,6 @@ class View:
         from onthejob.api.security import LOOPBACK
         from onthejob.rollout.replay import Replay
 
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError(f"port must be in 0..65535, got {self.port}.")
         replay = Replay.read(self.run_) if self.run_ is not None and self.run_.is_file() else None
         root, name = (self.root, "")
         if self.run_ is not None and replay is None:
@@ -106,17 +111,21 @@ class View:
             terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")
         if not is_loopback(self.host):
             terminal.warn(f"{self.host} can be reached from other machines: whoever reaches the port can look at the runs.")
-        listener = bind(self.host, self.port)
-        address = f"http://{shown_host(self.host)}:{listener.getsockname()[1]}/#token={token}"
+        held = bind(self.host, self.port)
+        listen(held, self.host)
+        address = f"http://{shown_host(self.host)}:{held.getsockname()[1]}/#token={token}"
         terminal.out.print(address, markup=False, soft_wrap=True)
-        if self.open:
-            threading.Timer(0.7, webbrowser.open, [address]).start()
         level = "debug" if self.output.debug else "warning"
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level=level, ws="websockets-sansio", ws_max_size=65_536, timeout_graceful_shutdown=2)
-        )
-        with closing(away):
-            server.run(sockets=[listener])
+        with closing(away), opened(address) if self.open else nullcontext():
+            serve(
+                app,
+                held,
+                self.host,
+                log_level=level,
+                ws="websockets-sansio",
+                ws_max_size=65_536,
+                timeout_graceful_shutdown=2,
+            )
         if spent := away.spent():
             terminal.progress(f"hosted models: {spent}")
         return 0
@@ -130,6 +139,28 @@ class View:
                 raise ConfigError(f"--seat takes ROLE=PLAYER with a role of {', '.join(SEATS)}, got {given!r}.")
             seats[role] = player.removeprefix("run:")
         return seats
+
+
+@contextmanager
+def opened(address: str, *, after_s: float = 0.7) -> Iterator[None]:
+    """Open `address` in the browser, through a file that leads there and only this user can read.
+
+    Everybody on this machine can read a browser's command line, and with it the token in an address.
+
+    Args:
+        address: of the viewer, with the token.
+        after_s: seconds until the server answers.
+    """
+    with tempfile.TemporaryDirectory(prefix="onthejob-view-") as folder:
+        page = Path(folder, "open.html")
+        page.touch(mode=0o600)
+        page.write_text(LEADS.format(address=html.escape(address)), encoding="ascii")
+        opening = threading.Timer(after_s, webbrowser.open, [page.as_uri()])
+        opening.start()
+        try:
+            yield
+        finally:
+            opening.cancel()  # the file is about to go
 
 
 class Away(HostedSeats):
@@ -167,21 +198,3 @@ class Loader:
         if self._stack is None:
             self._stack = load_model(self._options, self._terminal.progress)
         return self._stack.team(source, adapters, SEATS, others=scripted(PARTNER)), self._stack.chat
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, taken before the address is printed.
-
-    Raises:
-        ConfigError: the port is taken, or the address is not one of this machine.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another --port.") from error
-
-
-def shown_host(host: str) -> str:
-    """How a browser on this machine writes `host`."""
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)

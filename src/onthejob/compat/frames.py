@@ -7,10 +7,11 @@ format, and passes the others on. `BodyGuard` bounds what a request over HTTP ma
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
+
+from onthejob.texts import strict_json
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -62,10 +63,11 @@ class FrameGuard:
 
 
 class BodyGuard:
-    """ASGI middleware: a request whose body is longer than `MAX_BODY` is answered with 413 and not read further."""
+    """ASGI middleware: the application gets a request's body whole, of a bounded size, and as JSON that it can answer in JSON."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: App, *, limit: int = MAX_BODY) -> None:
+        """limit: bytes of a body."""
+        self._app, self._limit = app, limit
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Serve one request; other connections are left alone."""
@@ -74,40 +76,57 @@ class BodyGuard:
             return
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
         # More digits than Python converts are too many bytes as well.
-        size, answered = max([int(value[:20]) for value in lengths if value.isdigit()], default=0), False
-        received = 0
-
-        async def bounded() -> Event:
-            nonlocal size, received
+        if max([int(value[:20]) for value in lengths if value.isdigit()], default=0) > self._limit:
+            await self._refuse_length(send)
+            return
+        body = bytearray()
+        more = True
+        while more:
             event = await receive()
-            received += len(event.get("body", b""))
-            size = max(size, received)
-            if size > MAX_BODY:
-                raise _TooLarge
-            return event
+            if event["type"] != "http.request":
+                return  # The client left.
+            body += event.get("body", b"")
+            more = event.get("more_body", False)
+            if len(body) > self._limit:
+                await self._refuse_length(send)
+                return
+        why = unreadable(bytes(body)) if body else None
+        if why is not None:
+            await _answer(send, 422, f"The body is not JSON in UTF-8: {why}.")
+            return
+        events = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
-        async def noted(event: Event) -> None:
-            nonlocal answered
-            if answered or size <= MAX_BODY:  # what the application says of a body that it did not get whole is dropped
-                answered = True
-                await send(event)
+        async def replayed() -> Event:
+            return events.pop() if events else await receive()
 
-        if size <= MAX_BODY:
-            with contextlib.suppress(_TooLarge):  # an answer that has begun is cut, and the server closes the connection
-                await self._app(scope, bounded, noted)
-        if size > MAX_BODY and not answered:
-            body = json.dumps({"detail": f"A request has at most {MAX_BODY} bytes."}).encode()
-            headers = [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-            ]
-            await send({"type": "http.response.start", "status": 413, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+        await self._app(scope, replayed, send)
+
+    async def _refuse_length(self, send: Send) -> None:
+        await _answer(send, 413, f"A request has at most {self._limit} bytes.")
 
 
-class _TooLarge(Exception):
-    """More was sent than a request may hold."""
+async def _answer(send: Send, status: int, detail: str) -> None:
+    """A refusal, after which the connection is closed: the rest of the request is not read."""
+    body = json.dumps({"detail": detail}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def unreadable(body: bytes) -> str | None:
+    """Why a body is not valid JSON, also where Python would read it (NaN, 1e400, lone surrogates); None when it is."""
+    try:
+        text = body.decode()
+        if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+            return f"it nests more than {MAX_DEPTH} levels deep"
+        strict_json(text)
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} is no character"
+    except json.JSONDecodeError:
+        return None  # The application says where.
+    except ValueError as error:  # also integers with more digits than Python converts
+        return str(error)
+    return None
 
 
 def check(text: str | None) -> str | Problem:

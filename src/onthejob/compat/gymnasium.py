@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from onthejob.compat.colleagues import Teammates, seated
 from onthejob.compat.office import RENDER_MODES, Chosen, Observed, OfficeOptions, OfficeTable, check_render_mode
 from onthejob.envs.office.env import SEATS
@@ -106,6 +109,14 @@ class OfficeRoleEnv(gymnasium.Env[Observed, Chosen]):
                 if value:
                     sums[name] = sums.get(name, 0.0) + value
         return reward, sums
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """(n,) True where an action is possible now; the name under which sb3-contrib's MaskablePPO asks for it.
+
+        Raises:
+            ContractError: actions are texts, or nothing was reset.
+        """
+        return self.table.mask(self.role).astype(bool)
 
     def snapshot(self) -> bytes:
         """The episode as it is now, for `restore` of this or another environment with the same options.

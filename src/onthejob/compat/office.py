@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from onthejob.compat.discrete import DiscreteActions
 from onthejob.compat.features import LIMIT, Features
@@ -217,14 +218,25 @@ class OfficeTable:
         seat = self.seats[role]
         return seat.nothing() if self.env.observe() is None else seat.observe(self.env, self.request(role))
 
+    def mask(self, role: str) -> npt.NDArray[np.int8]:
+        """(n,) 1 where an action of `role` is possible now, else 0; all 0 when the episode is over.
+
+        Raises:
+            ContractError: actions are texts, or nothing was reset.
+        """
+        seat = self.seats[role]
+        if seat.actions != "discrete":
+            raise ContractError(f"only actions='discrete' has a mask, got actions={seat.actions!r}.")
+        if self.task is None:
+            raise ContractError("a mask needs a running episode. Call reset first.")
+        if self.env.observe() is None:
+            return np.zeros(len(seat.codec), dtype=np.int8)
+        return seat.mask(self.env, self.request(role))
+
     def info(self, role: str) -> dict[str, Any]:
         """The mask where the observation has no room for it; otherwise empty."""
-        seat, request = self.seats[role], self.env.observe()
-        if seat.actions != "discrete" or seat.observations == "dict":
-            return {}
-        if request is None:
-            return {"action_mask": np.zeros(len(seat.codec), dtype=np.int8)}
-        return {"action_mask": seat.mask(self.env, self.request(role))}
+        seat = self.seats[role]
+        return {} if seat.actions != "discrete" or seat.observations == "dict" else {"action_mask": self.mask(role)}
 
     def step(self, reply: str) -> Step:
         """Execute the reply of whoever is asked."""

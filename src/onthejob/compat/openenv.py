@@ -19,6 +19,7 @@ from onthejob.compat.frames import BodyGuard, FrameGuard
 from onthejob.compat.seat import Seat, SeatError, Seen, Start
 from onthejob.compat.workplace import Workplace
 from onthejob.errors import ConfigError, MissingDependency
+from onthejob.texts import printable
 from onthejob.types import Split
 
 try:
@@ -285,7 +286,7 @@ def server_options() -> dict[str, Any]:
 
     A client that trains in the thread of its socket answers no ping meanwhile, and losing the socket loses the episode; so a
     connection is given up only after ten silent minutes. Frames above the guard's limit are answered by the guard; only absurd
-    ones (16 MiB) end the connection.
+    ones (16 MiB) end the connection. At the end, commands that still run are not waited for.
     """
     return {
         "access_log": False,
@@ -293,6 +294,7 @@ def server_options() -> dict[str, Any]:
         "ws_max_size": 16 * 2**20,
         "ws_ping_interval": 60.0,
         "ws_ping_timeout": 600.0,
+        "timeout_graceful_shutdown": 2,
     }
 
 
@@ -300,7 +302,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Over HTTP a refusal is a 409 with a sentence, not a bare 500."""
     from fastapi.responses import JSONResponse
 
-    return JSONResponse({"detail": str(error)}, status_code=409 if isinstance(error, SeatError) else 422)
+    return JSONResponse({"detail": printable(str(error))}, status_code=409 if isinstance(error, SeatError) else 422)
 
 
 def check_installation() -> None:

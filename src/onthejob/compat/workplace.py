@@ -149,17 +149,20 @@ def claw(tasks: Mapping[Split, Sequence[Task]], *, host: SandboxHost, config: Cl
     """The claw: one seat, each session's commands in a sandbox of its own.
 
     Args:
-        tasks: of every split; a reset with a seed gives a training task, dev and test tasks are asked for by index.
+        tasks: by split, of which training must have some; a reset with a seed gives a training task, dev and test tasks are
+            asked for by index.
         host: makes the sandboxes; must stay open as long as sessions do.
         config: rules.
 
     Raises:
-        ConfigError: a split without tasks, or one that holds another split's.
+        ConfigError: no training task, or a split that holds another split's.
     """
-    for split in Split:
-        wrong = [task.id for task in tasks.get(split, ()) if task.split is not split]
-        if wrong or not tasks.get(split):
-            raise ConfigError(f"split {split} must hold its own tasks, got {wrong[0] if wrong else 'none'}. Give some of each.")
+    for split, held in tasks.items():
+        wrong = [task.id for task in held if task.split is not split]
+        if wrong:
+            raise ConfigError(f"split {split} must hold its own tasks, got {wrong[0]}.")
+    if not tasks.get(Split.TRAIN):
+        raise ConfigError("a reset with a seed gives a training task, and there is none. Add some, e.g. as train.jsonl.")
     return Workplace(
         name="claw",
         description=(
@@ -168,7 +171,7 @@ def claw(tasks: Mapping[Split, Sequence[Task]], *, host: SandboxHost, config: Cl
         ),
         make=partial(ClawEnvironment, config or ClawConfig(), host=host),
         seats=(ACTOR,),
-        counts={split: len(tasks[split]) for split in Split},
+        counts={split: len(held) for split, held in tasks.items() if held},
         task_at=partial(_claw_at, tasks),
         task_of=partial(_claw_of, tasks[Split.TRAIN]),
         seeds=range(len(tasks[Split.TRAIN])),

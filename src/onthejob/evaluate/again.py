@@ -18,7 +18,7 @@ from onthejob.errors import ContractError, RecordError
 from onthejob.record.codec import dump_json, load_json
 from onthejob.record.reading import Episode
 from onthejob.rollout.branch import BranchConfig, BranchFailure, BranchScorer, ReplyScores, Scales, ScoreRequest, score_replies
-from onthejob.rollout.episode import Encoder, LiveEpisode
+from onthejob.rollout.episode import Encoder, LiveEpisode, TurnRecord
 from onthejob.rollout.episode import Episode as LiveEnd
 from onthejob.rollout.origin import Origin
 from onthejob.rollout.stand_ins import Rates
@@ -31,7 +31,7 @@ from onthejob.types import (
     Kind,
     Observation,
     Sampling,
-    Step,
+    StopReason,
     Trajectory,
     Turn,
 )
@@ -182,9 +182,13 @@ def play_again(env: Environment, episode: Episode, origin: Origin, sampled: Samp
     live = LiveEpisode(env, origin.task, begin(env, origin, where), encoder=rules.encoder, start=origin.start)
     digest, recorded = hashlib.sha256(), hashlib.sha256()
     asked: dict[str, int] = {}
+    stop = StopReason.CONTEXT if episode.facts.get("stop") == StopReason.CONTEXT else None
+    if stop is not None and not episode.timeline and live.active:
+        live.cut(stop)
     for number, row in enumerate(episode.timeline):
         actor = str(row["actor"])
-        differs = _differs(live, row, sampled, asked.get(actor, 0), origin, rules, played, digest)
+        ending = stop if number == len(episode.timeline) - 1 else None
+        differs = _differs(live, row, sampled, asked.get(actor, 0), origin, rules, played, digest, ending=ending)
         if differs is not None:
             played.difference = Difference(number, actor, *differs)
             return played
@@ -217,8 +221,13 @@ def _differs(
     rules: Rules,
     played: Played,
     digest: hashlib._Hash,
+    *,
+    ending: StopReason | None,
 ) -> _Differs | None:
-    """Play one recorded turn, the `place`-th of its actor; says what differs first."""
+    """Play one recorded turn, the `place`-th of its actor; says what differs first.
+
+    `ending`: an episode that would continue was ended from outside after this turn, because the model's context was full.
+    """
     actor, text = str(row["actor"]), str(row["text"])
     if not live.active:
         return _Differs("who is asked", actor, "nobody: the episode is over")
@@ -243,7 +252,10 @@ def _differs(
             return _Differs("the prompt's tokens", *_around(turn.prompt_ids, context.prompt_ids))
         played.prompts += 1
     completion = turn.completion if turn is not None else Completion(text=text)
-    effect = _effect_of(live.advance(context, completion, policy=policy, sampling=Sampling()))
+    live.advance(context, completion, policy=policy, sampling=Sampling())
+    if ending is not None and live.active:
+        live.cut(ending)
+    effect = _effect_of(live.last)
     expected = _effect(row)
     for name, recorded in expected.items():
         found = effect[name]
@@ -317,7 +329,7 @@ def _effect(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"valid": row["valid"], "facts": facts, "rewards": row["rewards"], "parts": row["parts"]}
 
 
-def _effect_of(step: Step) -> dict[str, Any]:
+def _effect_of(step: TurnRecord) -> dict[str, Any]:
     """The same of a reply that was just played, in the record's types."""
     row = {"valid": step.valid, "facts": dict(step.facts), "rewards": dict(step.rewards), "parts": dict(step.parts)}
     return _effect(_known(row))

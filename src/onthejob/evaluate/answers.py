@@ -11,7 +11,7 @@ from onthejob.evaluate.cache import EvaluationCache, ReplyKey, decoding_name
 from onthejob.evaluate.scores import Cell, QualityConfig
 from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.teams import Team
-from onthejob.rollout.episode import Encoder
+from onthejob.rollout.episode import Encoder, exceeds
 from onthejob.rollout.keys import keyed_seed
 from onthejob.types import Completion, Context, Forkable, Observation, Policy, Sampling
 
@@ -91,6 +91,7 @@ def policy_replies(
                 _context(env, states[index], policy, encoder, keyed_seed(config.seed, "reply", key.state, key.sample))
                 for key, index in part
             ]
+            _check_room(contexts, encoder, config.decodings[number])
             try:
                 completions = policy.act(contexts, config.decodings[number])
             except ProviderError as error:
@@ -128,6 +129,16 @@ def _context(
         return Context(observation=observation, prompt_ids=encoder.encode(observation.messages), seed=seed)
     messages = tuple(observation.messages) if policy.reads == "messages" else ()
     return Context(observation=observation, messages=messages, seed=seed)
+
+
+def _check_room(contexts: Sequence[Context], encoder: Encoder | None, sampling: Sampling) -> None:
+    for context in contexts:
+        if exceeds(encoder, context.prompt_ids, sampling):
+            raise ConfigError(
+                f"a held-out state of {context.observation.actor} is a prompt of {len(context.prompt_ids)} tokens; with a reply "
+                f"of up to {sampling.max_new_tokens} it exceeds the model's context of {encoder.window if encoder else 0}. Lower "
+                "--max-new-tokens, or choose a model with a longer context."
+            )
 
 
 def _restore(env: Forkable, state: HeldOutState) -> Observation:

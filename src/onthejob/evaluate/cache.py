@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from onthejob.errors import RecordError
+from onthejob.files import connected
 from onthejob.types import Sampling
 
 _SOURCE_SUFFIXES = frozenset({".py", ".pl", ".toml", ".json", ".yaml", ".yml", ".txt"})
@@ -84,9 +85,7 @@ class EvaluationCache:
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(":memory:" if path is None else path, timeout=30.0)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.executescript(_SCHEMA)
+            self._db = connected(":memory:" if path is None else path, "PRAGMA journal_mode=WAL;" + _SCHEMA, timeout=30.0)
         except (sqlite3.Error, OSError) as error:
             raise RecordError(f"cannot open the evaluation cache {path}: {error}. Delete it or pass another --cache.") from error
 

@@ -61,7 +61,7 @@ class Comparison:
     """Task id -> stratum, e.g. its scenario."""
     results: Mapping[Key, EpisodeResult]
     failed: Mapping[Key, str]
-    """Episodes that our side broke, with the error: their tasks are left out of every number of every team."""
+    """Episodes that ended in an error, with it: their tasks are left out of every number of every team."""
     sampling: Sampling
     seed: int
     played: int
@@ -269,6 +269,7 @@ def episode_metrics(episode: Episode, counted: frozenset[str]) -> dict[str, floa
         "decisions": float(turns),
         "prompt_tokens": float(sum(counts.prompt_tokens for counts in own)),
         "completion_tokens": float(sum(counts.completion_tokens for counts in own)),
+        "completions/clipped_ratio": sum(counts.clipped for counts in own) / turns if turns else 0.0,
         "wall_s": episode.seconds,
     }
 

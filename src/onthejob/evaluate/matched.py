@@ -18,6 +18,7 @@ from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.compare import OVERALL, Comparison, EpisodeResult, Key, settings_of, task_key
 from onthejob.evaluate.statistics import Estimate, ratio_interval
 from onthejob.files import published_file
+from onthejob.texts import encodable
 from onthejob.types import Task
 
 PASSED, TOTAL = "passed/", "total/"
@@ -42,6 +43,7 @@ class Sheet:
 
     title: str
     columns: tuple[str, ...]
+    """Two that name a row, the second by its team, and then numbers."""
     rows: tuple[tuple[str, ...], ...]
 
 
@@ -184,7 +186,7 @@ def keep(folder: Path, name: str, data: Mapping[str, Any]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with published_file(path) as temporary:
-            temporary.write_text(json.dumps(data, ensure_ascii=False) + "\n", encoding="utf-8")
+            temporary.write_text(encodable(json.dumps(data, ensure_ascii=False)) + "\n", encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write the comparison to {path}: {error}. Free space or choose another place.") from error
     return path

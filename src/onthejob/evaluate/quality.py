@@ -143,7 +143,7 @@ def _tabulate(
 ) -> tuple[dict[str, Yardstick], dict[Cell, CellValues]]:
     """Cached branch values as arrays per role and cell."""
     offers: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
-    rows: dict[Cell, list[tuple[float, float, float]]] = defaultdict(list)
+    rows: dict[Cell, list[tuple[float, float, float, float]]] = defaultdict(list)
     for index, state in enumerate(states):
         known = cache.branches(state.key, config.turns)
         branches = {
@@ -163,7 +163,8 @@ def _tabulate(
             value = float(np.mean([values[key].mean() for key in of_cell]))
             valid = float(np.mean([branches[key][0].valid for key in of_cell]))
             outcome = float(np.mean([[branch.outcome for branch in branches[key]] for key in of_cell]))
-            rows[cell].append((value, valid, outcome))
+            reward = float(np.mean([[branch.ret for branch in branches[key]] for key in of_cell]))
+            rows[cell].append((value, valid, outcome, reward))
     yardsticks = {}
     for actor, offered in offers.items():
         randoms, bests, episodes = zip(*offered, strict=True)

@@ -30,6 +30,7 @@ from onthejob.evaluate.report_style import STYLE
 from onthejob.evaluate.scores import Cell, Quality
 from onthejob.evaluate.statistics import Estimate
 from onthejob.files import published_file
+from onthejob.texts import encodable
 
 _SMOOTHING = 0.6
 _ACTIONS_SHOWN = 10
@@ -44,7 +45,7 @@ def write_report(path: Path, report: Report) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with published_file(path) as temporary:
-            temporary.write_text(render(report), encoding="utf-8")
+            temporary.write_text(encodable(render(report)), encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot write the report to {path}: {error}. Free space or choose another place.") from error
     return path
@@ -83,7 +84,15 @@ def _summary(report: Report) -> str:
         '<p class="hint">Intervals are 95 % bootstrap intervals (expanded BCa; below six units Student’s t) that resample whole '
         "episodes; differences are paired, by state or by task. A result counts only when its interval excludes 0.</p>"
     )
-    return (f"<ul>{results}</ul>" if found else "<p>No two teams were compared.</p>") + notes + intervals
+    charts = "".join(_figure(picture.title, interval_chart(
+        [Whisker(label=label, estimate=estimate, slot=slot) for slot, (label, estimate) in enumerate(picture.rows)],
+        id=f"picture-{number_}",
+        title=picture.title,
+        description="; ".join(f"{label} {describe(estimate)}" for label, estimate in picture.rows),
+        x_label=picture.unit,
+    )) for number_, picture in enumerate(report.pictures))  # fmt: skip
+    pictures = f'<div class="grid-of-charts">{charts}</div>' if charts else ""
+    return pictures + (f"<ul>{results}</ul>" if found else "<p>No two teams were compared.</p>") + notes + intervals
 
 
 def _quality(report: Report) -> str:
@@ -168,7 +177,7 @@ def _episodes(report: Report) -> str:
     ]
     if comparison.failed:
         parts.append(
-            f'<p class="note">{len(comparison.failed)} episodes failed on our side and are left out with their pairs.</p>'
+            f'<p class="note">{len(comparison.failed)} episodes ended in an error and are left out with their pairs.</p>'
         )
     featured = featured_team(report.featured, comparison.teams)
     headline = [name for name in report.headline if name in comparison.metrics]
@@ -177,7 +186,7 @@ def _episodes(report: Report) -> str:
     if len(comparison.teams) > 1:
         parts += [_difference_table(comparison, featured, metric) for metric in headline]
     for sheet in report.sheets:
-        parts.append(_table(sheet.title, sheet.columns, sheet.rows, numeric=1))
+        parts.append(_table(sheet.title, sheet.columns, sheet.rows, numeric=2))
     rows = [
         [metric, *(_with_minimum(comparison.estimate(team, metric)) for team in comparison.teams)]
         for metric in comparison.metrics

@@ -14,6 +14,7 @@ from onthejob.evaluate.behaviours import Shift
 from onthejob.evaluate.compare import Comparison
 from onthejob.evaluate.matched import Sheet
 from onthejob.evaluate.scores import Quality
+from onthejob.evaluate.statistics import Estimate
 
 
 class Panel(NamedTuple):
@@ -85,6 +86,16 @@ class AnnotatedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A chart of the summary: one dot with its interval per row."""
+
+    title: str
+    unit: str
+    """Label of the axis."""
+    rows: tuple[tuple[str, Estimate], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All parts of report.html; a part that is None or empty is said to be missing."""
 
@@ -105,6 +116,8 @@ class Report:
     """Metrics whose paired differences are shown per stratum; those an environment lacks are left out."""
     sheets: Sequence[Sheet] = ()
     """More tables about whole episodes, see `onthejob.evaluate.sheets`."""
+    pictures: Sequence[Picture] = ()
+    """Charts of the summary."""
     notes: Sequence[str] = ()
     """Sentences shown under the summary: limits, negative results."""
 

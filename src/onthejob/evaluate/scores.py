@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import decoding_name
-from onthejob.evaluate.statistics import Estimate, ratio_interval
+from onthejob.evaluate.statistics import Estimate, mean_interval, ratio_interval
 from onthejob.rollout.branch import Scales
 from onthejob.types import Sampling
 
@@ -115,6 +115,8 @@ class CellValues(NamedTuple):
     """Share of usable replies per state."""
     outcome: NDArray[np.float64]
     """Unscaled change of the environment's objective."""
+    reward: NDArray[np.float64]
+    """Unscaled return of the role over the branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +168,17 @@ class QualityResult:
     def valid_rate(self, cell: Cell) -> float:
         """Share of usable replies, in [0, 1]."""
         return float(self._cell(cell).valid.mean())
+
+    def reward(self, cell: Cell) -> Estimate:
+        """Mean return of the role over the branch of a decision, in the environment's own units."""
+        return mean_interval(self._cell(cell).reward, self.yardsticks[cell.actor].episodes, seed=self.config.seed)
+
+    def reward_difference(self, first: Cell, second: Cell) -> Estimate:
+        """`reward` of `first` minus that of `second`, paired by state."""
+        if first.actor != second.actor:
+            raise ConfigError(f"only cells of one role are paired by state, got {first.actor!r} and {second.actor!r}.")
+        gains = self._cell(first).reward - self._cell(second).reward
+        return mean_interval(gains, self.yardsticks[first.actor].episodes, seed=self.config.seed)
 
     def as_dict(self) -> dict[str, object]:
         """JSON-serialisable, as `read_quality` reads it: each cell with its score, each pair of teams with its difference."""

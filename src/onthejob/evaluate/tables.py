@@ -1,15 +1,21 @@
-"""Evaluation results as rich tables, for the terminal. The report has the same numbers and more."""
+"""Evaluation results as rich tables, for the terminal. The report has the same numbers and more.
+
+A table has one row per team: a column per team cannot be shown on a usual terminal, and names would be cut to make room.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from onthejob.evaluate.behaviours import Shift
 from onthejob.evaluate.charts import describe, number
-from onthejob.evaluate.compare import OVERALL, Comparison
+from onthejob.evaluate.compare import Comparison
+from onthejob.evaluate.matched import Sheet
 from onthejob.evaluate.report_data import decoding_words, featured_team
 from onthejob.evaluate.scores import Cell, QualityResult
 from onthejob.evaluate.statistics import Estimate
@@ -18,15 +24,12 @@ from onthejob.evaluate.statistics import Estimate
 def quality_table(quality: QualityResult, *, decoding: str | None = None) -> Table:
     """Decision quality per role and team; `decoding` is a cache name such as `t0_n32`, None takes the first."""
     decoding = decoding or quality.decodings[0]
-    table = Table(title=f"Decision quality, {decoding_words(decoding)} (0 random legal, 1 best of {quality.config.candidates})")
-    table.add_column("role")
-    for team in quality.teams:
-        table.add_column(team, justify="right", no_wrap=True)
-    table.add_column("states", justify="right")
+    title = f"Decision quality, {decoding_words(decoding)} (0 random legal, 1 best of {quality.config.candidates})"
+    table = _table(title, names="role, team", numbers=("quality [95 % interval]", "valid", "states"))
     for actor in quality.actors:
-        cells = [Cell(team, actor, decoding) for team in quality.teams]
-        texts = [f"{describe(quality.score(c))}\nvalid {quality.valid_rate(c):.1%}" if c in quality.cells else "" for c in cells]
-        table.add_row(actor, *texts, str(len(quality.yardsticks[actor].episodes)))
+        states = str(len(quality.yardsticks[actor].episodes))
+        cells = [cell for team in quality.teams if (cell := Cell(team, actor, decoding)) in quality.cells]
+        _section(table, actor, [(c.team, describe(quality.score(c)), f"{quality.valid_rate(c):.1%}", states) for c in cells])
     return table
 
 
@@ -34,54 +37,50 @@ def quality_differences_table(quality: QualityResult, *, featured: str = "", dec
     """The featured team (default: the last) minus each other, paired by state; green and red where the interval excludes 0."""
     decoding = decoding or quality.decodings[0]
     featured = featured_team(featured, quality.teams)
-    others = [team for team in quality.teams if team != featured]
-    table = Table(title=f"Decision quality of {featured} minus others, {decoding_words(decoding)}, 95 % intervals")
-    table.add_column("role")
-    for team in others:
-        table.add_column(f"- {team}", justify="right", no_wrap=True)
+    title = f"Decision quality of {featured} minus others, {decoding_words(decoding)}, paired by state"
+    table = _table(title, names="role, minus", numbers=("difference [95 % interval]",))
     for actor in quality.actors:
-        cell = Cell(featured, actor, decoding)
-        pairs = [(cell, cell._replace(team=team)) for team in others]
-        known = [a in quality.cells and b in quality.cells for a, b in pairs]
-        table.add_row(
-            actor, *(_colored(quality.difference(a, b)) if ok else Text("") for ok, (a, b) in zip(known, pairs, strict=True))
-        )
+        own = Cell(featured, actor, decoding)
+        others = [own._replace(team=team) for team in quality.teams if team != featured]
+        known = [other for other in others if own in quality.cells and other in quality.cells]
+        _section(table, actor, [(other.team, _colored(quality.difference(own, other))) for other in known])
     return table
 
 
 def comparison_table(comparison: Comparison, *, metrics: Sequence[str] = ()) -> Table:
     """Mean with interval and minimum per metric and team, over all tasks; no names means all metrics."""
-    table = Table(title=f"{len(comparison.tasks)} matched tasks: mean [95 % interval], smallest value")
-    table.add_column("metric")
-    for team in comparison.teams:
-        table.add_column(team, justify="right", no_wrap=True)
+    title = f"{len(comparison.tasks)} matched tasks"
+    table = _table(title, names="metric, team", numbers=("mean [95 % interval]", "smallest"))
     for metric in metrics or comparison.metrics:
-        estimates = [comparison.estimate(team, metric) for team in comparison.teams]
-        table.add_row(metric, *(f"{describe(estimate)}\nmin {number(estimate.minimum)}" for estimate in estimates))
+        estimates = {team: comparison.estimate(team, metric) for team in comparison.teams}
+        _section(table, metric, [(team, describe(found), number(found.minimum)) for team, found in estimates.items()])
     return table
 
 
 def differences_table(comparison: Comparison, metric: str, *, featured: str = "") -> Table:
     """The featured team (default: the last) minus each other, overall and per scenario, paired by task."""
     featured = featured_team(featured, comparison.teams)
-    others = [team for team in comparison.teams if team != featured]
-    table = Table(title=f"{metric} of {featured} minus others, paired by task, 95 % intervals")
-    table.add_column("scenario")
-    table.add_column("tasks", justify="right")
-    for team in others:
-        table.add_column(f"- {team}", justify="right", no_wrap=True)
+    title = f"{metric} of {featured} minus others, paired by task"
+    table = _table(title, names="scenario, minus", numbers=("tasks", "difference [95 % interval]"))
     for stratum in comparison.strata_names():
-        found = [comparison.difference(featured, team, metric, stratum) for team in others]
-        count = str(found[0].n) if found else ""
-        table.add_row("all" if stratum == OVERALL else stratum, count, *(_colored(difference) for difference in found))
+        others = [team for team in comparison.teams if team != featured]
+        found = {team: comparison.difference(featured, team, metric, stratum) for team in others}
+        _section(table, stratum, [(team, str(each.n), _colored(each)) for team, each in found.items()])
+    return table
+
+
+def sheet_table(sheet: Sheet) -> Table:
+    """A table of `matched_sheets`."""
+    table = _table(sheet.title, names=", ".join(sheet.columns[:2]), numbers=sheet.columns[2:])
+    for name, rows in groupby(sheet.rows, key=lambda row: row[0]):
+        _section(table, name, [row[1:] for row in rows])
     return table
 
 
 def behaviour_table(shifts: Sequence[Shift], *, names: tuple[str, str] = ("before", "after"), top: int = 3) -> Table:
     """Drift per role, with the `top` actions whose share changed most."""
-    table = Table(title=f"Actions, {names[0]} and {names[1]}")
-    for column in ("role", "drift (bit)", "by chance", "largest changes"):
-        table.add_column(column, justify="left" if column in ("role", "largest changes") else "right")
+    table = _table(f"Actions, {names[0]} and {names[1]}", names="role", numbers=("drift (bit)", "by chance"))
+    table.add_column("largest changes", overflow="fold")
     for shift in shifts:
         changes = "\n".join(f"{name} {before:.0%} → {after:.0%}" for name, before, after in shift.shares()[:top])
         table.add_row(shift.actor, f"{shift.drift:.3f}", f"{shift.noise:.3f}", changes)
@@ -91,3 +90,21 @@ def behaviour_table(shifts: Sequence[Shift], *, names: tuple[str, str] = ("befor
 def _colored(difference: Estimate) -> Text:
     style = "green" if difference.above_zero else "red" if difference.below_zero else ""
     return Text(describe(difference), style=style)
+
+
+def _table(title: str, *, names: str, numbers: Sequence[str]) -> Table:
+    """Names on the left, folded where the terminal is narrow; numbers on the right, which are never broken or cut."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table.add_column(names, overflow="fold")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _section(table: Table, name: str, rows: Sequence[Sequence[str | Text]]) -> None:
+    """Add a line with `name` and, indented below it, one row per team; without rows nothing."""
+    if not rows:
+        return
+    table.add_row(Text(name, style="bold"))
+    for team, *numbers in rows:
+        table.add_row(Padding(team, (0, 0, 0, 2)), *numbers)

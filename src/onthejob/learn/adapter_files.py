@@ -9,25 +9,27 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+from torch.nn import functional as F
 
 from onthejob.errors import ConfigError, ModelError
 from onthejob.files import published
 from onthejob.learn.lora import LoraSpec, alpha_of, load_state, parameters, state
-from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_log_logit_scale
+from onthejob.models.adapter_config import CONFIG, AdapterShape, parse_object, read_object, read_shape, shape_of_config
+from onthejob.models.adapter_weights import DTYPES, LOG_LOGIT_SCALE, parse_log_logit_scale, problem_of, read_log_logit_scale
 from onthejob.types import Adapter
 
 WEIGHTS = "adapter_model.safetensors"
-CONFIG = "adapter_config.json"
 META = "adapter_meta.json"
-_KEY = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+_KEY = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
 
 
 def save_adapter(
@@ -58,23 +60,45 @@ def save_adapter(
         OSError: Disk full or not writable; nothing of the adapter remains.
     """
     adapter = Adapter(role=role, version=version, path=directory / f"{role}@{version:04d}", parent=parent)
+    return write_adapter(state(model, role), model.peft_config[role], adapter, base_digest=base_digest, dtype=dtype)
+
+
+def write_adapter(
+    live: Mapping[str, Tensor],
+    config: PeftConfig,
+    adapter: Adapter,
+    *,
+    base_digest: str,
+    dtype: Literal["bfloat16", "float32"] = "float32",
+) -> Adapter:
+    """Write `adapter.path` of these tensors, as `save_adapter` does; returns the adapter with the digest of its weights."""
     kind = {"bfloat16": torch.bfloat16, "float32": torch.float32}[dtype]
-    live = state(model, role)
     check_finite(live, adapter.path)
-    metadata = {"format": "pt"}
+    metadata, matrices = {"format": "pt"}, dict(live)
     if LOG_LOGIT_SCALE in live:
         # Beside the tensors: PEFT and vLLM refuse tensors that they do not know, and rounding it would gain nothing.
-        metadata[LOG_LOGIT_SCALE] = repr(live.pop(LOG_LOGIT_SCALE).item())
-    weights = _ordered(save({name: tensor.to(kind).contiguous() for name, tensor in live.items()}, metadata=metadata))
+        metadata[LOG_LOGIT_SCALE] = repr(matrices.pop(LOG_LOGIT_SCALE).item())
+        try:
+            parse_log_logit_scale(metadata[LOG_LOGIT_SCALE])
+        except ValueError as error:
+            raise ModelError(f"{adapter.path} is not written: {error}. Go back to the previous version.") from error
+    weights = _ordered(save({name: tensor.to(kind).contiguous() for name, tensor in matrices.items()}, metadata=metadata))
     digest = hashlib.sha256(weights).hexdigest()
-    meta = {"role": role, "version": version, "parent": parent, "base_digest": base_digest, "dtype": dtype, "digest": digest}
+    meta = {
+        "role": adapter.role,
+        "version": adapter.version,
+        "parent": adapter.parent,
+        "base_digest": base_digest,
+        "dtype": dtype,
+        "digest": digest,
+    }
     if adapter.path.exists():
-        if json.loads((adapter.path / META).read_text(encoding="utf-8")) == meta:
+        same_shape = read_shape(adapter.path) == shape_of_config(_peft_config(config), str(adapter.path))
+        if same_shape and read_object(adapter.path / META) == meta:
             return read_adapter(adapter.path)
         raise ModelError(f"adapter {adapter.name} exists with other weights at {adapter.path}; use the next version number.")
-    files = {WEIGHTS: weights, CONFIG: _json(_peft_config(model, role)), META: _json(meta)}
-    write_directory(adapter.path, files)
-    return Adapter(role=role, version=version, path=adapter.path, parent=parent, digest=digest)
+    write_directory(adapter.path, {WEIGHTS: weights, CONFIG: _json(_peft_config(config)), META: _json(meta)})
+    return replace(adapter, digest=digest)
 
 
 def _ordered(weights: bytes) -> bytes:
@@ -98,20 +122,18 @@ def read_adapter(path: Path) -> Adapter:
 
 
 def read_spec(path: Path) -> LoraSpec:
-    """The shape of a saved adapter; of its weights only the header is read.
+    """The plain shape in which a saved adapter is trained on; of its weights only the header is read.
+
+    rsLoRA is plain LoRA with another alpha, and where ranks differ by layer all layers get the largest (see `plain_tensors`).
 
     Raises:
-        ModelError: Its configuration or weights are missing, unreadable, or of a kind of LoRA that `attach` does not make.
+        ModelError: Its configuration or weights are missing, unreadable, or of a kind of LoRA that is not computed here.
     """
+    shape, scaled = read_shape(path), read_log_logit_scale(path) is not None
     try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-        targets = config["target_modules"]
-        if not isinstance(targets, list):
-            raise TypeError(f"target_modules must be a list of names, got {targets!r}")
-        scaled = read_log_logit_scale(path) is not None
-        return LoraSpec(rank=config["r"], alpha=config["lora_alpha"], targets=tuple(sorted(targets)), logit_scale=scaled)
-    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
-        raise ModelError(f"{path / CONFIG} states no shape of an adapter: {error}. Save it again with save_adapter.") from error
+        return LoraSpec(rank=shape.largest_rank, alpha=shape.plain_alpha, targets=shape.targets, logit_scale=scaled)
+    except ConfigError as error:
+        raise ModelError(f"{path / CONFIG} states no shape of an adapter: {error} Write it again with `onthejob sft`.") from error
 
 
 def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_digest: str | None = None) -> Adapter:
@@ -127,7 +149,7 @@ def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_d
         ModelError: As `read_adapter`, or the adapter belongs to another base, shape or alpha. Nothing is written then.
     """
     path = adapter.path if isinstance(adapter, Adapter) else adapter
-    found, tensors, meta = _read(path)
+    found, tensors, meta, shape = _read(path)
     if isinstance(adapter, Adapter) and adapter.digest and adapter.digest != found.digest:
         raise ModelError(f"adapter {adapter.name} has digest {found.digest[:12]}, recorded was {adapter.digest[:12]}.")
     if base_digest is not None and meta["base_digest"] != base_digest:
@@ -141,23 +163,23 @@ def load_adapter(model: PeftModel, role: str, adapter: Adapter | Path, *, base_d
             f"adapter {found.name} has alpha {alpha:g}, role {role!r} was attached with {wanted:g}; they must be equal. "
             f"Attach with --lora.alpha {alpha:g}, or leave it out where --init names the adapter."
         )
-    log_scale = read_log_logit_scale(path)
+    log_scale, scales = read_log_logit_scale(path), {}
     if LOG_LOGIT_SCALE in parameters(model, role):
-        tensors[LOG_LOGIT_SCALE] = torch.tensor(log_scale or 0.0)
+        scales[LOG_LOGIT_SCALE] = torch.tensor(log_scale or 0.0)
     elif log_scale is not None:
         raise ModelError(
             f"adapter {found.name} has a logit scale of its own, role {role!r} was attached without. "
             "Attach with --lora.logit-scale."
         )
-    load_state(model, role, tensors)
+    load_state(model, role, plain_tensors(tensors, shape) | scales)
     return found
 
 
-def _peft_config(model: PeftModel, role: str) -> dict[str, Any]:
-    config = model.peft_config[role].to_dict()
-    config["inference_mode"] = True
-    config["base_model_name_or_path"] = None  # A path would be true on one machine only; the base's digest is in META.
-    return {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
+def _peft_config(config: PeftConfig) -> dict[str, Any]:
+    written = config.to_dict()
+    written["inference_mode"] = True
+    written["base_model_name_or_path"] = None  # A path would be true on one machine only; the base's digest is in META.
+    return {name: sorted(value) if isinstance(value, set) else value for name, value in written.items()}
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
@@ -172,44 +194,87 @@ def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
             (draft / name).write_bytes(content)
 
 
-def _read(path: Path) -> tuple[Adapter, dict[str, Tensor], dict[str, Any]]:
-    pickled = sorted(file.name for file in path.glob("*") if file.suffix in (".bin", ".pt", ".pth", ".pkl"))
-    if pickled:
-        raise ModelError(f"{path} holds pickled weights ({pickled[0]}), which can run code; only safetensors are read.")
+def _read(path: Path) -> tuple[Adapter, dict[str, Tensor], dict[str, Any], AdapterShape]:
+    refuse_pickles(path)
     try:
-        meta = json.loads((path / META).read_text(encoding="utf-8"))
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        meta = parse_object((path / META).read_bytes())
         digest = hashlib.sha256((path / WEIGHTS).read_bytes()).hexdigest()
         with safe_open(path / WEIGHTS, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
         adapter = Adapter(role=meta["role"], version=meta["version"], path=path, parent=meta["parent"], digest=meta["digest"])
-        rank, expected, _ = config["r"], meta["digest"], meta["base_digest"]
+        expected = meta["digest"]
+        _check_types(meta)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(f"{path} is not a readable adapter directory ({WEIGHTS}, {CONFIG}, {META}): {error}") from error
     if digest != expected:
         raise ModelError(f"{path / WEIGHTS} has sha256 {digest[:12]}, recorded was {expected[:12]}: the file was changed.")
-    check_pairs(tensors, rank, path)
+    shape = read_shape(path)
+    check_pairs(tensors, shape, path)
     check_finite(tensors, path)
-    return adapter, tensors, meta
+    return adapter, tensors, meta, shape
 
 
-def check_pairs(tensors: Mapping[str, Tensor], rank: int, path: Path) -> None:
-    """ModelError unless `tensors` are complete LoRA pairs of `rank`; `path` is named in the error."""
+def _check_types(values: Mapping[str, Any]) -> None:
+    """TypeError unless what an adapter's files state of it has the types that `save_adapter` writes."""
+    for name in ("role", "digest", "base_digest"):
+        if not isinstance(values[name], str):
+            raise TypeError(f"{name} must be text, got {values[name]!r}")
+    if type(values["version"]) is not int or values["version"] < 0:
+        raise TypeError(f"version must be a whole number >= 0, got {values['version']!r}")
+    if not isinstance(values["parent"], str | None):
+        raise TypeError(f"parent must be text or null, got {values['parent']!r}")
+
+
+def refuse_pickles(path: Path) -> None:
+    """ModelError when the folder holds weights in a format that can run code."""
+    pickled = sorted(file.name for file in path.glob("*") if file.suffix in (".bin", ".pt", ".pth", ".pkl"))
+    if pickled:
+        raise ModelError(f"{path} holds pickled weights ({pickled[0]}), which can run code; only safetensors are read.")
+
+
+def plain_tensors(tensors: Mapping[str, Tensor], shape: AdapterShape) -> dict[str, Tensor]:
+    """The pairs of the same policy in plain LoRA of rank `shape.largest_rank` and alpha `shape.plain_alpha`.
+
+    Where patterns give layers other ranks or scalings, A and B are filled up with zeros, which stay zero in training, and B takes
+    the rest of the scaling. Uniform adapters keep their tensors as they are.
+    """
+    if shape.uniform:
+        return dict(tensors)
+    scaling = shape.plain_alpha / shape.largest_rank
+    plain = {}
+    for name, tensor in tensors.items():
+        module, half = module_and_half(name)
+        lacking = shape.largest_rank - shape.rank_of(module)
+        if half == "A":
+            plain[name] = F.pad(tensor.float(), (0, 0, 0, lacking))  # (R, I)
+        else:
+            plain[name] = F.pad(tensor.float() * (shape.scaling_of(module) / scaling), (0, lacking))  # (O, R)
+    return plain
+
+
+def module_and_half(name: str) -> tuple[str, str]:
+    """`base_model.model.a.b.lora_A.weight` -> (`a.b`, `A`); the half is empty when the name is no LoRA matrix's."""
+    match = _KEY.fullmatch(name)
+    return ("", "") if match is None else (match["module"], match["half"])
+
+
+def check_pairs(tensors: Mapping[str, Tensor], shape: AdapterShape, path: Path) -> None:
+    """ModelError unless `tensors` are complete LoRA pairs of the stated ranks; `path` is named in the error."""
     modules: dict[str, set[str]] = {}
     for name, tensor in tensors.items():
-        match = _KEY.fullmatch(name)
-        if match is None or tensor.dim() != 2 or not tensor.is_floating_point():
+        module, half = module_and_half(name)
+        if not half or tensor.dim() != 2 or tensor.dtype not in DTYPES:
             raise ModelError(f"{path}: {name!r} {tuple(tensor.shape)} {tensor.dtype} is not a LoRA matrix.")
-        if tensor.shape[0 if match["part"] == "A" else 1] != rank:
-            raise ModelError(f"{path}: {name!r} has shape {tuple(tensor.shape)}, its config states rank {rank}.")
-        modules.setdefault(match["module"], set()).add(match["part"])
+        if tensor.shape[0 if half == "A" else 1] != (rank := shape.rank_of(module)):
+            raise ModelError(f"{path}: {name!r} has shape {tuple(tensor.shape)}, its config states rank {rank!r}.")
+        modules.setdefault(module, set()).add(half)
     single = sorted(module for module, parts in modules.items() if parts != {"A", "B"})
     if single or not modules:
         raise ModelError(f"{path}: every adapted layer has lora_A and lora_B; incomplete: {single[:1] or 'all'}.")
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """ModelError when a number is not finite; `path` is named in the error."""
+    """ModelError when a number is not finite or overflows in float16; `path` is named in the error."""
     for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise ModelError(f"{path}: {name!r} holds a number that is not finite. Go back to the previous version.")
+        if problem := problem_of(tensor):
+            raise ModelError(f"{path}: {name!r} {problem}. Go back to the previous version.")

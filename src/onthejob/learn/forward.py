@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -167,7 +167,19 @@ class _DeviceBlock:
     """None when the keys are all nodes up to `stop`, which needs no gather."""
     bias: Tensor
     """0 where visible, a very negative number elsewhere.  # (1, 1, stop - start, S)"""
+    depth: Tensor
+    """Position of every node of the tree on its path.  # (T,)"""
     _repeated: dict[int, Tensor] = field(default_factory=dict)
+    _windows: dict[int, _DeviceBlock] = field(default_factory=dict)
+
+    def within(self, window: int) -> _DeviceBlock:
+        """The same block where a query sees only keys less than `window` tokens before it, one for all layers."""
+        if window not in self._windows:
+            seen = self.depth[: self.stop] if self.keys is None else self.depth[self.keys]
+            far = self.depth[self.start : self.stop, None] - seen >= window
+            bias = self.bias.masked_fill(far, torch.finfo(self.bias.dtype).min / 2)
+            self._windows[window] = replace(self, bias=bias, _repeated={}, _windows={})
+        return self._windows[window]
 
     def repeated(self, times: int) -> Tensor:
         """The bias for so many queries side by side, one tensor for all layers."""
@@ -189,16 +201,17 @@ class _DeviceBlock:
 
 def _tree_hidden(base: PreTrainedModel, row: Row, device: torch.device) -> Tensor:
     blocks = []
+    depth = _tensor(row.tree.depth, device)
     for block in attention_blocks(row.tree):
         visible = _tensor(block.visible, device)
         # Half the minimum, so that adding a score to it cannot overflow.
         bias = torch.zeros(visible.shape, dtype=base.dtype, device=device)
         bias = bias.masked_fill(~visible, torch.finfo(base.dtype).min / 2)[None, None]
         keys = None if len(block.keys) == block.stop else _tensor(block.keys, device)
-        blocks.append(_DeviceBlock(start=block.start, stop=block.stop, keys=keys, bias=bias))
+        blocks.append(_DeviceBlock(start=block.start, stop=block.stop, keys=keys, bias=bias, depth=depth))
     output = base.get_decoder()(
         input_ids=_tensor(row.tree.ids, device)[None],
-        position_ids=_tensor(row.tree.depth, device)[None],
+        position_ids=depth[None],
         # A 4-D mask passes through transformers' mask code untouched; the blocks hold the real one.
         attention_mask=torch.zeros((1, 1, 1, 1), dtype=base.dtype, device=device),
         tree_blocks=blocks,
@@ -242,10 +255,7 @@ def _attend_tree(
     if softcap is not None or s_aux is not None or dropout:
         raise ModelError(f"{type(module).__name__} uses attention dropout, soft-capping or sinks, which the tree layout lacks.")
     if sliding_window is not None and tree_depth > sliding_window:
-        raise ModelError(
-            f"{type(module).__name__} has a sliding window of {sliding_window} tokens and a context has {tree_depth}; "
-            "use the padded layout."
-        )
+        tree_blocks = [block.within(sliding_window) for block in tree_blocks]
     heads, size = query.shape[1], query.shape[3]
     scale = scaling or size**-0.5
     if query.dtype is torch.bfloat16 and query.device.type == "cpu":

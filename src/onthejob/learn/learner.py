@@ -31,6 +31,8 @@ from onthejob.learn.loss import LossConfig, policy_loss
 from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, restore, step
 from onthejob.learn.trust_region import policy_kl, share_within, trajectory_changes
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
+from onthejob.models.window import context_window, refuse_longer
+from onthejob.progress import Progress
 from onthejob.types import Group
 
 
@@ -189,6 +191,8 @@ class Learner:
         self.config = config
         self.seed = seed
         self._roles = {role: self._new_state(role) for role in roles}
+        self.window = context_window(model.config)
+        """Tokens of the longest context that the model was made for; None where it states none."""
         # Without weights (device meta) nothing can be tried here: who makes the updates chooses.
         held = next(iter(model.get_base_model().parameters())).device.type != "meta"
         self.layout = config.layout or (choose_layout(model) if held else Layout.TREE)
@@ -218,7 +222,7 @@ class Learner:
 
         Raises:
             ContractError: Unknown role, or a group of another actor.
-            ConfigError: beta > 0 without a reference.
+            ConfigError: beta > 0 without a reference, or a context that exceeds the model's.
         """
         started = time.perf_counter()
         state = self._state(role)
@@ -227,6 +231,8 @@ class Learner:
         for group in groups:
             if group.actor != role:
                 raise ContractError(f"group {group.key!r} belongs to {group.actor!r} and cannot train {role!r}.")
+            turns = [turn for row in group.trajectories for turn in row.turns]
+            refuse_longer(self.window, [turn.prompt_ids + turn.completion.token_ids for turn in turns], new_tokens=0)
         signals = Counter(signal(group) for group in groups)
         valued = [(group, advantages(group, self.config.advantage)) for group in groups]
         live = [(group, values) for group, values in valued if values is not None]
@@ -336,8 +342,10 @@ class Learner:
                 references = [self.logprobs(role, batches) for batches in parts]
         # In the first step the old policy is the present one: its own pass says what the later ones compare with.
         olds: list[Sequence[Tensor | None]] = [[None] * len(parts[0]), *(self.logprobs(role, later) for later in parts[1:])]
-        for _ in range(self.config.epochs):
+        progress, rows = Progress(f"update of {role}"), self.config.epochs * sum(map(len, parts))
+        for epoch in range(self.config.epochs):
             for part, batches in enumerate(parts):
+                progress.count(epoch * sum(map(len, parts)) + sum(map(len, parts[:part])), rows, "rows")
                 present = self._step(state, batches, olds[part], references[part], totals, share)
                 if present is None:
                     state.optimizer.zero_grad(set_to_none=True)

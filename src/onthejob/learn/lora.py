@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
+from onthejob.models.targets import ALL_LINEAR, Targets, resolve
 
 _ROLE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -36,8 +37,9 @@ class LoraSpec:
     """Inner dimension, >= 1."""
     alpha: float = 16
     """The adapter's output is multiplied by alpha / rank."""
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    """Names of the linear layers that get an adapter."""
+    targets: tuple[str, ...] = (ALL_LINEAR,)
+    """Linear layers that get an adapter, by name or the end of it (`q_proj v_proj`); every name must match. `all-linear` means
+    every linear layer but the output head, whatever the architecture calls it; experts held as one tensor take none."""
     dropout: float = 0.0
     """Must stay 0: with dropout the policy that is scored is not the policy that sampled, and ratios are noise."""
     logit_scale: bool = False
@@ -78,7 +80,7 @@ def attach(model: PreTrainedModel, roles: Sequence[str], spec: LoraSpec, *, seed
         seed: Root of the initialisation.
 
     Raises:
-        ConfigError: No role, a repeated or unusable name, or a target that the model does not have.
+        ConfigError: No role, a repeated or unusable name, or a target that means anything but layers which take an adapter.
         ContractError: `model` carries adapters already.
     """
     if isinstance(model, PeftModel):
@@ -86,25 +88,9 @@ def attach(model: PreTrainedModel, roles: Sequence[str], spec: LoraSpec, *, seed
     if not roles or len(set(roles)) != len(roles):
         raise ConfigError(f"roles must be distinct and at least one, got {list(roles)}.")
     for role in roles:
-        if not _ROLE.fullmatch(role):
-            raise ConfigError(f"role {role!r} cannot name an adapter; use lower-case letters, digits and _, e.g. 'sales'.")
-    config = LoraConfig(
-        r=spec.rank,
-        lora_alpha=spec.alpha,  # type: ignore[arg-type]  # PEFT multiplies by it; a float is fine.
-        lora_dropout=0.0,
-        target_modules=list(spec.targets),
-        bias="none",
-        task_type="CAUSAL_LM",
-    )
-    # PEFT draws an initialisation that is replaced below, and asks transformers for a flag that was renamed since.
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
-        try:
-            peft_model = get_peft_model(model, config, adapter_name=roles[0])
-        except ValueError as error:
-            raise ConfigError(f"LoRA targets {list(spec.targets)} do not fit this model: {error}") from error
-        for role in roles[1:]:
-            peft_model.add_adapter(role, config)
+        check_role(role)
+    targets = resolve(model, spec.targets)
+    peft_model = _adapted(model, roles, spec, targets)
     for name, module in peft_model.named_modules():
         # A base without weights (device meta) takes an adapter's with it.
         if ".lora_" in name and isinstance(module, nn.Linear) and module.weight.is_meta:
@@ -116,6 +102,55 @@ def attach(model: PreTrainedModel, roles: Sequence[str], spec: LoraSpec, *, seed
         peft_model.log_logit_scales = nn.ParameterDict({role: nn.Parameter(torch.zeros((), device=device)) for role in roles})
     activate(peft_model, roles[0])
     return peft_model
+
+
+def plan(model: PreTrainedModel, spec: LoraSpec) -> Targets:
+    """The layers that `attach` would adapt, tried on a model whose weights are on `meta`; it must not be used afterwards.
+
+    Raises:
+        ConfigError: As `attach`.
+    """
+    targets = resolve(model, spec.targets)
+    _adapted(model, ("plan",), spec, targets)
+    return targets
+
+
+def _adapted(model: PreTrainedModel, roles: Sequence[str], spec: LoraSpec, targets: Targets) -> PeftModel:
+    """PEFT's model with its own initialisation."""
+    config = plain_config(rank=spec.rank, alpha=spec.alpha, targets=targets.names)
+    # PEFT draws an initialisation that is replaced later, and asks transformers for a flag that was renamed since.
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        try:
+            peft_model = get_peft_model(model, config, adapter_name=roles[0])
+        except ValueError as error:
+            raise ConfigError(f"LoRA targets {', '.join(targets.names)} do not fit this model: {error}") from error
+        for role in roles[1:]:
+            peft_model.add_adapter(role, config)
+    adapted = cast("list[str]", peft_model.base_model.targeted_module_names)
+    if set(adapted) != set(targets.modules):
+        raise ConfigError(
+            f"PEFT would adapt other layers than {', '.join(targets.names)}. Name some of them with --lora.targets."
+        )
+    return peft_model
+
+
+def check_role(role: str) -> None:
+    """ConfigError unless `role` can name an adapter."""
+    if not _ROLE.fullmatch(role):
+        raise ConfigError(f"role {role!r} cannot name an adapter; use lower-case letters, digits and _, e.g. 'sales'.")
+
+
+def plain_config(*, rank: int, alpha: float, targets: Sequence[str]) -> LoraConfig:
+    """PEFT's configuration of plain LoRA on the layers whose names end in one of `targets`."""
+    return LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # PEFT multiplies by it; a float is fine.
+        lora_dropout=0.0,
+        target_modules=list(targets),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
 
 
 def activate(model: PeftModel, role: str) -> None:

@@ -55,15 +55,17 @@ def merge_adapter(
     import torch
     from peft import PeftModel
 
+    from onthejob.models.adapter_config import read_shape
     from onthejob.models.adapter_weights import read_logit_scale
-    from onthejob.models.base import load_base
+    from onthejob.models.base import load_base, weights_digest
 
     if out.exists():
         raise ConfigError(f"{out} exists. Name a new folder.")
+    read_shape(adapter.path)  # Refuses kinds of LoRA that PEFT would merge, and that nothing else here computes.
+    config, digest = _peft_config(adapter), weights_digest(base)
+    if (trained_on := _base_of(adapter)) and trained_on != digest:
+        raise ModelError(f"adapter {adapter.name} was trained on the base {trained_on[:12]}, {base} is {digest[:12]}.")
     loaded = load_base(base, dtype="float32")
-    config = _peft_config(adapter)
-    if (trained_on := _base_of(adapter)) and trained_on != loaded.digest:
-        raise ModelError(f"adapter {adapter.name} was trained on the base {trained_on[:12]}, {base} is {loaded.digest[:12]}.")
     try:
         with warnings.catch_warnings():  # As in lora.attach: PEFT asks transformers for a flag that was renamed since.
             warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)

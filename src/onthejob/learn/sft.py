@@ -22,6 +22,7 @@ from onthejob.learn.forward import Layout, score, scoring
 from onthejob.learn.learner import Learner
 from onthejob.learn.optimize import Totals, make_optimizer, step
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
+from onthejob.models.window import refuse_longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +55,8 @@ class SftConfig:
     max_steps: int | None = None
     """Stop after this many optimizer steps."""
     minutes: float = 0.0
-    """Stop when so many have passed, with the rate down by then; how many steps that are depends on the machine. At least one is
-    made. 0 sets no limit."""
+    """Time limit per role, in minutes after the model is loaded: the learning rate has fallen to 0 by then. The number of steps
+    depends on the machine; at least one is made. 0 sets no limit."""
     warmup: int = 10
     """Steps over which the rate rises linearly."""
     schedule: Literal["linear", "constant"] = "linear"
@@ -137,6 +138,7 @@ def sft(
         One record per optimizer step.
 
     Raises:
+        ConfigError: An example exceeds the model's context.
         ContractError: Unknown role, nothing to imitate, an empty prompt or completion, or a weight that is not finite and > 0.
         TrainingError: No step was taken: loss or gradient were not finite every time.
     """
@@ -148,6 +150,7 @@ def sft(
         raise ContractError(f"no example to imitate: {len(examples)} given, {negatives} of them negative.")
     if any(not 0 < example.weight < math.inf for example in wanted):
         raise ContractError("example weights must be finite and > 0; mark an example 'negative' to leave it out.")
+    refuse_longer(learner.window, [example.prompt_ids + example.completion_ids for example in wanted], new_tokens=0)
     plan = list(_plan(wanted, config, _generator(learner.seed, config.seed, role)))[: config.max_steps]
     lora.activate(learner.model, role)
     optimizer = make_optimizer(

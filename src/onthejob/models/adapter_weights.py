@@ -7,7 +7,6 @@ the low-rank product to each projection's output, in float32, exactly as PEFT do
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,20 @@ from safetensors.torch import load
 from torch import Tensor
 
 from onthejob.errors import ModelError
+from onthejob.models.adapter_config import AdapterShape, parse_object, read_shape
 from onthejob.types import Adapter
 
 _PREFIX = "base_model.model."
 _WEIGHTS = "adapter_model.safetensors"
 LOG_LOGIT_SCALE = "log_logit_scale"
 """In the metadata of an adapter's weights: the logarithm of what its logits are multiplied by. Other programs ignore it."""
+
+MOST_LOG_SCALE = 10.0
+"""Largest magnitude of that logarithm: logits times 22,026, or divided by it."""
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+"""Element types of an adapter's weights; others (float8, float64) are not read."""
+LARGEST = torch.finfo(torch.float16).max
+"""Largest magnitude of a weight: what a server or trainer that computes in float16 can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +81,15 @@ def read_adapter_weights(
 
     Args:
         adapter: whose directory holds `adapter_config.json` and `adapter_model.safetensors` as PEFT writes them.
-        shapes: module name -> (outputs, inputs) of every projection of the base.
+        shapes: module name -> (outputs, inputs) of the base's `linear_layers`.
         device: where the pairs are kept.
         base_digest: digest of the base; an adapter that names another one is refused. Empty skips the check.
 
     Raises:
-        ModelError: files missing, unreadable or other than their digest, features that the sampler does not compute (DoRA,
-            biases, per-module ranks), unknown modules, wrong shapes, non-finite numbers, or another base.
+        ModelError: files missing, unreadable or other than their digest, a kind of LoRA that is not computed here (see
+            `adapter_config`), layers that take no adapter, wrong shapes, non-finite numbers, or another base.
     """
-    config = _read_json(adapter, "adapter_config.json")
-    _check_config(adapter, config)
+    stated = read_shape(adapter.path)
     _check_base(adapter, base_digest)
     try:
         content = (adapter.path / _WEIGHTS).read_bytes()
@@ -93,34 +99,55 @@ def read_adapter_weights(
     digest = hashlib.sha256(content).hexdigest()
     if adapter.digest and digest != adapter.digest:
         raise _refused(adapter, f"{_WEIGHTS} has the sha256 {digest[:12]}, the record says {adapter.digest[:12]}")
-    scaling = config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("use_rslora") else config["r"])
     halves: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         module, _, half = key.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".")
         if half not in ("lora_A", "lora_B") or module not in shapes:
-            raise _refused(adapter, f"its tensor {key!r} belongs to no projection of the base model")
-        if not torch.isfinite(tensor).all():
-            raise _refused(adapter, f"its tensor {key!r} holds non-finite numbers")
+            raise _refused(adapter, f"its tensor {key!r} belongs to no linear layer of the base other than the output head")
+        if problem := problem_of(tensor):
+            raise _refused(adapter, f"its tensor {key!r} {problem}")
         halves.setdefault(module, {})[half] = tensor.to(device=device, dtype=torch.float32)
     if not halves:
         raise _refused(adapter, "it holds no tensors")
-    return {module: _pair(adapter, module, found, config["r"], shapes[module], scaling) for module, found in halves.items()}
+    return {module: _pair(adapter, module, found, stated, shapes[module]) for module, found in halves.items()}
+
+
+def problem_of(tensor: Tensor) -> str:
+    """What makes a tensor no weights of an adapter, after its name in a sentence; empty when nothing does."""
+    if tensor.dtype not in DTYPES:
+        return f"has the type {tensor.dtype}; float32, bfloat16 and float16 are read"
+    if not bool(torch.isfinite(tensor).all()):
+        return "holds a number that is not finite"
+    if tensor.numel() and (largest := float(tensor.abs().max())) > LARGEST:
+        return f"holds {largest:g}, which overflows in float16 (largest: {LARGEST:g})"
+    return ""
 
 
 def read_log_logit_scale(folder: Path) -> float | None:
     """What the adapter in `folder` learned of how sure to be, as a logarithm; None when its role learns no such number.
 
     Raises:
-        ModelError: its weights cannot be read, or say something else than a finite number.
+        ModelError: its weights cannot be read, or state no number in -MOST_LOG_SCALE..MOST_LOG_SCALE.
     """
     try:
         with safe_open(folder / _WEIGHTS, framework="pt") as file:
             found = (file.metadata() or {}).get(LOG_LOGIT_SCALE)
-        value = None if found is None else float(found)
+        return parse_log_logit_scale(found)
     except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(f"{folder / _WEIGHTS} cannot be read ({error}). Save the adapter again with save_adapter.") from error
-    if value is not None and not math.isfinite(value):
-        raise ModelError(f"{folder / _WEIGHTS} states the logit scale exp({value}). Go back to the previous version.")
+        raise ModelError(f"{folder / _WEIGHTS} cannot be read ({error}). Go back to the previous version.") from error
+
+
+def parse_log_logit_scale(stated: str | None) -> float | None:
+    """The number that the metadata of an adapter's weights state; None for none.
+
+    Raises:
+        ValueError: it is no number in -MOST_LOG_SCALE..MOST_LOG_SCALE.
+    """
+    if stated is None:
+        return None
+    value = float(stated)
+    if not -MOST_LOG_SCALE <= value <= MOST_LOG_SCALE:
+        raise ValueError(f"its logit scale is exp({stated[:40]}); an exponent beyond {MOST_LOG_SCALE:g}")
     return value
 
 
@@ -133,26 +160,14 @@ def read_logit_scale(folder: Path) -> float:
     return math.exp(read_log_logit_scale(folder) or 0.0)
 
 
-def _pair(
-    adapter: Adapter, module: str, found: Mapping[str, Tensor], rank: int, shape: tuple[int, int], scaling: float
-) -> LoraPair:
+def _pair(adapter: Adapter, module: str, found: Mapping[str, Tensor], stated: AdapterShape, shape: tuple[int, int]) -> LoraPair:
     outputs, inputs = shape
+    rank = stated.rank_of(module)
     got = {half: tuple(tensor.shape) for half, tensor in found.items()}
     want = {"lora_A": (rank, inputs), "lora_B": (outputs, rank)}
     if got != want:
         raise _refused(adapter, f"{module} has shapes {got}, the base and the rank need {want}")
-    return LoraPair(a=found["lora_A"].contiguous(), b=(found["lora_B"] * scaling).contiguous())
-
-
-def _check_config(adapter: Adapter, config: Mapping[str, object]) -> None:
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise _refused(adapter, f"adapter_config.json needs r >= 1 and a finite lora_alpha, got r={rank!r}, lora_alpha={alpha!r}")
-    for option in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "lora_bias"):
-        if config.get(option):
-            raise _refused(adapter, f"it uses {option}={config[option]!r}, which the in-process sampler does not compute")
-    if config.get("bias", "none") != "none":
-        raise _refused(adapter, f"it trains biases (bias={config['bias']!r}), which the in-process sampler does not compute")
+    return LoraPair(a=found["lora_A"].contiguous(), b=(found["lora_B"] * stated.scaling_of(module)).contiguous())
 
 
 def _check_base(adapter: Adapter, base_digest: str) -> None:
@@ -165,13 +180,10 @@ def _check_base(adapter: Adapter, base_digest: str) -> None:
 
 def _read_json(adapter: Adapter, name: str) -> dict:
     try:
-        content = json.loads((adapter.path / name).read_text(encoding="utf-8"))
+        return parse_object((adapter.path / name).read_bytes())
     except (OSError, ValueError) as error:
         raise _refused(adapter, f"{name} cannot be read ({error})") from error
-    if not isinstance(content, dict):
-        raise _refused(adapter, f"{name} holds {type(content).__name__}, not an object")
-    return content
 
 
 def _refused(adapter: Adapter, why: str) -> ModelError:
-    return ModelError(f"adapter {adapter.name} at {adapter.path} cannot be published: {why}. Save it again with save_adapter.")
+    return ModelError(f"adapter {adapter.name} at {adapter.path} cannot be published: {why}. Write it again with `onthejob sft`.")

@@ -49,6 +49,7 @@ def load_base(
     device: str = "cpu",
     quantize: Literal["none", "nf4"] = "none",
     attention: str | None = None,
+    tokenizer: Any = None,
 ) -> Base:
     """Load a local folder in HF format; never touches the network.
 
@@ -59,6 +60,7 @@ def load_base(
         quantize: `nf4` holds the linear layers (not embeddings and head) in 4 bits, NF4 with double quantisation, and multiplies
             in `dtype`: a quarter of bfloat16's memory.
         attention: transformers' attn_implementation; None takes its default.
+        tokenizer: the folder's, where it was read already; None reads it.
 
     Raises:
         ConfigError: unknown dtype, a GPU that is not there, or a folder that is missing or incomplete.
@@ -77,7 +79,7 @@ def load_base(
     placed = _quantized(quantize, dtypes[dtype], device)
     try:
         with QuietTransformers():
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            tokenizer = tokenizer or AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model: Any = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtypes[dtype], attn_implementation=attention, local_files_only=True, use_safetensors=True, **placed
             )
@@ -214,12 +216,28 @@ def describe_base(path: Path | str, *, digest: str, dtype: Dtype = "bfloat16") -
         ConfigError: the folder is missing or incomplete.
         ModelError: its files cannot be read.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     folder = check_folder(Path(path), weights=False)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(f"the tokenizer at {folder} cannot be read: {error}. Fetch the model again.") from error
+    return Base(model=skeleton(folder, dtype=dtype), tokenizer=tokenizer, digest=digest)
+
+
+def skeleton(path: Path | str, *, dtype: Dtype = "bfloat16") -> Any:
+    """The architecture of a folder's model, its weights on torch's device `meta`: takes no memory, and no weights file.
+
+    Raises:
+        ConfigError: the folder is missing or incomplete.
+        ModelError: its configuration cannot be read, or is of no causal language model.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = check_folder(Path(path), weights=False)
+    try:
         with torch.device("meta"):
             config = AutoConfig.from_pretrained(folder, local_files_only=True)
             model: Any = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
@@ -227,7 +245,7 @@ def describe_base(path: Path | str, *, digest: str, dtype: Dtype = "bfloat16") -
         raise ModelError(
             f"the model at {folder} cannot be described: {error}. Fetch it again or choose another folder."
         ) from error
-    return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=digest)
+    return model.eval().requires_grad_(False)
 
 
 class QuietTransformers:

@@ -16,6 +16,7 @@ from typing import Any
 from onthejob.errors import ConfigError, MissingDependency, ProviderError
 from onthejob.models.providers import Answer, Question, answer, counts, plain_schema, split_system, the_object
 from onthejob.models.transport import Outcome, Request, Response, Transport, failure, retry_after
+from onthejob.texts import without
 
 _OUTCOMES = {
     "AccessDeniedException": Outcome.AUTHENTICATION,
@@ -156,7 +157,7 @@ class _Raw(io.BytesIO):
     """A body as botocore reads it (urllib3's `stream`)."""
 
     def __init__(self, response: Response) -> None:
-        super().__init__(response.body)
+        super().__init__(without(response.body.decode("latin-1"), response.secrets).encode("latin-1"))
 
     def stream(self, *_: object, **__: object) -> Iterator[bytes]:
         yield self.read()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import tomllib
@@ -21,8 +22,12 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onthejob.errors import ConfigError
+from onthejob.models.addresses import is_internal
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient
 from onthejob.models.transport import Request, Transport
+from onthejob.texts import printable
+
+log = logging.getLogger(__name__)
 
 PROVIDERS = ("openai", "anthropic", "bedrock")
 CATALOGUE_ENV = "ONTHEJOB_CATALOGUE"
@@ -159,7 +164,7 @@ def make_client(
         transport,
         base_url=endpoint.url,
         model=model,
-        name=spec if entry.id != "-" else f"{spec}#{model}",
+        name=spec if entry.id != "-" else printable(f"{spec}#{model}"),
         key=key,
         extra=endpoint.extra,
         tokens_field=endpoint.tokens_field,
@@ -169,12 +174,13 @@ def make_client(
 
 def _served(transport: Transport, url: str, key: str | None) -> str:
     """The one model that a server lists first as its base."""
+    log.info("asking %s which model it serves", url)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     request = Request(url=url.rstrip("/") + "/models", body=b"", headers=headers, method="GET")
     listed = transport.run(transport.turn(lambda _: transport.exchange(request))).get("data")
     models = [item["id"] for item in listed if isinstance(item, dict) and isinstance(item.get("id"), str)] if listed else []
     if len(models) != 1:
-        shown = ", ".join(models[:8]) or "none"
+        shown = printable(", ".join(models[:8])) or "none"
         raise ConfigError(f"{url} serves {len(models)} models ({shown}). Name one: openai:{url}#MODEL.")
     return models[0]
 
@@ -193,6 +199,8 @@ def _address(url: str) -> str:
         raise ConfigError(f"{url!r} is not a URL: {error}. Write e.g. openai:http://127.0.0.1:8000/v1.") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(f"a provider's URL must be http or https with a host, got {url!r}.")
+    if is_internal(parsed.host):
+        raise ConfigError(f"{url!r} is a link-local address or a cloud's metadata service, which is no provider. Name its host.")
     if parsed.userinfo or parsed.query:
         raise ConfigError(f"a provider's URL is recorded, so it may hold no user, password or query. Set {ENDPOINT_KEY_ENV}.")
     return url

@@ -1,81 +1,155 @@
 """From messages to token ids and back, so that a context only ever grows at its end.
 
 What was sampled is never tokenised again: a reply that decodes and encodes to other ids would make training compute the
-log-probabilities of tokens that nobody sampled.
+log-probabilities of tokens that were never sampled.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
 
 from onthejob.errors import ConfigError, ContractError
+from onthejob.models.control import Control
+from onthejob.models.reading import Reader
+from onthejob.models.template import check_arguments
 from onthejob.types import Message
 
-_PROBE = "onthejobprobe"
+PROBE = "onthejobprobe"
 
 
 class ChatEncoder:
     """Encodes conversations with the tokenizer's own chat template.
 
-    A control token's text inside a message (`<|im_end|>`) is broken by a space, because a colleague's message must not be able to
-    close a turn; every other text is encoded exactly as `tokenizer.apply_chat_template` does.
+    Text inside a message that spells a control token (`<|im_end|>`, `</think>`) is broken by a space, because a colleague's
+    message must not be able to close a turn; every other text is encoded exactly as `tokenizer.apply_chat_template` does. Where a
+    template has no system role, a first system message stands at the beginning of the first user message, above an empty line.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        """tokenizer: a transformers tokenizer with a chat template.
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        window: int | None = None,
+        end_ids: Collection[int] = (),
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Examine the template; `models.encoder.load_encoder` reads the other arguments from a model's folder.
+
+        Args:
+            tokenizer: a transformers tokenizer with a chat template.
+            window: tokens that prompt and reply may have together; None sets no limit.
+            end_ids: ids that end a reply, in addition to the tokenizer's own and the one that the template writes.
+            arguments: passed to the template, e.g. `{"enable_thinking": False}`.
 
         Raises:
-            ConfigError: it has none, or the template does not close an assistant's turn with one control token.
+            ConfigError: there is no template, it cannot be rendered, does not write what a user says, does not close an
+                assistant's turn with one control token, or does not read one of `arguments`.
         """
         if not tokenizer.chat_template:
             raise ConfigError("the model's tokenizer has no chat template. Choose an instruction-tuned model.")
+        check_arguments(tokenizer, arguments or {})
         self.tokenizer = tokenizer
-        added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-        control = sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True)
-        self._control = re.compile("|".join(re.escape(text) for text in control)) if control else None
-        special_ids = set(tokenizer.convert_tokens_to_ids(control))
-        closing = self._tokenize(self._after_probe(()))
-        if not closing or closing[0] not in special_ids:
+        self.window = window
+        self.arguments = dict(arguments or {})
+        self._control = Control(tokenizer)
+        self._folds = False
+        user, assistant = Message("user", PROBE), Message("assistant", PROBE)
+        try:
+            asked, answered = self.render([user], generation=True), self.render([user, assistant], generation=False)
+        except ContractError as error:
+            raise ConfigError(f"{error} Choose a model whose template takes a user's and an assistant's message.") from error
+        if PROBE not in asked:
+            raise ConfigError(
+                "the chat template does not write the text of a user's message, e.g. because it expects a list of parts. "
+                "Choose a model whose template takes text."
+            )
+        self._folds = not self._keeps_system()
+        self._control = Control(tokenizer, (*asked.split(PROBE), *answered.split(PROBE)))
+        closing = self.tokenize(self.after_reply(()))
+        if not closing or closing[0] not in self._control.ids:
             raise ConfigError(
                 "the chat template does not end an assistant's turn with a control token, so a reply's end cannot be sampled. "
-                "Choose a model whose template does (ChatML, Llama 3, Gemma, ...)."
+                "Choose a model whose template does, such as ChatML's or Llama 3's."
             )
         self._end = closing[0]
         eos = tokenizer.eos_token_id
-        self.end_ids: frozenset[int] = frozenset({self._end} | ({eos} if eos is not None else set()))
+        self.end_ids: frozenset[int] = frozenset({self._end, *end_ids} | ({eos} if eos is not None else set()))
         """Ids whose sampling ends a reply."""
 
+    def limit(self, tokens: int) -> None:
+        """Let prompt and reply have at most `tokens` together, e.g. because a server serves no more."""
+        self.window = tokens if self.window is None else min(self.window, tokens)
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """Ids of control tokens, which the text of a message never becomes."""
+        return self._control.ids
+
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """A fresh context: the messages and the header of the assistant's reply."""
-        return tuple(self._tokenize(self._render(messages, generation=True)))
+        """A fresh context: the messages and the header of the assistant's reply.
+
+        Raises:
+            ContractError: the template refuses these messages, or one has no text.
+        """
+        return tuple(self.tokenize(self.render(messages, generation=True)))
 
     def reply_ids(self, text: str) -> tuple[int, ...]:
-        """A reply that was not sampled, with the token that ends a turn."""
-        return (*self._tokenize(text), self._end)
+        """A reply that was not sampled, with the token that ends a turn.
+
+        A special token's text is encoded as ordinary text. Tokens that are merely added (`<think>`, `<tool_call>`) keep their
+        ids: here they are what the model shall learn to say.
+        """
+        return (*self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True), self._end)
 
     def extend(self, context_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
-        """A context that goes on: begins with context_ids + completion_ids bit for bit, then messages and a header.
+        """A context that continues: begins with context_ids + completion_ids bit for bit, then messages and a header.
 
         A reply that was cut at the token limit is closed first.
 
         Raises:
-            ContractError: there is no message to append.
+            ContractError: there is no message to append, or the template refuses one.
         """
         if not messages:
             raise ContractError("extend needs at least one new message, got none. Encode a fresh context instead.")
-        suffix = self._tokenize(self._after_probe(messages))
+        suffix = self.tokenize(self.after_reply(messages))
         if completion_ids and completion_ids[-1] in self.end_ids:
             suffix = suffix[1:]
         return (*context_ids, *completion_ids, *suffix)
 
+    def replies(self, messages: Sequence[Message]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """(prompt ids, reply ids) of every assistant message of a conversation, each prompt grown from the one before it.
+
+        The prompts are those that a sampler is given when it plays the same conversation, token for token.
+
+        Raises:
+            ConfigError: no assistant message, or nothing before the first one.
+        """
+        found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        prompt: tuple[int, ...] = ()
+        heard: list[Message] = []
+        for message in messages:
+            if message.role != "assistant":
+                heard.append(message)
+                continue
+            if not heard:
+                raise ConfigError("a conversation must not begin with a reply, nor hold two in a row. Collect it again.")
+            prompt = self.extend(*found[-1], heard) if found else self.encode(heard)
+            found.append((prompt, self.reply_ids(message.content)))
+            heard = []
+        if not found:
+            raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")
+        return found
+
     def count(self, text: str) -> int:
         """Tokens that `text` takes in a message."""
-        return len(self._tokenize(self._defuse(text)))
+        return len(self.tokenize(self.broken(text)))
+
+    def broken(self, text: str) -> str:
+        """`text` as a message holds it: with a space inside everything that spells a control token."""
+        return self._control.broken(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a reply, without the end-of-turn token."""
@@ -85,22 +159,13 @@ class ChatEncoder:
     def messages(self, ids: Sequence[int]) -> tuple[Message, ...]:
         """The conversation that a context holds, e.g. `turn.prompt_ids` of a record: what `encode` and `extend` were given.
 
-        A control token's text stays broken by its space, and what a template trims or adds of itself is as the model read it.
+        A control token's text stays broken by its space, what a template trims or adds is as the model read it, and a system
+        message that the template joins to the user's stays a part of it.
 
         Raises:
             ContractError: these are not the ids of a context of this chat template, up to the header of the next reply.
         """
-        headers = self._headers()
-        *closed, last = self._between_ends(ids)
-        found = []
-        for text in closed:
-            header = next((header for header in headers if text.startswith(header)), None)
-            if header is None:
-                raise self._not_a_context(text)
-            found.append(Message(headers[header], text[len(header) :]))
-        if headers.get(last) != "assistant":
-            raise self._not_a_context(last)
-        return tuple(found)
+        return Reader(self).messages(ids)
 
     def prefix_length(self, ids: Sequence[int]) -> int:
         """How many ids the first turn of a context has (a role's constant system message); a function of the context alone."""
@@ -110,52 +175,52 @@ class ChatEncoder:
         """How many turns of a context are closed: 2 for system and user, at least 3 when it holds a reply."""
         return sum(token == self._end for token in ids)
 
-    def _render(self, messages: Sequence[Message], *, generation: bool) -> str:
-        conversation = [{"role": message.role, "content": self._defuse(message.content)} for message in messages]
+    def render(self, messages: Sequence[Message], *, generation: bool, template: str | None = None) -> str:
+        """The template's text of a conversation.
+
+        Args:
+            messages: of any roles that the template knows.
+            generation: with the header of the assistant's reply.
+            template: another one than the tokenizer's.
+
+        Raises:
+            ContractError: the template refuses the messages, or one has no text.
+        """
+        messages = self._folded(messages) if self._folds else messages
+        for number, message in enumerate(messages, 1):
+            if not isinstance(message.content, str):
+                kind = type(message.content).__name__
+                raise ContractError(f"message {number} ({message.role}) must be text, got {kind}. Give every message a str.")
+        conversation = [{"role": message.role, "content": self.broken(message.content)} for message in messages]
         try:
-            return self.tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=generation)
-        except TemplateError as error:
+            return self.tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=generation, chat_template=template, **self.arguments
+            )
+        except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(message.role for message in messages)
             raise ContractError(f"the model's chat template refuses these roles in this order: {roles} ({error}).") from error
 
-    def _between_ends(self, ids: Sequence[int]) -> list[str]:
-        """Texts between the tokens that end a turn, without what the template writes right after such a token."""
-        pieces: list[list[int]] = [[]]
-        for token in ids:
-            if token == self._end:
-                pieces.append([])
-            else:
-                pieces[-1].append(token)
-        after = self.tokenizer.decode(self._tokenize(self._after_probe(()))[1:])
-        texts = [self.tokenizer.decode(piece, skip_special_tokens=False, clean_up_tokenization_spaces=False) for piece in pieces]
-        return texts[:1] + [text.removeprefix(after) for text in texts[1:]]
-
-    def _headers(self) -> dict[str, str]:
-        """What the template writes before a message -> its role; longer ones first."""
-        closing, probe = self._after_probe(()), Message("user", _PROBE)
-        before, _, behind = self._after_probe((probe,)).removeprefix(closing).partition(_PROBE)
-        headers = {before: "user", behind.removeprefix(closing): "assistant"}
-        headers.setdefault(self._render((probe,), generation=False).partition(_PROBE)[0], "user")
-        with suppress(ContractError):  # Some templates know no system message.
-            headers.setdefault(self._render((Message("system", _PROBE), probe), generation=False).partition(_PROBE)[0], "system")
-        return dict(sorted(headers.items(), key=lambda pair: -len(pair[0])))
-
-    @staticmethod
-    def _not_a_context(text: str) -> ContractError:
-        return ContractError(
-            f"not a context of this model's chat template: {text[:40]!r} begins no message and no reply at the end. "
-            "Use the tokenizer with which the record was made."
-        )
-
-    def _after_probe(self, messages: Sequence[Message]) -> str:
+    def after_reply(self, messages: Sequence[Message]) -> str:
         """What the template writes after an assistant's reply: its closing, then the messages and a header when there are any."""
-        probe = (Message("user", "-"), Message("assistant", _PROBE), *messages)
-        return self._render(probe, generation=bool(messages)).partition(_PROBE)[2]
+        probe = (Message("user", "-"), Message("assistant", PROBE), *messages)
+        return self.render(probe, generation=bool(messages)).partition(PROBE)[2]
 
-    def _tokenize(self, text: str) -> list[int]:
+    def tokenize(self, text: str) -> list[int]:
+        """Ids of a rendered text, control tokens included."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    def _defuse(self, content: str) -> str:
-        if self._control is None:
-            return content
-        return self._control.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", content)
+    def _keeps_system(self) -> bool:
+        """True when the template writes what a system message says."""
+        try:
+            return PROBE in self.render([Message("system", PROBE), Message("user", "-")], generation=False)
+        except ContractError:
+            return False
+
+    @staticmethod
+    def _folded(messages: Sequence[Message]) -> Sequence[Message]:
+        if not messages or messages[0].role != "system":
+            return messages
+        system, *rest = messages
+        if rest and rest[0].role == "user":
+            return [Message("user", f"{system.content}\n\n{rest[0].content}"), *rest[1:]]
+        return [Message("user", system.content), *rest]

@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from onthejob.errors import ConfigError, ModelError
+from onthejob.files import where_kept
 from onthejob.models.adapter_weights import read_adapter_weights
 from onthejob.models.base import load_base
 from onthejob.models.fetch import fetch
@@ -104,7 +105,8 @@ class ClaimReader:
         """
         folder = Path(folder)
         if not folder.is_dir():
-            raise ConfigError(f"reader {str(folder)!r} is no folder. Give one with a trained reader, e.g. adapters/claims.")
+            remedy = where_kept(folder) or "Name one with a trained reader, e.g. adapters/claims of the project's repository."
+            raise ConfigError(f"reader {str(folder)!r} is not a folder. {remedy}")
         settings = _settings(folder)
         self.features: tuple[str, ...] = tuple(settings["features"])
         self.bound = float(settings["bound"])

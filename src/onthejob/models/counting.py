@@ -14,9 +14,7 @@ def token_counter(model: str) -> Callable[[str], int]:
     Raises:
         ConfigError, ModelError: it cannot be fetched, or has no chat template.
     """
-    from transformers import AutoTokenizer
-
-    from onthejob.models.chat import ChatEncoder
+    from onthejob.models.encoder import load_encoder
     from onthejob.models.fetch import fetch
 
-    return ChatEncoder(AutoTokenizer.from_pretrained(fetch(model, weights=False), local_files_only=True)).count
+    return load_encoder(fetch(model, weights=False)).count

@@ -1,7 +1,8 @@
 """The general way to run any causal language model of transformers: its own forward with its own key-value cache.
 
 Slower than `llama`, with the same interface, so that models of the hub work in the in-process sampler. Only models whose cache is
-plain keys and values per layer can share prompts and drop rows; others (recurrent states, sliding windows) are refused.
+keys and values per layer can share prompts and drop rows; others (recurrent states) are refused. Layers with a sliding window
+keep all keys and values, of which their own mask hides those that are too far back: a cache that forgets could not drop rows.
 """
 
 from __future__ import annotations
@@ -14,10 +15,26 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from onthejob.errors import ModelError
 from onthejob.models.adapter_weights import LoraPair
+
+
+def check_cache(config: Any) -> None:
+    """Refuse a model that the in-process sampler cannot run, by its configuration alone.
+
+    Raises:
+        ModelError: it remembers more, or in another way, than keys and values.
+    """
+    layers = DynamicCache(config=config).layers
+    plain = (DynamicLayer, DynamicSlidingWindowLayer)
+    unusual = next((type(layer).__name__ for layer in layers if type(layer) not in plain), None)
+    if unusual is not None:
+        raise ModelError(
+            f"the in-process sampler needs a plain key-value cache, {config.model_type!r} uses {unusual}. "
+            "Serve this model with vLLM instead."
+        )
 
 
 class GenericEngine:
@@ -33,13 +50,7 @@ class GenericEngine:
         self.dtype, self.device = embedding.dtype, embedding.device
         # transformers 5.24 renamed the argument in its own models; older ones, and models with code of their own, did not.
         self._cache_argument = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
-        layers = DynamicCache(config=model.config).layers
-        unusual = next((type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None)
-        if unusual is not None:
-            raise ModelError(
-                f"the in-process sampler needs a plain key-value cache, {model.config.model_type!r} uses {unusual}. "
-                "Serve this model with vLLM instead."
-            )
+        check_cache(model.config)
 
     def adapt(self, pairs: Mapping[str, LoraPair]) -> Mapping[str, LoraPair]:
         """The adapter in the form that `batch` takes."""
@@ -67,7 +78,7 @@ class GenericBatch:
         self._engine = engine
         self._lora = lora
         self._lengths = list(lengths)
-        self._prompts = [DynamicCache(config=engine.model.config) for _ in lengths]
+        self._prompts = [DynamicCache() for _ in lengths]
         self._slots = list(range(len(lengths)))
         self._joined: DynamicCache | None = None
         self._mask = torch.zeros(0)
@@ -142,7 +153,7 @@ class GenericBatch:
         return self._cache(joined)
 
     def _cache(self, pairs: Sequence[tuple[Tensor, ...]]) -> DynamicCache:
-        cache = DynamicCache(config=self._engine.model.config)
+        cache = DynamicCache()
         for index, (keys, values) in enumerate(pairs):
             cache.update(keys, values, index)
         return cache

@@ -133,7 +133,7 @@ class HostedPolicy:
         price: Price | None = None,
         schema: SchemaOf | None = None,
         temperature: bool = True,
-        min_tokens: int = 256,
+        min_tokens: int | None = 256,
     ) -> None:
         """Seat a model.
 
@@ -144,7 +144,8 @@ class HostedPolicy:
             price: of the model.
             schema: what replies must look like, held to by the provider's own means; None asks for free text.
             temperature: False where the model refuses the field.
-            min_tokens: a reply may be at least this long, whatever `Sampling` says: a hosted model may think first.
+            min_tokens: a reply may be at least this long, whatever `Sampling` says, as a hosted model may think first; a reply
+                that is cut there is asked for once more with twice the room. None: the limit of `Sampling` is exact.
         """
         self._client, self._transport, self._accounts = client, transport, accounts
         self._price, self._schema = price or Price(), schema
@@ -178,7 +179,7 @@ class HostedPolicy:
         role = context.observation.actor
         question = Question(
             messages=context.messages,
-            max_tokens=max(sampling.max_new_tokens, self._min_tokens),
+            max_tokens=max(sampling.max_new_tokens, self._min_tokens or 0),
             temperature=sampling.temperature if self._temperature else None,
             schema=self._schema(context) if self._schema is not None else None,
         )
@@ -194,7 +195,7 @@ class HostedPolicy:
         self._accounts.request(role)
         answer = await self._client.ask(question)
         self._accounts.answered(role, answer.usage, self._price)
-        if answer.outcome is Outcome.LENGTH and number < self._transport.limits.attempts:
+        if answer.outcome is Outcome.LENGTH and self._min_tokens is not None and number < self._transport.limits.attempts:
             # JSON or a bash block that was cut is of no use: once more with room. This is the turn's second and last request,
             # and when it fails, what was cut is the answer.
             try:

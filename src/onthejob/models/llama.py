@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onthejob.errors import ModelError
 from onthejob.models.adapter_weights import FusedLora, LoraPair
 
 _ROPE_TYPES = ("default", "linear", "llama3")
@@ -58,12 +57,7 @@ class LlamaEngine:
         return rope.get("rope_type", "default") in _ROPE_TYPES and model.config.pretraining_tp == 1
 
     def adapt(self, pairs: Mapping[str, LoraPair]) -> list[list[FusedLora | None]]:
-        """The adapter in the order of use: per layer (q, k, v), (o), (gate, up), (down).
-
-        Raises:
-            ModelError: it trains something else too, such as the head.
-        """
-        left = dict(pairs)
+        """The adapter in the order of use: per layer (q, k, v), (o), (gate, up), (down), which are all layers that take one."""
         fused = []
         for index in range(len(self.layers)):
             name = f"model.layers.{index}."
@@ -73,12 +67,7 @@ class LlamaEngine:
                 ("mlp.gate_proj", "mlp.up_proj"),
                 ("mlp.down_proj",),
             )
-            fused.append([FusedLora.of([left.pop(name + target, None) for target in targets]) for targets in inputs])
-        if left:
-            raise ModelError(
-                f"the adapter trains {', '.join(sorted(left))}, which the in-process sampler does not compute for this "
-                "architecture. Train the projections of the layers only (--lora.targets)."
-            )
+            fused.append([FusedLora.of([pairs.get(name + target) for target in targets]) for targets in inputs])
         return fused
 
     def batch(self, lengths: Sequence[int], *, rows: int, new_tokens: int, lora: Any, trunk: Cached | None = None) -> LlamaBatch:

@@ -121,9 +121,10 @@ class OpenAIClient:
         check_logprobs(choice.get("logprobs"))
         refused = bool(message.get("refusal")) or choice.get("finish_reason") == "content_filter"
         usage = counts(data.get("usage"), "prompt_tokens", "completion_tokens")
-        text = message.get("content")
+        content = message.get("content")
+        # Some servers write parts, and thoughts among them, as Anthropic does.
         return answer(
-            text,
+            written_parts(content) if isinstance(content, list) else content,
             refused=refused,
             cut=choice.get("finish_reason") == "length",
             usage=usage,
@@ -163,20 +164,31 @@ class AnthropicClient:
             headers["authorization"] = f"Bearer {self._key}"  # As the SDK does since 2.x; x-api-key is the older way.
         data = await self._transport.exchange(Request(url=self._url, body=_json(body), headers=headers))
         blocks = data.get("content")
-        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        if not isinstance(blocks, list):
             raise failure(Outcome.MALFORMED, "the answer's content is not a list of blocks")
-        texts = [block.get("text") for block in blocks if block.get("type") == "text"]
-        if not all(isinstance(text, str) for text in texts):
-            raise failure(Outcome.MALFORMED, "a text block of the answer holds no text")
         stop = data.get("stop_reason")
         return answer(
-            "".join(text for text in texts if text),
+            written_parts(blocks),
             refused=stop == "refusal",
             cut=stop in ("max_tokens", "model_context_window_exceeded"),
             usage=counts(data.get("usage"), "input_tokens", "output_tokens"),
             model=data.get("model"),
             name="content",
         )
+
+
+def written_parts(blocks: list[Any]) -> str:
+    """The text of an answer in parts; thoughts and the like are left out.
+
+    Raises:
+        ProviderError: these are no parts (`malformed`).
+    """
+    if not all(isinstance(block, dict) for block in blocks):
+        raise failure(Outcome.MALFORMED, "the answer's content is not a list of blocks")
+    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
+    if not all(isinstance(text, str) for text in texts):
+        raise failure(Outcome.MALFORMED, "a text block of the answer holds no text")
+    return "".join(texts)
 
 
 def answer(text: object, *, refused: bool, cut: bool, usage: Usage | None, model: object, name: str) -> Answer:

@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import nn
 
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.adapter_weights import read_adapter_weights, read_logit_scale
@@ -39,6 +38,9 @@ from onthejob.models.conversations import Conversations, Said
 from onthejob.models.draw import draw, uniforms
 from onthejob.models.generic import GenericEngine
 from onthejob.models.llama import LlamaEngine
+from onthejob.models.targets import linear_layers
+from onthejob.models.window import context_window, refuse_longer
+from onthejob.progress import Progress
 from onthejob.types import Adapter, Completion, Sampling
 
 log = logging.getLogger(__name__)
@@ -129,11 +131,8 @@ class Sampler:
         self._share_beginnings = share_beginnings
         self._base_digest = base_digest
         own = without_adapters(model)
-        self._shapes = {
-            name: (module.out_features, module.in_features)
-            for name, module in own.named_modules()
-            if isinstance(module, nn.Linear)
-        }
+        self._window = context_window(own.config)
+        self._shapes = linear_layers(own)
         self._engine = LlamaEngine(own) if fast and LlamaEngine.supports(own) else GenericEngine(own)
         self._published: dict[str, _Published] = {}
         self._prefixes: OrderedDict[tuple[str | None, tuple[int, ...]], Any] = OrderedDict()
@@ -198,7 +197,7 @@ class Sampler:
 
         Raises:
             ContractError: empty prompts, a different number of seeds, or an adapter that is not published.
-            ConfigError: sampling parameters out of range.
+            ConfigError: sampling parameters out of range, or a prompt and its reply at the limit exceed the model's context.
             ModelError: the model returned non-finite numbers.
         """
         lora, scale = (None, 1.0) if adapter is None else (self._lora(adapter), self._published[adapter].logit_scale)
@@ -211,11 +210,12 @@ class Sampler:
                 "temperature must be finite and >= 0 and max_new_tokens >= 1, "
                 f"got {sampling.temperature} and {sampling.max_new_tokens}."
             )
+        refuse_longer(self._window, prompts, new_tokens=sampling.max_new_tokens)
         sampling = replace(sampling, temperature=sampling.temperature / scale)
         replies = [_Reply(uniforms(seed, sampling.max_new_tokens)) for seed in seeds]
-        said = Said(self._conversations.bound)
+        said, progress = Said(self._conversations.bound), Progress("sampling")
         for chunk in self._chunks([tuple(prompt) for prompt in prompts], sampling.max_new_tokens):
-            self._run(chunk, replies, adapter, lora, sampling, said)
+            self._run(chunk, replies, adapter, lora, sampling, said, progress)
         self._conversations.replace(adapter, said)
         self.stats.decoded += sum(len(reply.tokens) for reply in replies)
         return [self._completion(reply) for reply in replies]
@@ -271,6 +271,7 @@ class Sampler:
         lora: Any,
         sampling: Sampling,
         said: Said,
+        progress: Progress,
     ) -> None:
         """Sample one chunk in lock step; fills the replies' tokens and logprobs, and `said` with what may go on."""
         started = time.perf_counter()
@@ -316,6 +317,9 @@ class Sampler:
             batch.select(sources)
             logits = batch.step([replies[owners[0]].tokens[-1] for owners in rows])
             self.stats.forwarded += len(rows)
+            if progress.due:
+                sampled = sum(len(reply.tokens) for reply in replies)
+                progress.say(f"{sampled:,} tokens of {len(replies)} replies, {sampled / progress.seconds:,.0f} tokens/s")
         self.stats.decode_s += time.perf_counter() - decoding
 
     def _continue(self, rows: Sequence[list[int]], replies: Sequence[_Reply]) -> tuple[list[int], list[list[int]]]:

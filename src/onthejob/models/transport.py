@@ -23,7 +23,9 @@ from typing import Any, TypeVar
 import httpx
 
 from onthejob.errors import ConfigError, ProviderError
+from onthejob.models.addresses import is_internal
 from onthejob.models.breaker import Breaker, BreakerConfig, Entry
+from onthejob.texts import printable, redacted, secrets_of_headers, without, without_in
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -126,6 +128,8 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Keys of the request, which are nowhere in what the methods return."""
 
     def json(self) -> dict[str, Any]:
         """The body as a JSON object.
@@ -139,12 +143,16 @@ class Response:
             raise failure(Outcome.MALFORMED, f"the body of {len(self.body)} bytes is not JSON ({str(error)[:100]})") from error
         if not isinstance(value, dict):
             raise failure(Outcome.MALFORMED, f"the body is a JSON {type(value).__name__}, not an object")
-        return value
+        return without_in(value, self.secrets) if self.secrets else value
+
+    def text(self, limit: int) -> str:
+        """The body's first `limit` characters in one line, as a message may show them."""
+        return " ".join(redacted(self.body.decode("utf-8", "replace"), self.secrets).split())[:limit]
 
 
 def failure(outcome: Outcome, what: str, *, retry_after_s: float | None = None) -> ProviderError:
-    """The error of one outcome; `what` is free of keys by construction: only statuses, sizes and bodies' texts go in."""
-    return ProviderError(f"{outcome}: {what}", outcome=outcome, retry_after_s=retry_after_s)
+    """The error of one outcome; `what` may be of the provider's words."""
+    return ProviderError(f"{outcome}: {printable(redacted(what))}", outcome=outcome, retry_after_s=retry_after_s)
 
 
 class Transport:
@@ -243,9 +251,14 @@ class Transport:
         limit = self.limits.body_bytes
         try:
             async with self._client.stream(
-                request.method, request.url, content=request.body, headers={**request.headers, "accept-encoding": "identity"}
+                request.method,
+                request.url,
+                content=request.body,
+                headers={**request.headers, "accept-encoding": "identity"},
+                extensions={"trace": refuse_links},
             ) as response:
-                encoding = response.headers.get("content-encoding", "identity")
+                secrets = secrets_of_headers(request.headers)
+                encoding = without(response.headers.get("content-encoding", "identity"), secrets)
                 if encoding.lower() != "identity":
                     # Unpacked, a few kilobytes can be gigabytes; nobody was told that we would unpack.
                     raise failure(Outcome.MALFORMED, f"the answer is packed ({encoding[:40]}), which was not asked for")
@@ -257,7 +270,7 @@ class Transport:
                         raise failure(Outcome.TOO_LARGE, f"the answer is longer than {limit} bytes")
                     parts.append(part)
                 headers = {name.lower(): value for name, value in response.headers.items()}
-                return Response(status=response.status_code, headers=headers, body=b"".join(parts))
+                return Response(status=response.status_code, headers=headers, body=b"".join(parts), secrets=secrets)
         except httpx.TimeoutException as error:
             kind = Outcome.CONNECTION if isinstance(error, httpx.ConnectTimeout) else Outcome.TIMEOUT
             raise failure(kind, f"{type(error).__name__} at {_origin(request.url)}") from error
@@ -278,10 +291,27 @@ class Transport:
 
 def status_error(response: Response) -> ProviderError:
     """The error that a status other than 200 stands for, with the wait that the server named."""
-    text = " ".join(response.body[:2000].decode("utf-8", "replace").split())[:300]
+    text = response.text(300)
     outcome = _of_status(response.status, text.lower())
     wait = retry_after(response.headers.get("retry-after"))
     return failure(outcome, f"status {response.status}: {text or '(no body)'}", retry_after_s=wait)
+
+
+async def refuse_links(event: str, info: Mapping[str, Any]) -> None:
+    """Close a connection to an address that no provider has, before anything is sent; httpx calls it at every step.
+
+    Raises:
+        ProviderError: the name resolved to a link-local or metadata address (`bad_request`).
+    """
+    if event != "connection.connect_tcp.complete":
+        return
+    stream = info["return_value"]
+    address = str(stream.get_extra_info("server_addr")[0])
+    if is_internal(address):
+        await stream.aclose()
+        raise failure(
+            Outcome.BAD_REQUEST, f"the host has the address {address}, which is link-local or a cloud's metadata service"
+        )
 
 
 def _of_status(status: int, text: str) -> Outcome:

@@ -1,8 +1,24 @@
 """What happened: the run store, its checkpoints and its exports. Imports neither torch nor pyarrow until they are used."""
 
+from onthejob.record.check import Verdict, check_run
+from onthejob.record.checksums import Damage
 from onthejob.record.export import export
 from onthejob.record.listing import RunDetails, RunSummary, list_runs, show
 from onthejob.record.reading import Episode, Event, Live, Metric
 from onthejob.record.store import Run
 
-__all__ = ["Episode", "Event", "Live", "Metric", "Run", "RunDetails", "RunSummary", "export", "list_runs", "show"]
+__all__ = [
+    "Damage",
+    "Episode",
+    "Event",
+    "Live",
+    "Metric",
+    "Run",
+    "RunDetails",
+    "RunSummary",
+    "Verdict",
+    "check_run",
+    "export",
+    "list_runs",
+    "show",
+]

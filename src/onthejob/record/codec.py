@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from onthejob.errors import ContractError, RecordError
+from onthejob.errors import ContractError, DamagedRecord
 
 _LEVEL = 3
 _WORTH_COMPRESSING = 128  # bytes; below it a zstandard frame rarely pays for its header
@@ -38,7 +38,7 @@ def _unpack(blob: bytes, kinds: bytes) -> tuple[bytes, bytes]:
     """The element type and the body of a packed column."""
     kind, form = bytes(blob[:1]), bytes(blob[1:2])
     if len(blob) < 2 or kind not in kinds or form not in b"rz":
-        raise RecordError(
+        raise DamagedRecord(
             f"a packed column is damaged: it starts with {bytes(blob[:2])!r}, expected one of {kinds!r} and 'r' or 'z'. "
             "Restore run.sqlite from a copy."
         )
@@ -47,7 +47,7 @@ def _unpack(blob: bytes, kinds: bytes) -> tuple[bytes, bytes]:
     try:
         return kind, zstandard.decompress(blob[2:])
     except zstandard.ZstdError as error:
-        raise RecordError(f"a packed column is damaged: {error}. Restore run.sqlite from a copy.") from error
+        raise DamagedRecord(f"a packed column is damaged: {error}. Restore run.sqlite from a copy.") from error
 
 
 def unpack_bytes(blob: bytes) -> bytes:
@@ -62,10 +62,13 @@ def pack_ids(ids: Sequence[int]) -> bytes:
         ContractError: an id is negative, too large or not an integer.
     """
     try:
-        values = np.asarray(ids, dtype=np.int64)
+        given = np.asarray(ids)
+        with np.errstate(invalid="ignore"):  # what has no integer becomes a negative one
+            values = given.astype(np.int64)
+        changed = given.ndim != 1 or (given.dtype.kind not in "iu" and any(int(i) != i for i in ids))
     except (TypeError, ValueError, OverflowError) as error:
         raise ContractError(f"token ids must be integers in [0, 2**32), got {ids!r:.80}.") from error
-    if values.size and (values.min() < 0 or values.max() >= 2**32 or any(int(i) != i for i in ids)):
+    if values.size and (values.min() < 0 or values.max() >= 2**32 or changed):
         raise ContractError(f"token ids must be integers in [0, 2**32), got {ids!r:.80}.")
     kind = b"H" if not values.size or values.max() < 2**16 else b"I"
     return pack_bytes(values.astype(_DTYPES[kind]).tobytes(), kind)
@@ -151,5 +154,5 @@ def load_json(text: str) -> Any:
     """Inverse of `dump_json`."""
     try:
         return json.loads(text, object_pairs_hook=_restore)
-    except ValueError as error:
-        raise RecordError(f"a JSON column is damaged: {error}. Restore run.sqlite from a copy.") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedRecord(f"a JSON column is damaged: {error}. Restore run.sqlite from a copy.") from error

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from onthejob.errors import RecordError
+from onthejob.errors import DamagedRecord, RecordError
+from onthejob.files import connected
 
 FILE = "run.sqlite"
 APPLICATION_ID = 0x6F746A31  # "otj1": tells our files from other SQLite files
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _BUSY_S = 10.0
 
 _SCHEMA = """
@@ -140,21 +141,36 @@ CREATE TABLE live (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
     kind TEXT NOT NULL,
-    payload TEXT NOT NULL
+    payload TEXT NOT NULL,
+    checksum TEXT
 );
+"""
+_CHECKSUMS = """
+CREATE TABLE checksums (
+    iteration INTEGER PRIMARY KEY REFERENCES iterations (n) ON DELETE CASCADE,
+    checksum TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    "groups" TEXT NOT NULL,
+    episodes TEXT NOT NULL,
+    rest TEXT NOT NULL
+)
 """
 
 _REMEDIES = {
     sqlite3.SQLITE_FULL: "Free disk space and resume the run; what was committed before is intact.",
     sqlite3.SQLITE_IOERR: "Check the disk, its free space and the file size limit, then resume; what was committed is intact.",
-    sqlite3.SQLITE_READONLY: "Give this user write permission, or open the run with readonly=True.",
+    sqlite3.SQLITE_READONLY: "Give this user write permission on the run's folder, or only read it with `onthejob runs show`.",
     sqlite3.SQLITE_PERM: "Give this user read and write permission on the run's folder.",
     sqlite3.SQLITE_CANTOPEN: "Check the path and that this user may read and write the run's folder.",
     sqlite3.SQLITE_CORRUPT: "Restore run.sqlite from a copy, or save what is left with `sqlite3 run.sqlite .recover`.",
+    sqlite3.SQLITE_ERROR: "Its tables are not those of a record. Restore run.sqlite from a copy.",
     sqlite3.SQLITE_NOTADB: "This is not a run's record; give the folder that `onthejob runs ls` shows.",
     sqlite3.SQLITE_BUSY: "Another process holds the file; close other writers and database browsers.",
     sqlite3.SQLITE_CONSTRAINT: "Group keys, episode names, metrics and adapter versions may be recorded only once.",
 }
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+"""Codes of what a changed file causes: its pages, its header, or the names of its tables and columns."""
 
 
 def explain(error: sqlite3.Error | OSError, doing: str, path: Path) -> RecordError:
@@ -165,7 +181,10 @@ def explain(error: sqlite3.Error | OSError, doing: str, path: Path) -> RecordErr
     # The python layer raises a few errors of its own, without a code; only those of the library carry one.
     code = getattr(error, "sqlite_errorcode", None)
     remedy = _REMEDIES.get(code & 0xFF, "") if code is not None else ""
-    return RecordError(f"cannot {doing} {path}: {error}. {remedy}".rstrip())
+    # Text that is not UTF-8 is such an error of the python layer; a closed file (ProgrammingError) is another.
+    damaged = isinstance(error, sqlite3.OperationalError) if code is None else code & 0xFF in _DAMAGE
+    kind = DamagedRecord if damaged else RecordError
+    return kind(f"cannot {doing} {path}: {error}. {remedy}".rstrip())
 
 
 @contextmanager
@@ -175,14 +194,18 @@ def explained(doing: str, path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise explain(error, doing, path) from error
+    except UnicodeDecodeError as error:  # in text of the file, or in a message of SQLite that quotes it
+        raise DamagedRecord(f"cannot {doing} {path}: {error}. {_REMEDIES[sqlite3.SQLITE_CORRUPT]}") from error
 
 
 class Database:
     """An open run file. `rows` reads, `transaction` writes all or nothing."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, *, readonly: bool) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, readonly: bool, version: int) -> None:
         self.path = path
         self.readonly = readonly
+        self.version = version
+        """Of the schema."""
         self._connection = connection
         self._lock = threading.RLock()
 
@@ -195,7 +218,7 @@ class Database:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 _set_pragmas(connection, path)
                 connection.execute("BEGIN IMMEDIATE")
-                for statement in _SCHEMA.split(";\n"):
+                for statement in (*_SCHEMA.split(";\n"), _CHECKSUMS):
                     connection.execute(statement)
                 connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -215,14 +238,14 @@ class Database:
         with explained("open", path):
             connection = _connect(path, readonly=readonly)
             try:
-                _check_schema(connection, path)
+                version = _check_schema(connection, path)
                 if not readonly:
                     _set_pragmas(connection, path)
                     _check_integrity(connection, path)
             except BaseException:
                 connection.close()
                 raise
-        return cls(path, connection, readonly=readonly)
+        return cls(path, connection, readonly=readonly, version=version)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
@@ -245,15 +268,30 @@ class Database:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    def upgrade(self, meta: dict[str, str]) -> None:
+        """Give a record of schema version 1 the tables of this version, and `meta` in addition."""
+        with self.transaction("upgrade") as connection:
+            connection.execute(_CHECKSUMS)
+            connection.execute("ALTER TABLE live ADD COLUMN checksum TEXT")
+            connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", sorted(meta.items()))
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self.version = SCHEMA_VERSION
+
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Every read inside the block sees the same state, whatever the writer commits meanwhile."""
+        """Every read inside the block sees the same state, whatever the writer commits meanwhile. May be nested."""
         with self._lock:
+            with explained("read", self.path):
+                nested = self._connection.in_transaction
+            if nested:
+                yield
+                return
             self.rows("BEGIN")
             try:
                 yield
             finally:
-                self.rows("COMMIT")
+                if self._connection.in_transaction:
+                    self.rows("COMMIT")
 
     def close(self) -> None:
         """Close; the writer's close also moves the WAL into the main file."""
@@ -271,7 +309,7 @@ def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     connection = _connection(path, "mode=ro")
     try:
         connection.execute("PRAGMA schema_version")
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         connection.close()
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR:
             raise
@@ -280,16 +318,13 @@ def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     # The disk has no room for the index, so nobody writes. A connection that is alone keeps it in memory.
     if not _pending(path):
         return _connection(path, "mode=ro&immutable=1")
-    connection = _connection(path, "mode=rw")
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    return connection
+    return _connection(path, "mode=rw", "PRAGMA locking_mode = EXCLUSIVE")
 
 
-def _connection(path: Path, mode: str) -> sqlite3.Connection:
+def _connection(path: Path, mode: str, setup: str = "") -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
-    connection.execute("PRAGMA foreign_keys = ON")
-    return connection
+    setup = f"PRAGMA foreign_keys = ON; {setup}"
+    return connected(uri, setup, uri=True, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
 
 
 def _pending(path: Path) -> bool:
@@ -305,18 +340,25 @@ def _set_pragmas(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA journal_size_limit = 67108864")
 
 
-def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
+def _check_schema(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema's version, when this program reads it."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if application != APPLICATION_ID or version < 1:
+    if application != APPLICATION_ID:
         raise RecordError(
             f"{path} is an SQLite file but not a run's record: application id {application:#x}, expected {APPLICATION_ID:#x}. "
             "Give the folder that `onthejob runs ls` shows."
+        )
+    if version < 1:
+        raise RecordError(
+            f"{path} has schema version {version}, so its creation was interrupted; versions begin with 1. Restore run.sqlite "
+            "from a copy, or delete the run."
         )
     if version > SCHEMA_VERSION:
         raise RecordError(
             f"{path} has schema version {version}, this onthejob reads up to {SCHEMA_VERSION}. Upgrade onthejob to open it."
         )
+    return version
 
 
 def _check_integrity(connection: sqlite3.Connection, path: Path) -> None:

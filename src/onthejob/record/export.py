@@ -55,7 +55,8 @@ class _Writer(Protocol):
 def export(run: Run, out: Path | str, format: str = "jsonl") -> dict[str, Path]:
     """Write all tables into the folder `out` and return table -> file.
 
-    NaN and infinities are null in JSONL, which has neither; Parquet keeps them in numeric columns.
+    NaN and infinities are null in JSONL, which has neither; Parquet keeps them in numeric columns. Of a run that was opened with
+    `skip_damaged`, damaged parts are missing in the tables and listed in `run.damage`.
 
     Args:
         run: The run, which may still be written by another process.

@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from onthejob.errors import ContractError
 from onthejob.files import sha256
+from onthejob.record import checksums
+from onthejob.record.checksums import EpisodeSums, GroupSums, checksum
 from onthejob.record.codec import dump_json, pack_bytes, pack_floats, pack_ids, pack_text
 from onthejob.types import Adapter, Group, Trajectory, Turn
 
@@ -52,8 +54,13 @@ def metric_rows(values: Mapping[str, float], clocks: Collection[str] | None, whe
             raise ContractError(f"metric {name!r} of {where} must be a number, got {type(value).__name__}: {value!r:.80}.")
         number = float(value)
         clock = is_clock(name) if clocks is None else name in clocks
-        rows.append(MetricRow(name, None if math.isnan(number) else number, math.isnan(number), clock))
+        rows.append(MetricRow(name, _stored(number), math.isnan(number), clock))
     return rows
+
+
+def _stored(number: float) -> float | None:
+    """A number as SQLite keeps it, so that a checksum of it is the same before and after: NaN is NULL, and -0.0 is 0.0."""
+    return None if math.isnan(number) else number + 0.0
 
 
 def context_hash(ids: Sequence[int]) -> bytes:
@@ -67,6 +74,10 @@ class _Context(NamedTuple):
     tail: bytes
 
 
+_REWARDS, _VALID = 4, 5
+"""Places of the packed rewards among a trajectory's columns, and of the validity among a turn's."""
+
+
 class _Trajectory(NamedTuple):
     columns: tuple[Any, ...]
     turns: list[tuple[bytes, tuple[Any, ...]]]
@@ -76,11 +87,31 @@ class _Group(NamedTuple):
     columns: tuple[Any, ...]
     trajectories: list[_Trajectory]
 
+    def sums(self) -> GroupSums:
+        members = [
+            (item.columns[_REWARDS], min((turn[_VALID] for _, turn in item.turns), default=None)) for item in self.trajectories
+        ]
+        key, actor, *_ = self.columns
+        return GroupSums(key, actor, checksum([*self.columns, members]), _body(self.trajectories))
+
 
 class _Episode(NamedTuple):
     columns: tuple[Any, ...]
     metrics: list[MetricRow]
     trajectories: list[_Trajectory]
+
+    def sums(self) -> EpisodeSums:
+        metrics = [_as_columns(row) for row in sorted(self.metrics)]
+        return EpisodeSums(self.columns[0], checksum([*self.columns, metrics]), _body(self.trajectories))
+
+
+def _as_columns(row: MetricRow) -> tuple[Any, ...]:
+    return row.name, row.value, int(row.is_nan), int(row.is_clock)
+
+
+def _body(trajectories: Sequence[_Trajectory]) -> str:
+    """Checksum of trajectories with their turns; of a prompt it holds the hash."""
+    return checksum([[*item.columns, [(context, *turn) for context, turn in item.turns]] for item in trajectories])
 
 
 class Iteration:
@@ -178,7 +209,7 @@ class Iteration:
         # Within the run it is named as it lies there, also where the folder of adapters is a link to another disk.
         named = ((adapter.path.absolute(), self._folder.absolute()), (adapter.path.resolve(), self._folder.resolve()))
         stored = next((path.relative_to(run) for path, run in named if path.is_relative_to(run)), named[1][0])
-        self._adapters.append((adapter.role, adapter.version, adapter.parent, digest, stored.as_posix()))
+        self._adapters.append((str(adapter.role), int(adapter.version), adapter.parent, digest, stored.as_posix()))
 
     def event(self, kind: str, payload: Mapping[str, Any]) -> None:
         """Record something that happened, e.g. a dead group or a KL warning; JSON, without clock readings."""
@@ -195,7 +226,7 @@ class Iteration:
                                 f"got {len(trajectory.rewards)} rewards.")  # fmt: skip
         rewards = pack_floats(trajectory.rewards)
         metrics = dump_json(trajectory.metrics, f"metrics of {where}")
-        ret = float(trajectory.ret)
+        ret = _stored(float(trajectory.ret))
         turns: list[tuple[bytes, tuple[Any, ...]]] = []
         previous: tuple[int, ...] = ()
         for turn, reward in zip(trajectory.turns, trajectory.rewards, strict=True):
@@ -238,11 +269,37 @@ class Iteration:
         for role, version, parent, digest, path in self._adapters:
             row = (role, version, self.n, parent, digest, path)
             connection.execute("INSERT INTO adapters VALUES (?, ?, ?, ?, ?, ?)", row)
+        blobs: list[tuple[str, bytes]] = []
         for key, data in self.blobs.items():
             digest = hashlib.sha256(data).digest()
             if not connection.execute("SELECT 1 FROM blobs WHERE hash = ?", (digest,)).fetchone():
                 connection.execute("INSERT INTO blobs VALUES (?, ?)", (digest, pack_bytes(data)))
             connection.execute("INSERT INTO blob_keys VALUES (?, ?, ?)", (key, self.n, digest))
+            blobs.append((key, digest))
+        checksums.write(
+            connection,
+            self.n,
+            groups=[group.sums() for group in self._groups],
+            episodes=[episode.sums() for episode in self._episodes],
+            rest={
+                "committed_at": committed_at,
+                "counts": self._counts(),
+                "metrics": checksum([(scope, *_as_columns(row)) for (scope, _), row in sorted(self._metrics.items())]),
+                "events": checksum(self._events),
+                "adapters": checksum(sorted(self._adapters)),
+                "blobs": checksum(sorted(blobs)),
+            },
+        )
+
+    def _counts(self) -> dict[str, int]:
+        trajectories = [item for owner in (*self._groups, *self._episodes) for item in owner.trajectories]
+        return {
+            "groups": len(self._groups),
+            "episodes": len(self._episodes),
+            "turns": sum(len(item.turns) for item in trajectories),
+            "adapters": len(self._adapters),
+            "events": len(self._events),
+        }
 
     def _insert_contexts(self, connection: sqlite3.Connection) -> dict[bytes, int]:
         """Row id of every prompt of this iteration; a parent is always registered before its children."""
@@ -267,9 +324,9 @@ def _turn_columns(turn: Turn, reward: float) -> tuple[Any, ...]:
         completion.finish_reason,
         turn.policy_version,
         str(turn.kind),
-        float(turn.temperature),
+        _stored(float(turn.temperature)),
         int(turn.valid),
-        float(reward),
+        _stored(float(reward)),
         pack_ids(completion.token_ids),
         pack_floats(completion.logprobs),
     )

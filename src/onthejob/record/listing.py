@@ -10,6 +10,7 @@ from typing import Any
 from onthejob.errors import RecordError
 from onthejob.files import TEMPORARY
 from onthejob.record import checkpoints
+from onthejob.record.checksums import Damage
 from onthejob.record.database import FILE, explained
 from onthejob.record.store import Run
 from onthejob.types import Adapter
@@ -30,6 +31,10 @@ class RunSummary:
     adapters: int = 0
     size_bytes: int = 0
     """Of the record file and its write-ahead log; adapters and checkpoints not counted."""
+    unverified: int = 0
+    """Iterations that an earlier version recorded, without checksums: a changed number in them is not noticed."""
+    damaged: int = 0
+    """Damaged parts among those that were read for this; `runs check` reads all."""
     error: str | None = None
     """Why the run cannot be read."""
 
@@ -48,6 +53,8 @@ class RunDetails:
     """Iterations that have a checkpoint folder."""
     events: Mapping[str, int]
     """Event kind -> how often."""
+    damage: tuple[Damage, ...] = ()
+    """Parts that are not shown because they are damaged."""
 
 
 def list_runs(root: Path | str) -> list[RunSummary]:
@@ -62,7 +69,7 @@ def list_runs(root: Path | str) -> list[RunSummary]:
     summaries = []
     for folder in folders:
         try:
-            with Run.open(folder, readonly=True) as run:
+            with Run.open(folder, readonly=True, skip_damaged=True) as run:
                 summaries.append(summary(run))
         except RecordError as error:
             summaries.append(RunSummary(name=folder.name, path=folder, error=str(error)))
@@ -87,20 +94,24 @@ def show(run: Run) -> RunDetails:
         adapters=adapters,
         checkpoints=tuple(checkpoints.numbers(run.path)),
         events=events,
+        damage=tuple(run.damage),
     )
 
 
 def summary(run: Run) -> RunSummary:
     """One line about an open run."""
     files = (run.path / FILE, run.path / f"{FILE}-wal")
+    counts, last, unverified = run.counts(), run.last_iteration(), len(run.unverified())
     return RunSummary(
         name=run.name,
         path=run.path,
         created_at=run.created_at,
-        last_iteration=run.last_iteration(),
-        groups=run.count("groups"),
-        episodes=run.count("episodes"),
-        turns=run.count("turns"),
-        adapters=run.count("adapters"),
+        last_iteration=last,
+        groups=counts["groups"],
+        episodes=counts["episodes"],
+        turns=counts["turns"],
+        adapters=counts["adapters"],
         size_bytes=sum(path.stat().st_size for path in files if path.exists()),
+        unverified=unverified,
+        damaged=len(run.damage),
     )

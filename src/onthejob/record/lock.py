@@ -45,7 +45,7 @@ class WriterLock:
                 if _is_alive(owner):
                     raise RecordError(
                         f"{folder} is being written by process {owner[0] or '?'} on {owner[1] or 'an unknown host'}. "
-                        "Wait until it ends or stop it; to look at the run meanwhile open it with readonly=True."
+                        "Wait until it ends or stop it; `onthejob runs show` and `view` can be used meanwhile."
                     )
                 path.unlink()
                 descriptor = _try_lock(path)

@@ -1,22 +1,17 @@
-"""From rows back to the objects that were recorded."""
+"""From rows back to what was recorded: metrics, events, adapters, live messages. Groups and episodes: `trajectories`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from onthejob.errors import RecordError
-from onthejob.record.codec import load_json, unpack_bytes, unpack_floats, unpack_ids, unpack_text
+from onthejob.errors import DamagedRecord, RecordError
+from onthejob.record.checksums import Checksums, number_of, require
+from onthejob.record.codec import load_json
 from onthejob.record.database import Database
-from onthejob.record.iteration import context_hash
-from onthejob.types import Adapter, Completion, Group, Kind, StopReason, Trajectory, Turn
-
-_CONTEXTS_KEPT = 4096
+from onthejob.types import Adapter, Trajectory
 
 
 class Metric(NamedTuple):
@@ -62,6 +57,8 @@ class Episode:
     trajectories: tuple[Trajectory, ...] = ()
     timeline: tuple[Mapping[str, Any], ...] = ()
     """One mapping per environment step."""
+    steps: int = 0
+    """Environment steps, also where the timeline was not read."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -78,175 +75,143 @@ class GroupHead(NamedTuple):
     trained: bool
 
 
-class ContextReader:
-    """Prompts by row id, each checked against its content hash."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._known: dict[int, tuple[int, ...]] = {}
-
-    def ids(self, row: int) -> tuple[int, ...]:
-        """The whole prompt.
-
-        Raises:
-            RecordError: the stored prompt does not have the hash it was stored under.
-        """
-        if row in self._known:
-            return self._known[row]
-        tails: list[tuple[int, ...]] = []
-        head: tuple[int, ...] = ()
-        key = b""
-        at: int | None = row
-        while at is not None:
-            if at in self._known:
-                head = self._known[at]
-                break
-            digest, parent, tail = self._database.rows("SELECT hash, parent, tail FROM contexts WHERE id = ?", (at,))[0]
-            key = key or digest
-            tails.append(unpack_ids(tail))
-            at = parent
-        ids = head + tuple(token for tail in reversed(tails) for token in tail)
-        if context_hash(ids) != key:
-            raise RecordError(f"prompt {row} of {self._database.path} is damaged. Restore run.sqlite from a copy.")
-        if len(self._known) >= _CONTEXTS_KEPT:
-            self._known.clear()
-        self._known[row] = ids
-        return ids
-
-
-def _where(**equal: object) -> tuple[str, list[object]]:
-    """`WHERE a = ? AND ...` over the arguments that are not None."""
-    given = {column: value for column, value in equal.items() if value is not None}
-    clause = " AND ".join(f"{column} = ?" for column in given)
-    return (f" WHERE {clause}" if clause else ""), list(given.values())
-
-
-def read_trajectories(database: Database, contexts: ContextReader, owner: str, row: int) -> tuple[Trajectory, ...]:
-    """Trajectories of a group (`owner` = `group_id`) or an episode (`episode_id`), in order."""
-    heads = database.rows(
-        f"SELECT id, task_id, actor, stop, rewards, metrics FROM trajectories WHERE {owner} = ? ORDER BY position", (row,)
-    )
-    trajectories = []
-    for head, task_id, actor, stop, rewards, metrics in heads:
-        turns = database.rows(
-            "SELECT context_id, text, finish, policy, kind, temperature, valid, ids, logprobs FROM turns "
-            "WHERE trajectory_id = ? ORDER BY position",
-            (head,),
-        )
-        trajectories.append(
-            Trajectory(
-                task_id=task_id,
-                actor=actor,
-                turns=tuple(_turn(columns, contexts) for columns in turns),
-                rewards=unpack_floats(rewards),
-                stop=StopReason(stop),
-                metrics=load_json(metrics),
-            )
-        )
-    return tuple(trajectories)
-
-
-def _turn(columns: Sequence[Any], contexts: ContextReader) -> Turn:
-    context, text, finish, policy, kind, temperature, valid, ids, logprobs = columns
-    completion = Completion(
-        text=unpack_text(text), token_ids=unpack_ids(ids), logprobs=unpack_floats(logprobs), finish_reason=finish
-    )
-    return Turn(
-        prompt_ids=contexts.ids(context),
-        completion=completion,
-        policy_version=policy,
-        kind=Kind(kind),
-        temperature=temperature,
-        valid=bool(valid),
-    )
-
-
-def read_groups(database: Database, iteration: int | None, actor: str | None, key: str | None = None) -> Iterator[Group]:
-    """Groups in the order they were recorded, read one at a time."""
-    where, values = _where(iteration=iteration, actor=actor, key=key)
-    contexts = ContextReader(database)
-    for row, name, who, facts in database.rows(
-        f"SELECT id, key, actor, facts FROM groups{where} ORDER BY iteration, position", values
-    ):
-        trajectories = read_trajectories(database, contexts, "group_id", row)
-        yield Group(key=name, actor=who, trajectories=trajectories, facts=load_json(facts))
-
-
-def read_group_keys(database: Database) -> list[tuple[int, str]]:
-    """(iteration, key) of all groups in recorded order."""
-    return database.rows("SELECT iteration, key FROM groups ORDER BY iteration, position")
-
-
-def read_group_heads(database: Database, iteration: int | None, actor: str | None) -> Iterator[GroupHead]:
-    """The heads of groups in recorded order."""
-    where, values = _where(iteration=iteration, actor=actor)
-    for row, n, key, who, facts, trained in database.rows(
-        f"SELECT id, iteration, key, actor, facts, advantages IS NOT NULL FROM groups{where} ORDER BY iteration, position", values
-    ):
-        members = database.rows(
-            "SELECT rewards, (SELECT min(valid) FROM turns WHERE trajectory_id = trajectories.id) FROM trajectories "
-            "WHERE group_id = ? ORDER BY position",
-            (row,),
-        )
-        returns = tuple(sum(unpack_floats(rewards)) for rewards, _ in members)
-        valid = tuple(bool(valid) for _, valid in members)
-        yield GroupHead(n, key, who, load_json(facts), returns, valid, bool(trained))
-
-
-def read_advantages(database: Database, iteration: int | None, actor: str | None) -> dict[str, npt.NDArray[np.float64] | None]:
-    """Group key -> advantages (K,), or None for a group that was not trained on; in recorded order."""
-    where, values = _where(iteration=iteration, actor=actor)
-    rows = database.rows(f"SELECT key, advantages FROM groups{where} ORDER BY iteration, position", values)
-    return {key: None if blob is None else np.array(unpack_floats(blob)) for key, blob in rows}
-
-
-def read_episodes(database: Database, iteration: int | None, name: str | None, *, turns: bool) -> Iterator[Episode]:
-    """Episodes in recorded order; without `turns` their trajectories and timelines stay on disk."""
-    where, values = _where(iteration=iteration, name=name)
-    contexts = ContextReader(database)
-    for row, n, title, policies, facts in database.rows(
-        f"SELECT id, iteration, name, policies, facts FROM episodes{where} ORDER BY iteration, position", values
-    ):
-        metrics = database.rows("SELECT name, value, is_nan FROM episode_metrics WHERE episode_id = ? ORDER BY name", (row,))
-        timeline: tuple[Mapping[str, Any], ...] = ()
-        if turns:
-            blob = database.rows("SELECT timeline FROM episodes WHERE id = ?", (row,))[0][0]
-            timeline = tuple(load_json(unpack_bytes(blob).decode()))
-        yield Episode(
-            iteration=n,
-            name=title,
-            policies=load_json(policies),
-            metrics={key: float("nan") if is_nan else value for key, value, is_nan in metrics},
-            trajectories=read_trajectories(database, contexts, "episode_id", row) if turns else (),
-            timeline=timeline,
-            facts=load_json(facts),
-        )
-
-
-def read_metrics(database: Database, iteration: int | None, scope: str | None, name: str | None) -> list[Metric]:
+def read_metrics(
+    database: Database, checks: Checksums, iteration: int | None, scope: str | None, name: str | None
+) -> list[Metric]:
     """Metrics by iteration, scope and name."""
-    where, values = _where(iteration=iteration, scope=scope, name=name)
-    rows = database.rows(
-        f"SELECT iteration, scope, name, value, is_nan, is_clock FROM metrics{where} ORDER BY iteration, scope, name", values
-    )
-    return [Metric(n, s, key, float("nan") if is_nan else value, bool(clock)) for n, s, key, value, is_nan, clock in rows]
+    columns = "scope, name, value, is_nan, is_clock"
+    return [
+        Metric(n, s, key, float("nan") if is_nan else value, bool(clock))
+        for n, s, key, value, is_nan, clock in _rows(database, checks, "metrics", columns, "scope, name", iteration)
+        if scope in (None, s) and name in (None, key)
+    ]
 
 
-def read_events(database: Database, iteration: int | None, kind: str | None) -> list[Event]:
+def read_events(database: Database, checks: Checksums, iteration: int | None, kind: str | None) -> list[Event]:
     """Events in recorded order."""
-    where, values = _where(iteration=iteration, kind=kind)
-    rows = database.rows(f"SELECT iteration, kind, payload FROM events{where} ORDER BY iteration, position", values)
-    return [Event(n, what, load_json(payload)) for n, what, payload in rows]
+    events: list[Event] = []
+    for n, what, payload in _rows(database, checks, "events", "kind, payload", "position", iteration):
+        if kind in (None, what):
+            with checks.part("events", n):
+                events.append(Event(n, what, load_json(payload)))
+    return events
 
 
-def read_adapters(database: Database, folder: Path, role: str | None) -> list[Adapter]:
+def read_adapters(database: Database, checks: Checksums, folder: Path, role: str | None) -> list[Adapter]:
     """Adapters by role and version; the paths of those inside the run follow the run's folder when it is moved."""
-    where, values = _where(role=role)
-    rows = database.rows(f"SELECT role, version, parent, digest, path FROM adapters{where} ORDER BY role, version", values)
-    adapters = []
-    for who, version, parent, digest, stored in rows:
-        relative = PurePosixPath(stored)
-        if ".." in relative.parts:
-            raise RecordError(f"adapter {who}@{version:04d} of {folder} has the path {stored!r}, which leaves the run's folder.")
-        adapters.append(Adapter(role=who, version=version, path=folder / relative, parent=parent, digest=digest))
-    return adapters
+    adapters: list[Adapter] = []
+    columns = "role, version, parent, digest, path"
+    for n, rows in _by_iteration(database, checks, "adapters", "adapters", columns, "role, version"):
+        with checks.part("adapters", n):
+            adapters += [_adapter(folder, *row) for row in rows]
+    chosen = (adapter for adapter in adapters if role in (None, adapter.role))
+    return sorted(chosen, key=lambda adapter: (adapter.role, adapter.version))
+
+
+def _adapter(folder: Path, role: str, version: int, parent: str | None, digest: str, stored: str) -> Adapter:
+    relative = PurePosixPath(stored)
+    if ".." in relative.parts:
+        raise RecordError(f"adapter {role}@{version:04d} of {folder} has the path {stored!r}, which leaves the run's folder.")
+    return Adapter(role=role, version=version, path=folder / relative, parent=parent, digest=digest)
+
+
+def read_blob_keys(database: Database, checks: Checksums) -> dict[str, bytes]:
+    """Key -> sha256 of the newest bytes under it."""
+    newest: dict[str, bytes] = {}
+    for _, rows in _by_iteration(database, checks, "blobs", "blob_keys", "key, hash", "key"):
+        newest |= dict(rows)
+    return newest
+
+
+def _by_iteration(
+    database: Database, checks: Checksums, part: str, table: str, columns: str, order: str
+) -> list[tuple[int, list[tuple[Any, ...]]]]:
+    """Rows of a table of few rows by ascending iteration, compared with the checksums; in one state of the record."""
+    sound: list[tuple[int, list[tuple[Any, ...]]]] = []
+    with database.frozen():
+        found: dict[int, list[tuple[Any, ...]]] = {}
+        with checks.part(part):
+            for n, *row in database.rows(f"SELECT iteration, {columns} FROM {table} ORDER BY {order}"):
+                found.setdefault(number_of(n), []).append(tuple(row))
+        for n in sorted({*checks.iterations(), *found}):
+            with checks.part(part, n):
+                rows = found.get(n, [])
+                if (sums := checks.of(n)) is not None:
+                    require(rows, sums.rest[part])
+                sound.append((n, rows))
+    return sound
+
+
+def read_live(database: Database, checks: Checksums, after: int, limit: int) -> list[Live]:
+    """Up to `limit` live messages with a number above `after`, ascending."""
+    own = "checksum" if database.version >= 2 else "NULL"
+    messages: list[Live] = []
+    rows: list[tuple[Any, ...]] = []
+    with checks.part("the list of live messages"):
+        sql = f"SELECT seq, at, kind, payload, {own} FROM live WHERE seq > ? ORDER BY seq LIMIT ?"
+        rows = database.rows(sql, (after, limit))
+        last = database.rows("SELECT seq FROM sqlite_sequence WHERE name = 'live'")
+        numbers = [row[0] for row in rows]
+        # Numbers are given out one by one, and only the oldest messages are removed.
+        gap = numbers != list(range(numbers[0], numbers[0] + len(numbers))) if numbers else False
+        if gap or (len(rows) < limit and last and last[0][0] > max(numbers, default=after)):
+            raise DamagedRecord("messages are missing.")
+    for seq, at, kind, payload, expected in rows:
+        with checks.part(f"live message {seq}"):
+            if expected is not None:
+                require([seq, at, kind, payload], expected)
+            messages.append(Live(seq, at, kind, load_json(payload)))
+    return messages
+
+
+def _rows(
+    database: Database, checks: Checksums, table: str, columns: str, order: str, iteration: int | None
+) -> list[tuple[Any, ...]]:
+    """Rows of `metrics` or `events`, each behind its iteration, compared with the checksum of its iteration."""
+    found: list[tuple[Any, ...]] = []
+    if not checks.exist and iteration is None:
+        with checks.part(table):
+            found = database.rows(f"SELECT iteration, {columns} FROM {table} ORDER BY iteration, {order}")
+        return found
+    with database.frozen():
+        for n in checks.iterations() if iteration is None else [iteration]:
+            with checks.part(table, n):
+                rows = database.rows(f"SELECT {columns} FROM {table} WHERE iteration = ? ORDER BY {order}", (n,))
+                if (sums := checks.of(n)) is not None:
+                    require(rows, sums.rest[table])
+                found += [(n, *row) for row in rows]
+    return found
+
+
+_COUNTS = {
+    "groups": "SELECT count(*) FROM groups WHERE iteration = ?1",
+    "episodes": "SELECT count(*) FROM episodes WHERE iteration = ?1",
+    "adapters": "SELECT count(*) FROM adapters WHERE iteration = ?1",
+    "events": "SELECT count(*) FROM events WHERE iteration = ?1",
+    "turns": """
+        SELECT count(*) FROM turns WHERE trajectory_id IN (
+            SELECT trajectories.id FROM trajectories JOIN groups ON groups.id = group_id WHERE iteration = ?1
+            UNION ALL SELECT trajectories.id FROM trajectories JOIN episodes ON episodes.id = episode_id WHERE iteration = ?1
+        )
+    """,
+}
+"""Rows of an iteration that was recorded without checksums."""
+
+
+def read_counts(database: Database, checks: Checksums) -> dict[str, int]:
+    """Table -> number of recorded rows."""
+    total = dict.fromkeys(_COUNTS, 0)
+    if not checks.exist:
+        with checks.part("the numbers of rows"):
+            total = {table: database.rows(f"SELECT count(*) FROM {table}")[0][0] for table in _COUNTS}
+        return total
+    with database.frozen():
+        for n in checks.iterations():
+            with checks.part("the numbers of rows", n):
+                sums = checks.of(n)
+                if sums is not None:
+                    found = sums.rest["counts"]
+                else:
+                    found = {table: database.rows(sql, (n,))[0][0] for table, sql in _COUNTS.items()}
+                total = {table: total[table] + found[table] for table in total}
+    return total

@@ -8,7 +8,6 @@ next opened for writing. Readers may open the run at any time, also while it is 
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import re
 import time
@@ -16,24 +15,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Self
 
 from onthejob.errors import ContractError, RecordError
 from onthejob.files import TEMPORARY, fsync, published, remove_abandoned, remove_folder
-from onthejob.record import checkpoints, reading
-from onthejob.record.codec import dump_json, load_json, unpack_bytes
-from onthejob.record.database import FILE, Database, explained
-from onthejob.record.digest import digest
+from onthejob.record import checkpoints
+from onthejob.record.checksums import CHECKSUM_KEY, FIRST_KEY, Checksums, checksum, meta_checksum
+from onthejob.record.codec import dump_json
+from onthejob.record.database import FILE, SCHEMA_VERSION, Database, explained
 from onthejob.record.iteration import Iteration
 from onthejob.record.lock import WriterLock
-from onthejob.record.reading import Episode, Event, GroupHead, Live, Metric
-from onthejob.types import Adapter, Group
-
-if TYPE_CHECKING:
-    import torch
+from onthejob.record.reader import RecordReader
 
 log = logging.getLogger(__name__)
 
@@ -67,19 +59,16 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-class Run:
+class Run(RecordReader):
     """One run's record. Use `Run.create` or `Run.open`, as a context manager or with `close`."""
 
-    def __init__(self, path: Path, database: Database, lock: WriterLock | None, clock: Callable[[], float]) -> None:
-        self.path = path
-        self._database = database
+    def __init__(
+        self, path: Path, database: Database, lock: WriterLock | None, clock: Callable[[], float], *, skip_damaged: bool = False
+    ) -> None:
+        super().__init__(path, database, skip_damaged=skip_damaged)
         self._lock = lock
         self._clock = clock
         self._current: Iteration | None = None
-        meta = dict(database.rows("SELECT key, value FROM meta"))
-        self._config = meta["config"]
-        self.created_at: str = meta["created_at"]
-        """UTC, ISO 8601."""
 
     @classmethod
     def create(
@@ -102,7 +91,7 @@ class Run:
             RecordError: the name is taken or not a plain name, or the folder cannot be written.
         """
         root, now = Path(root), clock()
-        meta = {"config": dump_json(config, "config"), "created_at": _iso(now)}
+        meta = _sealed({"config": dump_json(config, "config"), "created_at": _iso(now)}, first=0)
         with explained("create a run in", root):
             root.mkdir(parents=True, exist_ok=True)
             if name is not None:
@@ -116,15 +105,35 @@ class Run:
         raise RecordError(f"99 runs were started in {root} in one second ({stem}). Give a name.")
 
     @classmethod
-    def open(cls, path: Path | str, *, readonly: bool = False, clock: Callable[[], float] = time.time) -> Self:
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        readonly: bool = False,
+        skip_damaged: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
         """Open an existing run; for writing, one process at a time, and leftovers of a killed writer are removed.
+
+        Args:
+            path: Its folder.
+            readonly: Only read; any number of processes may.
+            skip_damaged: Pass over damaged parts and list them in `damage`, instead of raising; for reading only.
+            clock: Seconds since the epoch; only labels are made of it.
 
         Raises:
             RecordError: missing, damaged, from a newer version, not permitted, or another process is writing it.
         """
         path = Path(path)
+        if skip_damaged and not readonly:
+            raise ContractError("skip_damaged needs readonly=True: nothing may be built upon a damaged record.")
         if readonly:
-            return cls(path, Database.open(path / FILE, readonly=True), None, clock)
+            database = Database.open(path / FILE, readonly=True)
+            try:
+                return cls(path, database, None, clock, skip_damaged=skip_damaged)
+            except BaseException:
+                database.close()
+                raise
         if not (path / FILE).is_file():
             raise RecordError(f"no run at {path}: it has no {FILE}. `onthejob runs ls` shows the runs of a folder.")
         with explained("open", path):
@@ -132,6 +141,8 @@ class Run:
         database = None
         try:
             database = Database.open(path / FILE, readonly=False)
+            if database.version < SCHEMA_VERSION:
+                _upgrade(database)
             run = cls(path, database, lock, clock)
             run._remove_leftovers()
         except BaseException:
@@ -152,21 +163,6 @@ class Run:
         self._database.close()
         if self._lock is not None:
             self._lock.release()
-
-    @property
-    def name(self) -> str:
-        """The run's folder name."""
-        return self.path.name
-
-    @property
-    def readonly(self) -> bool:
-        """True when opened for reading."""
-        return self._database.readonly
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The configuration the run was created with, a fresh copy each time."""
-        return load_json(self._config)
 
     @contextmanager
     def iteration(self, n: int) -> Iterator[Iteration]:
@@ -206,9 +202,11 @@ class Run:
         self._require_writable()
         text = dump_json(payload, f"live {kind}")
         with self._database.transaction("record a live message in") as connection:
+            at = _iso(self._clock())
             sql = "INSERT INTO live (at, kind, payload) VALUES (?, ?, ?)"
-            row = connection.execute(sql, (_iso(self._clock()), kind, text)).lastrowid
-        assert row is not None  # an INSERT into a rowid table always has one
+            row = connection.execute(sql, (at, kind, text)).lastrowid
+            assert row is not None  # an INSERT into a rowid table always has one
+            connection.execute("UPDATE live SET checksum = ? WHERE seq = ?", (checksum([row, at, kind, text]), row))
         return row
 
     def put_blob(self, key: str, data: bytes) -> None:
@@ -220,6 +218,12 @@ class Run:
         if self._current is None:
             raise ContractError(f"put_blob({key!r}) needs an open iteration: call it inside `with run.iteration(n)`.")
         self._current.put_blob(key, data)
+
+    def get_blob(self, key: str) -> bytes:
+        """As `RecordReader.get_blob`, and also what the open iteration has put."""
+        if self._current is not None and key in self._current.blobs:
+            return self._current.blobs[key]
+        return super().get_blob(key)
 
     def write_checkpoint(self, n: int, files: checkpoints.Files) -> Path:
         """Publish the checkpoint of iteration `n`; call it before that iteration is committed.
@@ -272,115 +276,18 @@ class Run:
                     log.info("removing uncommitted %s", folder)
                     remove_folder(folder)
 
-    def last_iteration(self) -> int | None:
-        """Number of the last committed iteration."""
-        return self._database.rows("SELECT max(n) FROM iterations")[0][0]
 
-    def iterations(self) -> list[int]:
-        """Numbers of all committed iterations, ascending."""
-        return [n for (n,) in self._database.rows("SELECT n FROM iterations ORDER BY n")]
+def _sealed(meta: dict[str, str], *, first: int) -> dict[str, str]:
+    """The facts of a run with their checksum. first: number of the first iteration that must have checksums."""
+    meta = meta | {FIRST_KEY: str(first)}
+    return meta | {CHECKSUM_KEY: meta_checksum(meta)}
 
-    def read_groups(self, iteration: int | None = None, actor: str | None = None, key: str | None = None) -> Iterator[Group]:
-        """Groups exactly as recorded, in order, one at a time; None does not filter.
 
-        Facts and metrics come back in the types of JSON (tuples as lists).
-        """
-        return reading.read_groups(self._database, iteration, actor, key)
-
-    def read_group_keys(self) -> list[tuple[int, str]]:
-        """(iteration, key) of all groups in recorded order."""
-        return reading.read_group_keys(self._database)
-
-    def read_group_heads(self, iteration: int | None = None, actor: str | None = None) -> Iterator[GroupHead]:
-        """Groups without prompts, tokens and texts, in order; None does not filter."""
-        return reading.read_group_heads(self._database, iteration, actor)
-
-    def read_advantages(
-        self, iteration: int | None = None, actor: str | None = None
-    ) -> dict[str, npt.NDArray[np.float64] | None]:
-        """Group key -> advantages (K,), None when the group was not trained on."""
-        return reading.read_advantages(self._database, iteration, actor)
-
-    def read_episodes(self, iteration: int | None = None, name: str | None = None, *, turns: bool = True) -> Iterator[Episode]:
-        """Episodes in recorded order; `turns=False` leaves trajectories and timelines on disk."""
-        return reading.read_episodes(self._database, iteration, name, turns=turns)
-
-    def read_metrics(self, scope: str | None = None, *, iteration: int | None = None, name: str | None = None) -> list[Metric]:
-        """Metrics by iteration, scope and name; None does not filter."""
-        return reading.read_metrics(self._database, iteration, scope, name)
-
-    def read_events(self, iteration: int | None = None, kind: str | None = None) -> list[Event]:
-        """Events in recorded order; None does not filter."""
-        return reading.read_events(self._database, iteration, kind)
-
-    def read_live(self, after: int = 0, limit: int = 1000) -> list[Live]:
-        """Up to `limit` live messages with a number above `after`, ascending; call again with the last number to follow."""
-        rows = self._database.rows("SELECT seq, at, kind, payload FROM live WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
-        return [Live(seq, at, kind, load_json(payload)) for seq, at, kind, payload in rows]
-
-    def adapters(self, role: str | None = None) -> list[Adapter]:
-        """Recorded adapters by role and version."""
-        return reading.read_adapters(self._database, self.path, role)
-
-    def latest_adapter(self, role: str) -> Adapter | None:
-        """The newest recorded version of `role`."""
-        return max(self.adapters(role), key=lambda adapter: adapter.version, default=None)
-
-    def get_blob(self, key: str) -> bytes:
-        """The newest bytes under `key`, those of the open iteration included.
-
-        Raises:
-            RecordError: no such key, or the stored bytes do not have their hash.
-        """
-        if self._current is not None and key in self._current.blobs:
-            return self._current.blobs[key]
-        rows = self._database.rows(
-            "SELECT hash, data FROM blob_keys JOIN blobs USING (hash) WHERE key = ? ORDER BY iteration DESC LIMIT 1", (key,)
-        )
-        if not rows:
-            raise RecordError(f"no blob {key!r} in {self.path}. run.blob_keys() lists what there is.")
-        expected, packed = rows[0]
-        data = unpack_bytes(packed)
-        if hashlib.sha256(data).digest() != expected:
-            raise RecordError(f"blob {key!r} of {self.path} is damaged. Restore run.sqlite from a copy.")
-        return data
-
-    def blob_keys(self, prefix: str = "") -> list[str]:
-        """Keys of recorded blobs that start with `prefix`, sorted."""
-        keys = self._database.rows("SELECT DISTINCT key FROM blob_keys ORDER BY key")
-        return [key for (key,) in keys if key.startswith(prefix)]
-
-    def count(self, table: str) -> int:
-        """Number of recorded `groups`, `episodes`, `turns`, `adapters` or `events`."""
-        if table not in ("groups", "episodes", "turns", "adapters", "events"):
-            raise ContractError(f"table must be groups, episodes, turns, adapters or events, got {table!r}.")
-        return self._database.rows(f"SELECT count(*) FROM {table}")[0][0]
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """All reads inside the block see one state of the record, whatever is committed meanwhile."""
-        with self._database.frozen():
-            yield
-
-    def latest_checkpoint(self) -> int | None:
-        """Newest checkpoint of a committed iteration whose files are intact. Every file is read and hashed."""
-        return checkpoints.newest_valid(self.path, self.last_iteration())
-
-    def read_checkpoint(self, n: int) -> dict[str, bytes | dict[str, torch.Tensor]]:
-        """Files of checkpoint `n`, checked against its manifest: bytes or tensors, as they were given.
-
-        Raises:
-            RecordError: missing or damaged.
-        """
-        return checkpoints.read(self.path, n)
-
-    def digest(self, *, clocks: bool = False, through: int | None = None) -> str:
-        """Hex sha256 over all that was recorded up to iteration `through` (None: all).
-
-        Two runs of the same program have equal digests, killed and resumed or not. Left out are live messages, checkpoints,
-        the run's name and, unless `clocks`, commit times and wall-clock metrics.
-        """
-        return digest(self._database, self._config, clocks=clocks, through=through)
+def _upgrade(database: Database) -> None:
+    """Iterations that follow get checksums; those that are there stay unverified."""
+    meta = dict(database.rows("SELECT key, value FROM meta"))
+    last = Checksums(database, meta).last()
+    database.upgrade(_sealed(meta, first=0 if last is None else last + 1))
 
 
 def _create(path: Path, meta: dict[str, str]) -> bool:

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from onthejob.errors import ConfigError, ContractError, TrainingError
+from onthejob.processes import worker_pool
+from onthejob.rollout.contract import accepted_branch
 from onthejob.rollout.keys import keyed_seed
-from onthejob.rollout.processes import worker_pool
 from onthejob.rollout.stand_ins import Rates
 from onthejob.types import (
     Branch,
@@ -63,7 +64,7 @@ class BranchConfig:
 
     def __post_init__(self) -> None:
         if self.group_size < 2:
-            raise ConfigError(f"group_size must be >= 2 to have a baseline, got {self.group_size}. Set --group-size 4.")
+            raise ConfigError(f"group_size must be >= 2 to have a baseline, got {self.group_size}. Set --branch.group-size 4.")
         if self.turns < 1:
             raise ConfigError(f"turns must be >= 1, got {self.turns}. Set --turns 140.")
         if not 1 <= self.worlds <= BRANCH_WORLDS:
@@ -167,7 +168,7 @@ class BranchScorer:
         self._env = forkable(make_env)
         self._pool: ProcessPoolExecutor | None = None
         if workers > 0:
-            self._pool = worker_pool(workers, method="forkserver")
+            self._pool = worker_pool(workers)
 
     def run(self, jobs: Sequence[BranchJob]) -> list[BranchResult]:
         """For each job its branches, one per world, or what the environment raised.
@@ -228,7 +229,8 @@ def run_job(env: Forkable, job: BranchJob) -> BranchResult:
         for place, world in enumerate(job.worlds):
             if isinstance(env, Imitable):
                 env.continue_with(playing_on(job.stand_ins, job.continuation, place))
-            branches.append(env.branch(job.reply, world=world, turns=job.turns))
+            branch = env.branch(job.reply, world=world, turns=job.turns)
+            branches.append(accepted_branch(branch, f"{type(env).__name__}, branch of {job.reply[:40]!r}"))
         return tuple(branches)
     except Exception as error:
         return BranchFailure(f"branch of {job.reply[:80]!r} raised {type(error).__name__}: {error}")

@@ -4,6 +4,9 @@ Segments of several episodes are played in lock-step. Wherever a trained actor d
 each is scored by branches (`submit_replies`); and play goes on from a reply chosen without looking at the scores, so that the
 states are those which the policies reach and not those which luck favoured. For the same reason play need not wait for the
 scores: worker processes compute them while the next replies are sampled.
+
+Where requests append to a conversation, a group's prompt is the whole conversation so far, token for token. A segment that began
+in a snapshot ends where a conversation from before it continues, because a snapshot holds no tokens.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from onthejob.rollout.branch import (
     group_worlds,
     submit_replies,
 )
+from onthejob.rollout.contract import state_count, state_metrics
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
-from onthejob.rollout.play import act_each, advance, begin, episode_groups, occurrences, play, policy_for, start
+from onthejob.rollout.play import act_each, advance, begin, episode_groups, occurrences, outgrown, play, policy_for, start
 from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.stand_ins import Habits, Rates
 from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
@@ -74,7 +78,9 @@ class Collection:
     visited: tuple[Entry, ...] = ()
     """States for the snapshot library."""
     dropped: int = 0
-    """Groups without scores because our side failed."""
+    """Groups without scores because an episode ended in an error."""
+    unheld: int = 0
+    """Segments that ended early because a conversation from before their start went on."""
     failure: str = ""
     """What a branch or an episode raised, where one of the dropped groups was lost to that."""
     habits: tuple[tuple[str, Habits], ...] = ()
@@ -93,6 +99,8 @@ class _Segment:
     seed: int
     origin: str
     partners: bool
+    begun: int
+    """Where in the episode it began, as `Entry.day` counts."""
 
 
 @dataclass(slots=True)
@@ -192,9 +200,14 @@ class Collector:
         rounds: list[_Round] = []
         habits: list[tuple[str, Habits]] = []
         visited: dict[tuple[int, int], Entry] = {}
-        dropped, pulse = 0, Pulse(prefix)
+        dropped, unheld, pulse = 0, 0, Pulse(prefix)
         for turn in range(self._config.segment_turns):
+            unheld += sum(_ends_unheld(segment) for segment in segments if segment.live.active)
             asks = [self._ask(index, segment) for index, segment in enumerate(segments) if segment.live.active]
+            for ask in asks:
+                if not segments[ask.segment].live.fits(ask.contexts[0], sampling):
+                    outgrown(segments[ask.segment].live)
+            asks = [ask for ask in asks if segments[ask.segment].live.active]
             if not asks:
                 break
             answers = self._answer(asks, segments, sampling)
@@ -210,7 +223,8 @@ class Collector:
             for ask, completions in answers:
                 segment = segments[ask.segment]
                 if not segment.partners and keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
-                    entry = entry_of(self._envs[ask.segment], segment.live.task)
+                    reached = segment.begun + segment.live.turn
+                    entry = entry_of(self._envs[ask.segment], segment.live.task, turn=reached)
                     if entry is not None:
                         visited[ask.segment, turn] = entry
                 advance(segment.live, ask.contexts[ask.chosen], completions[ask.chosen], ask.policy, sampling)
@@ -229,6 +243,7 @@ class Collector:
             episodes=tuple(segment.live.finish() for segment in segments),
             visited=tuple(visited[place] for place in sorted(visited)),
             dropped=dropped,
+            unheld=unheld,
             failure=failure,
             habits=tuple(habits),
             stand_ins=(stand_ins or {}) if self._branch.imitates else {},
@@ -248,10 +263,12 @@ class Collector:
         among_partners = keyed_uniform(own, "partners") < self._config.partner_share
         library = libraries[among_partners]
         fresh = len(library) == 0 or keyed_uniform(own, "fresh") < self._config.fresh_share
+        begun = 0
         if fresh:
             live = start(env, task, encoder=self._encoder)
         else:
             entry = library.sample(own, "start", actor=actor)
+            begun = entry.day
             live = LiveEpisode(env, entry.task, None, encoder=self._encoder, start=entry.snapshot)
             begin(live, lambda: env.restore(entry.snapshot))
         learners = {keyed_choice(self._trained, own, "learner")} if among_partners else set(self._trained)
@@ -259,13 +276,13 @@ class Collector:
         seats = {actor: current[actor] if actor in learners or not among_partners else self._partners.get(actor, current[actor])
                  for actor in current}  # fmt: skip
         origin = "fresh" if fresh else "library"
-        return _Segment(live, frozenset(learners), seats, own, origin, among_partners)
+        return _Segment(live, frozenset(learners), seats, own, origin, among_partners, begun)
 
     def _ask(self, index: int, segment: _Segment) -> _Ask:
         live = segment.live
         observation, policy = live.pending(), policy_for(live, segment.policies)
         # Retries and reflections are not decisions of the workplace: they are answered, and not branched.
-        wants_group = observation.actor in segment.learners and observation.kind is Kind.ACT and observation.fresh
+        wants_group = observation.actor in segment.learners and observation.kind is Kind.ACT
         if wants_group:
             require_trainable(observation.actor, policy)
         count = self._branch.group_size if wants_group else 1
@@ -344,7 +361,8 @@ class Collector:
         self, ask: _Ask, segment: _Segment, completions: Sequence[Completion], sampling: Sampling, prefix: str
     ) -> Callable[[ReplyScores], Group]:
         live, state = segment.live, self._envs[ask.segment].state()
-        turn, actor = int(state.get("turn", live.turn)), live.pending().actor
+        counted = state_count(state, "turn", type(self._envs[ask.segment]).__name__)
+        turn, actor = live.turn if counted is None else counted, live.pending().actor
         return partial(
             branch_group,
             f"{prefix}/s{ask.segment:02d}/{live.task.id}/t{turn:03d}/{actor}",
@@ -361,9 +379,18 @@ class Collector:
                 "partners": segment.partners,
                 "turn": turn,
                 "day": state.get("day"),
-                "metrics": dict(state.get("metrics", {})),
+                "metrics": state_metrics(state, type(self._envs[ask.segment]).__name__),
             },
         )
+
+
+def _ends_unheld(segment: _Segment) -> bool:
+    """Ends a segment whose next reply belongs to a conversation from before its start, of which the tokens are not known."""
+    live = segment.live
+    if live.holds_context(policy_for(live, segment.policies)):
+        return False
+    live.cut()
+    return True
 
 
 def _origins(segments: Sequence[_Segment]) -> dict[str, int]:
@@ -390,9 +417,9 @@ def collect_episodes(
 ) -> Collection:
     """Groups of K whole episodes of each task: the grouping for environments that cannot be forked.
 
-    All episodes are played at the same time; `workers` threads step their environments (see `play`). Those that our side failed
-    (a sandbox, an environment, a hosted partner) are played once more from the beginning, in fresh environments and with the
-    same seeds; a task of which one fails again has no group.
+    All episodes are played at the same time; `workers` threads step their environments (see `play`). Those that ended in an
+    error (of a sandbox, an environment, a hosted partner) are played once more from the beginning, in fresh environments and
+    with the same seeds; a task of which one fails again has no group.
     """
     for actor in trained:
         if actor in policies:

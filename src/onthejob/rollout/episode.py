@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Protocol
 
 from onthejob.errors import ConfigError, ContractError
+from onthejob.rollout.contract import accepted_step, check_messages, state_metrics
+from onthejob.texts import encodable
 from onthejob.types import (
     Completion,
     Context,
     Environment,
+    Interruptible,
     Kind,
     Message,
     Observation,
@@ -38,6 +41,11 @@ log = logging.getLogger(__name__)
 
 class Encoder(Protocol):
     """The part of `onthejob.models.chat.ChatEncoder` that playing needs."""
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that a prompt and its reply may have together; None sets no limit."""
+        ...
 
     def encode(self, messages: Any) -> tuple[int, ...]:
         """Token ids of a fresh context, ending where a reply begins."""
@@ -59,6 +67,8 @@ class ActorCounts:
     """Turns that answered a `Kind.RETRY` request."""
     prompt_tokens: int
     completion_tokens: int
+    clipped: int = 0
+    """Turns whose reply was cut at the token limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +104,7 @@ class Episode:
     unseated: Mapping[str, float] = field(default_factory=dict)
     """Rewards of actors who were never asked."""
     error: str | None = None
-    """What our side raised, when `stop` is ERROR. Such an episode is never trained on."""
+    """The exception, when `stop` is ERROR. Such an episode is never trained on."""
     start: bytes | None = None
     """Snapshot in which a segment began; None: it began with its task."""
     seconds: float = field(default=0.0, compare=False)
@@ -147,6 +157,15 @@ class LiveEpisode:
         """Turns played so far."""
         return len(self._transcript)
 
+    def holds_context(self, policy: Policy) -> bool:
+        """Whether all that the pending request appends to is known here.
+
+        It is not where an episode that began in a snapshot goes on with a conversation from before the snapshot.
+        """
+        observation = self.pending()
+        known = observation.fresh or self.start is None or observation.actor in self._turns
+        return known or policy.reads == "view"
+
     def pending(self) -> Observation:
         """The request that awaits a reply."""
         if self.observation is None or self.stop is not None:
@@ -158,9 +177,12 @@ class LiveEpisode:
 
         Raises:
             ConfigError: the policy reads tokens and there is no encoder, or it reads something unknown.
+            ContractError: the request's messages cannot be rendered.
         """
         observation = self.pending()
         actor = observation.actor
+        if policy.reads in ("tokens", "messages"):
+            check_messages(observation.messages, self._where())
         if policy.reads == "tokens":
             if self._encoder is None:
                 raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
@@ -178,18 +200,26 @@ class LiveEpisode:
             return Context(observation=observation, seed=seed)
         raise ConfigError(f"policy.reads must be tokens, messages or view, got {policy.reads!r} from {policy.version}.")
 
+    def fits(self, context: Context, sampling: Sampling) -> bool:
+        """True when the prompt and a reply at its limit are within the model's context."""
+        return not exceeds(self._encoder, context.prompt_ids, sampling)
+
     def advance(self, context: Context, completion: Completion, *, policy: Policy, sampling: Sampling) -> Step:
-        """Step the environment with `completion` and record the turn."""
+        """Step the environment with `completion` and record the turn.
+
+        Raises:
+            ContractError: the environment returned something that the loop cannot use.
+        """
         observation = self.pending()
         actor = observation.actor
         started = time.perf_counter()
         scores = self.env.scores(completion.text) if isinstance(self.env, Scored) else {}
-        step = self.env.step(completion.text)
+        step = accepted_step(self.env.step(completion.text), self._where())
         self.seconds += time.perf_counter() - started
         if context.prompt_ids:
             self._tokens[actor] = (context.prompt_ids, completion.token_ids)
         if context.messages:
-            self._messages[actor] = [*context.messages, Message("assistant", completion.text)]
+            self._messages[actor] = [*context.messages, Message("assistant", encodable(completion.text))]
         turn = Turn(
             prompt_ids=context.prompt_ids,
             completion=completion,
@@ -200,11 +230,7 @@ class LiveEpisode:
         )
         self._turns.setdefault(actor, []).append(turn)
         self._rewards.setdefault(actor, []).append(self._early.pop(actor, 0.0))
-        for rewarded, reward in step.rewards.items():
-            if rewarded in self._rewards:
-                self._rewards[rewarded][-1] += reward
-            else:
-                self._early[rewarded] = self._early.get(rewarded, 0.0) + reward
+        self._pay(step.rewards)
         self.answered_by[actor] = policy
         self._transcript.append(
             TurnRecord(
@@ -225,9 +251,45 @@ class LiveEpisode:
             self.stop = step.stop or StopReason.DONE
         return step
 
+    def _where(self) -> str:
+        """For a message about the environment."""
+        return f"{type(self.env).__name__}, task {self.task.id}, turn {self.turn}"
+
+    @property
+    def last(self) -> TurnRecord:
+        """The turn that was played last."""
+        return self._transcript[-1]
+
     def cut(self, reason: StopReason = StopReason.MAX_TURNS) -> None:
-        """End the episode from outside the task."""
+        """End the episode from outside the task; what an `Interruptible` environment pays then belongs to the last turn."""
         self.stop = reason
+        if not isinstance(self.env, Interruptible):
+            return
+        started = time.perf_counter()
+        try:
+            step = self.env.interrupt(reason)
+        except Exception as error:
+            self.fail(error)
+            return
+        self.seconds += time.perf_counter() - started
+        self._pay(step.rewards)
+        if self._transcript:
+            before = self.last
+            self._transcript[-1] = replace(
+                before,
+                rewards=_summed(before.rewards, step.rewards),
+                parts={**before.parts}
+                | {actor: _summed(before.parts.get(actor, {}), parts) for actor, parts in step.parts.items()},
+                facts={**before.facts, **step.facts},
+            )
+
+    def _pay(self, rewards: Mapping[str, float]) -> None:
+        """Add rewards to everybody's last turn, or keep them for the first."""
+        for rewarded, reward in rewards.items():
+            if rewarded in self._rewards:
+                self._rewards[rewarded][-1] += reward
+            else:
+                self._early[rewarded] = self._early.get(rewarded, 0.0) + reward
 
     def fail(self, error: Exception) -> None:
         """End the episode because of our failure; the traceback goes to the log, the message to the record."""
@@ -240,7 +302,7 @@ class LiveEpisode:
         stop = self.stop or StopReason.MAX_TURNS
         metrics: Mapping[str, float] = {}
         if stop is not StopReason.ERROR:
-            metrics = {name: float(value) for name, value in self.env.state().get("metrics", {}).items()}
+            metrics = state_metrics(self.env.state(), self._where())
         trajectories = {
             actor: Trajectory(
                 task_id=self.task.id, actor=actor, turns=tuple(turns), rewards=tuple(self._rewards[actor]), stop=stop
@@ -261,6 +323,11 @@ class LiveEpisode:
         )
 
 
+def exceeds(encoder: Encoder | None, prompt_ids: Sequence[int], sampling: Sampling) -> bool:
+    """True when a prompt and a reply at its limit exceed the encoder's context."""
+    return encoder is not None and encoder.window is not None and len(prompt_ids) + sampling.max_new_tokens > encoder.window
+
+
 def mean_scores(records: Iterable[TurnRecord]) -> dict[str, float]:
     """Name -> mean over the turns that were measured; empty where none was."""
     values: dict[str, list[float]] = {}
@@ -270,6 +337,10 @@ def mean_scores(records: Iterable[TurnRecord]) -> dict[str, float]:
     return {name: fmean(found) for name, found in sorted(values.items())}
 
 
+def _summed(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in {**first, **second}}
+
+
 def _counts(turns: list[Turn]) -> ActorCounts:
     return ActorCounts(
         turns=len(turns),
@@ -277,4 +348,5 @@ def _counts(turns: list[Turn]) -> ActorCounts:
         retries=sum(turn.kind is Kind.RETRY for turn in turns),
         prompt_tokens=sum(len(turn.prompt_ids) for turn in turns),
         completion_tokens=sum(len(turn.completion.token_ids) for turn in turns),
+        clipped=sum(turn.completion.finish_reason == "length" for turn in turns),
     )

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onthejob.errors import ConfigError, ProviderError, TrainingError
+from onthejob.errors import ConfigError, ProviderError, RecordError, TrainingError
+from onthejob.files import connected
 from onthejob.models.hosted import Accounts, Price
 from onthejob.models.providers import ChatClient, Question
 from onthejob.models.transport import Outcome, Transport
@@ -44,6 +45,8 @@ SCHEMA: Mapping[str, Any] = {
     "required": ["score"],
     "additionalProperties": False,
 }
+VERDICT_TOKENS = 64
+"""Enough for `{"score": N}` in any tokenizer."""
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _OBJECT = re.compile(r'\{\s*"score"\s*:\s*([1-5])\s*\}')
 
@@ -82,8 +85,8 @@ class JudgeConfig:
     """The good canary must score so much above the bad one, and the injected one less than so much above the bad one."""
     max_characters: int = 6000
     """Of a situation and of a reply; what is longer is cut."""
-    max_tokens: int = 64
-    """Of a verdict, at least; see the catalogue for models that think first."""
+    max_tokens: int | None = None
+    """Limit of a verdict in tokens; None: 64, or the catalogue's where that is longer, as a hosted model may think first."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 0.2:
@@ -93,7 +96,7 @@ class JudgeConfig:
                 "max_missing must be in [0, 1), min_items and canary_every >= 1, got "
                 f"{self.max_missing}, {self.min_items} and {self.canary_every}."
             )
-        if not 0.0 < self.canary_gap <= 1.0 or self.max_characters < 100 or self.max_tokens < 1:
+        if not 0.0 < self.canary_gap <= 1.0 or self.max_characters < 100 or (self.max_tokens or 1) < 1:
             raise ConfigError(
                 "canary_gap must be in (0, 1], max_characters >= 100 and max_tokens >= 1, got "
                 f"{self.canary_gap}, {self.max_characters} and {self.max_tokens}."
@@ -126,6 +129,9 @@ class Judge:
             cache: SQLite file of verdicts, so that a resumed run asks nothing again; None remembers in memory.
             schema: hold the verdict to its schema.
             temperature: False where the model refuses the field; verdicts are asked for at 0.
+
+        Raises:
+            RecordError: `cache` cannot be opened or is no SQLite file.
         """
         self.config = config or JudgeConfig()
         self.accounts = accounts or Accounts()
@@ -197,7 +203,7 @@ class Judge:
     async def _one(self, item: Item) -> int | None:
         question = Question(
             messages=prompt(item, self.config.max_characters),
-            max_tokens=self.config.max_tokens,
+            max_tokens=VERDICT_TOKENS if self.config.max_tokens is None else self.config.max_tokens,
             temperature=0.0 if self._temperature else None,
             schema=SCHEMA if self._schema else None,
         )
@@ -301,10 +307,15 @@ class _Verdicts:
     """Scores by key, in a file or in memory."""
 
     def __init__(self, path: Path | None) -> None:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path or ":memory:", check_same_thread=False)
-        self._db.execute("CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, score INTEGER NOT NULL) WITHOUT ROWID")
+        setup = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, score INTEGER NOT NULL) WITHOUT ROWID"
+        try:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = connected(path or ":memory:", setup, check_same_thread=False)
+        except (sqlite3.Error, OSError) as error:
+            raise RecordError(
+                f"cannot open the judge's verdicts {path}: {error}. Delete the file; they are asked again."
+            ) from error
 
     def read(self, keys: Sequence[str]) -> dict[str, int]:
         found = {}

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, RecordError
+from onthejob.rollout.branch import forkable
+from onthejob.rollout.contract import state_count
 from onthejob.rollout.episode import Encoder, LiveEpisode
 from onthejob.rollout.keys import keyed_choice, keyed_uniform
 from onthejob.rollout.play import play
@@ -27,6 +29,7 @@ class Entry:
 
     task: Task
     day: int
+    """Where in the episode: `state()["day"]`, or the turns played where the environment has no days."""
     actor: str
     """Whose reply is awaited."""
     snapshot: bytes
@@ -109,19 +112,42 @@ class SnapshotLibrary:
         return library
 
 
-def entry_of(env: Forkable, task: Task) -> Entry | None:
-    """The pending state of `env`; None when its episode is over.
+def entry_of(env: Forkable, task: Task, *, turn: int) -> Entry | None:
+    """The pending state of `env`; None when play cannot begin there.
+
+    That is after the end of an episode, and in the middle of a conversation: the tokens of its earlier turns are not part of a
+    snapshot.
+
+    Args:
+        env: at the state.
+        task: of its episode.
+        turn: turns played since the task began; the day where `state()` gives none.
 
     Raises:
-        ContractError: `state()` has no `day`.
+        ContractError: `state()["day"]` is no whole number.
     """
     observation = env.observe()
-    if observation is None:
+    if observation is None or not observation.fresh:
         return None
-    state = env.state()
-    if "day" not in state:
-        raise ContractError(f"state()['day'] is needed to spread starts over an episode; there is {sorted(state)}.")
-    return Entry(task=task, day=int(state["day"]), actor=observation.actor, snapshot=env.snapshot())
+    day = state_count(env.state(), "day", f"{type(env).__name__}, task {task.id}")
+    return Entry(task=task, day=turn if day is None else day, actor=observation.actor, snapshot=env.snapshot())
+
+
+def openings(make_env: Callable[[], Environment], tasks: Sequence[Task]) -> list[Entry]:
+    """The states in which `tasks` begin.
+
+    Raises:
+        ContractError: the environment is not `Forkable`.
+    """
+    env = forkable(make_env)
+    found: list[Entry] = []
+    for task in tasks:
+        env.reset(task)
+        entry = entry_of(env, task, turn=0)
+        if entry is not None:
+            found.append(entry)
+    env.close()
+    return found
 
 
 def visit(
@@ -145,7 +171,7 @@ def visit(
         if not isinstance(env, Forkable):
             raise ContractError(f"a snapshot library needs a Forkable environment, got {type(env).__name__}.")
         if keyed_uniform(seed, "visit", episode.task.id, index, episode.turn) < share:
-            entry = entry_of(env, episode.task)
+            entry = entry_of(env, episode.task, turn=episode.turn)
             if entry is not None:
                 visited[index].append(entry)
 

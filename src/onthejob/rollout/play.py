@@ -9,6 +9,7 @@ the result is the same with any number of them.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,10 +18,14 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from onthejob.errors import ConfigError, ContractError, MissingDependency, ProviderError
+from onthejob.rollout.contract import check_request
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.pulse import Pulse
+from onthejob.rollout.room import SHORTER
 from onthejob.types import Completion, Context, Environment, Group, Observation, Policy, Sampling, Step, StopReason, Task
+
+log = logging.getLogger(__name__)
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -66,7 +71,9 @@ def play(
         One episode per task, in order. A failing environment or policy ends only its own episode, with `StopReason.ERROR`.
 
     Raises:
-        ConfigError: counts do not match, `max_turns` or `workers` < 1, or an actor has no policy.
+        ConfigError: counts do not match, `max_turns` or `workers` < 1, an actor has no policy, or no episode can begin because
+            its first prompt exceeds the model's context. A prompt that exceeds it later ends its own episode, with
+            `StopReason.CONTEXT`.
     """
     if len(envs) != len(tasks):
         raise ConfigError(f"play needs one environment per task, got {len(envs)} environments and {len(tasks)} tasks.")
@@ -118,7 +125,9 @@ def _play(
     while any(episode.active for episode in live):
         # Looked up once a round: a seat may be given to somebody else while a reply is awaited.
         waiting = {index: policy_for(episode, policies) for index, episode in enumerate(live) if episode.active}
-        asking = [(live[i], waiting[i], keyed_seed(seeds[i], live[i].turn)) for i in due(waiting)]
+        asking = [(live[i], waiting[i], live[i].context(waiting[i], keyed_seed(seeds[i], live[i].turn))) for i in due(waiting)]
+        over(outgrown, [episode for episode, _, context in asking if not episode.fits(context, sampling)])
+        asking = [request for request in asking if request[0].active]
         answers = answer(asking, sampling)
         turns = [(asking[index][0], *answered, asking[index][1]) for index, answered in answers.items()]
         steps = over(lambda turn: advance(*turn, sampling), turns)
@@ -129,6 +138,11 @@ def _play(
                 episode.cut()
         if pulse is not None:
             pulse.beat(live, [completion for _, completion in answers.values()])
+    if live and all(episode.stop is StopReason.CONTEXT and not episode.turn for episode in live):
+        raise ConfigError(
+            f"no episode can begin: its first prompt, with a reply of up to {sampling.max_new_tokens} tokens, exceeds the "
+            f"model's context of {encoder.window if encoder else 0} tokens. {SHORTER}"
+        )
     return [episode.finish() for episode in live]
 
 
@@ -172,6 +186,8 @@ def begin(episode: LiveEpisode, first: Callable[[], Observation | None]) -> Live
     started = time.perf_counter()
     try:
         episode.observation = first()
+        if episode.observation is not None:
+            check_request(episode.observation, f"{type(episode.env).__name__}, task {episode.task.id}, first request")
     except (ConfigError, ContractError, MissingDependency):
         raise  # a wrong scenario or option is the operator's mistake: it must be seen, not counted
     except Exception as error:
@@ -209,16 +225,21 @@ def due(waiting: Mapping[int, Policy]) -> list[int]:
     return [index for index, policy in waiting.items() if id(policy) == most]
 
 
-def answer(requests: Sequence[tuple[LiveEpisode, Policy, int]], sampling: Sampling) -> dict[int, tuple[Context, Completion]]:
-    """One reply per request (episode, policy, seed); one `act` call per distinct policy.
+def outgrown(episode: LiveEpisode) -> None:
+    """End an episode whose next prompt does not fit the model's context."""
+    log.warning("episode %s ends after %d turns: its next prompt exceeds the model's context", episode.task.id, episode.turn)
+    episode.cut(StopReason.CONTEXT)
+
+
+def answer(requests: Sequence[tuple[LiveEpisode, Policy, Context]], sampling: Sampling) -> dict[int, tuple[Context, Completion]]:
+    """One reply per request (episode, policy, context); one `act` call per distinct policy.
 
     Returns:
         Position in `requests` -> (context, completion), without the requests whose policy failed; those episodes are over.
     """
     by_policy: dict[int, list[int]] = {}
-    contexts: list[Context] = []
-    for index, (episode, policy, seed) in enumerate(requests):
-        contexts.append(episode.context(policy, seed))
+    contexts = [context for _, _, context in requests]
+    for index, (_, policy, _) in enumerate(requests):
         by_policy.setdefault(id(policy), []).append(index)
     answers: dict[int, tuple[Context, Completion]] = {}
     for indices in by_policy.values():
@@ -259,9 +280,15 @@ def _act(policy: Policy, contexts: Sequence[Context], sampling: Sampling) -> lis
 
 
 def advance(episode: LiveEpisode, context: Context, completion: Completion, policy: Policy, sampling: Sampling) -> Step | None:
-    """Step the episode; None when the environment raised, which ends this episode only."""
+    """Step the episode; None when the environment raised, which ends this episode only.
+
+    Raises:
+        ContractError: the environment broke its contract, which concerns all episodes.
+    """
     try:
         return episode.advance(context, completion, policy=policy, sampling=sampling)
+    except ContractError:
+        raise  # as in `begin`: it would happen in every episode
     except Exception as error:
         episode.fail(error)
         return None
@@ -270,8 +297,8 @@ def advance(episode: LiveEpisode, context: Context, completion: Completion, poli
 def episode_groups(episodes: Sequence[Episode], *, prefix: str, actors: Sequence[str]) -> list[Group]:
     """One group per (task, actor) from several episodes of the same task: the grouping for environments that cannot fork.
 
-    A task of which an episode failed has no group: the others would be compared without the one that our side lost, and what
-    is lost need not be so by chance. A group of fewer than two trajectories has no baseline and is left out too.
+    A task of which an episode ended in an error has no group: the others would be compared without it, and errors need
+    not be random. A group of fewer than two trajectories has no baseline and is left out too.
     """
     by_task: dict[str, list[Episode]] = {}
     for episode in episodes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pstdev
@@ -97,6 +99,8 @@ class TaskPool:
         self._curriculum = curriculum
         self._prefer_spread = prefer_spread
         self._rounds = 0
+        self._given = tuple(tasks)
+        self._identity: dict[str, Any] = {}
         self._add(tasks)
         self._groups: dict[str, int] = {}
         self._alive: dict[str, int] = {}
@@ -141,9 +145,11 @@ class TaskPool:
             self._returns[family] = self._returns.get(family, 0.0) + mean
             spread = _spread(group)
             self._spreads[family] = spread + (1.0 - _RECENT) * (self._spreads.get(family, spread) - spread)
-        # An iteration without any group measured nothing.
-        if groups:
-            self._dead_iterations = 0 if any(alive for _, alive in groups) else self._dead_iterations + 1
+        # An iteration without any group or valid reply measured nothing: what the tasks could teach is not known.
+        if any(alive for _, alive in groups):
+            self._dead_iterations = 0
+        elif any(turn.valid for group, _ in groups for row in group.trajectories for turn in row.turns):
+            self._dead_iterations += 1
         if self.converged:
             self._grow_once()
 
@@ -154,7 +160,10 @@ class TaskPool:
 
     @property
     def converged(self) -> bool:
-        """True when no group was alive in `patience` iterations in a row: the tasks have nothing more to teach."""
+        """True when no group was alive in `patience` iterations in a row: the tasks have nothing more to teach.
+
+        Iterations without a group, or without a valid reply, count for neither side.
+        """
         return self._dead_iterations >= self._patience
 
     def statistics(self) -> dict[str, FamilyStatistics]:
@@ -168,6 +177,25 @@ class TaskPool:
             )
             for family, count in sorted(self._groups.items())
         }
+
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must have again, JSON-serialisable: the seed, and the number and digest of the given tasks.
+
+        Raises:
+            ConfigError: a task's payload is not JSON.
+        """
+        if not self._identity:
+            digest = hashlib.sha256()
+            for task in self._given:
+                try:
+                    digest.update(json.dumps(task.row(), sort_keys=True).encode() + b"\n")
+                except (TypeError, ValueError) as error:
+                    raise ConfigError(
+                        f"the payload of task {task.id} must be JSON: {error}. Use text, numbers and lists."
+                    ) from error
+            settings = {"seed": self._seed, "patience": self._patience, "tasks": len(self._given)}
+            self._identity = {**settings, "tasks_digest": digest.hexdigest()[:16]}
+        return self._identity
 
     def state(self) -> dict[str, Any]:
         """JSON-serialisable counters, for a checkpoint."""
@@ -218,7 +246,7 @@ class TaskPool:
 
 
 def _spread(group: Group) -> float:
-    """Standard deviation of the returns; what failed on our side has none."""
+    """Standard deviation of the returns; episodes that ended in an error have none."""
     returns = [trajectory.ret for trajectory in group.trajectories if trajectory.stop is not StopReason.ERROR]
     return pstdev(returns) if returns else 0.0
 

@@ -9,16 +9,30 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import variance
 
 from onthejob.errors import ConfigError, TrainingError
-from onthejob.rollout.branch import BranchConfig, BranchFailure, BranchScorer, Scales, ScoreRequest, group_worlds, score_replies
+from onthejob.progress import Progress
+from onthejob.rollout.branch import (
+    BranchConfig,
+    BranchFailure,
+    BranchScorer,
+    ReplyScores,
+    Scales,
+    ScoreRequest,
+    group_worlds,
+    score_replies,
+)
 from onthejob.rollout.keys import keyed_sample
 from onthejob.rollout.library import Entry
 from onthejob.types import Forkable, Observation
 
 log = logging.getLogger(__name__)
+
+STATES_AT_A_TIME = 16
+"""States that are branched between two looks at the clock."""
 
 Legal = Callable[[Forkable, Observation], Sequence[str]]
 """(environment at the request, request) -> texts of legal replies."""
@@ -46,6 +60,7 @@ def measure_scales(
     seed: int,
     replies: int = 6,
     legal: Legal = legal_of_view,
+    until: float = math.inf,
 ) -> dict[str, Scales]:
     """Frozen scales per role: root mean square, over states, of the standard deviation between random legal replies.
 
@@ -58,6 +73,7 @@ def measure_scales(
         seed: keys the replies and the worlds.
         replies: random legal replies compared per state, >= 2.
         legal: lists the legal replies of a state.
+        until: `time.monotonic()` after which no further state is branched, once every role has one.
 
     Raises:
         ConfigError: `replies` < 2, or a role has no state with two legal replies of different effect.
@@ -86,26 +102,38 @@ def measure_scales(
                     worlds=group_worlds(seed, "scales", index, count=config.worlds),
                 )
             )
-    scored = score_replies(scorer, requests, outcome_only, unit)
+    scored: list[ReplyScores | BranchFailure] = []
+    progress, asked = Progress("scales of value"), {request.actor for request in requests}
+    for first in range(0, len(requests), STATES_AT_A_TIME):
+        if time.monotonic() >= until and asked <= {request.actor for request in requests[:first]}:
+            log.info("scales of value: measured on %d of %d states in the time given", first, len(requests))
+            break
+        progress.count(first, len(requests), "states")
+        scored += score_replies(scorer, requests[first : first + STATES_AT_A_TIME], outcome_only, unit)
     outcomes: dict[str, list[float]] = {actor: [] for actor in actors}
     returns: dict[str, list[float]] = {actor: [] for actor in actors}
     failures: list[str] = []
-    for request, scores in zip(requests, scored, strict=True):
+    for request, scores in zip(requests, scored, strict=False):  # a time limit leaves states without scores
         if isinstance(scores, BranchFailure):
             failures.append(str(scores))
             continue
         outcomes[request.actor].append(variance(value / scores.turns for value in scores.outcomes))
         returns[request.actor].append(variance(value / scores.turns for value in scores.returns))
-    if len(failures) > len(requests) // 2:
-        raise TrainingError(f"{len(failures)} of {len(requests)} states failed while measuring scales, e.g. {failures[0]}.")
+    if len(failures) > len(scored) // 2:
+        raise TrainingError(f"{len(failures)} of {len(scored)} states failed while measuring scales, e.g. {failures[0]}.")
+    for actor in actors:
+        if not outcomes[actor]:
+            met = sum(state.actor == actor for state in states)
+            raise ConfigError(
+                f"the scales of {actor!r} need a state with two legal replies of different effect; of {met} states that ask it "
+                "none has. Raise --library-tasks or --library-share, train other roles, or set --scale-states 0 (all scales 1)."
+            )
     return {actor: _scales(actor, outcomes, returns, config) for actor in actors}
 
 
 def _scales(
     actor: str, outcomes: Mapping[str, Sequence[float]], returns: Mapping[str, Sequence[float]], config: BranchConfig
 ) -> Scales:
-    if not outcomes[actor]:
-        raise ConfigError(f"no state with two different legal replies for {actor!r}. Add states of {actor!r} or drop the role.")
     s_v = math.sqrt(math.fsum(outcomes[actor]) / len(outcomes[actor]))
     s_r = math.sqrt(math.fsum(returns[actor]) / len(returns[actor]))
     if s_v == 0.0 and config.outcome_weight > 0.0:

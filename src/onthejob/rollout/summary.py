@@ -24,6 +24,8 @@ class GroupSummary:
     """Share of sampled replies that were parsed and legal, in [0, 1]."""
     mean_length: float = 0.0
     """Tokens per reply."""
+    clipped_ratio: float = 0.0
+    """Share of replies that were cut at the token limit, in [0, 1]."""
 
     @property
     def alive_share(self) -> float:
@@ -74,6 +76,7 @@ def summarise(groups: Sequence[Group], *, alive: int) -> GroupSummary:
         return_std=fmean(pstdev(row.ret for row in group.trajectories) for group in groups),
         valid_rate=fmean(turn.valid for turn in turns),
         mean_length=fmean(len(turn.completion.token_ids) for turn in turns),
+        clipped_ratio=fmean(turn.completion.finish_reason == "length" for turn in turns),
     )
 
 

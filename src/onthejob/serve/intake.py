@@ -2,15 +2,14 @@
 
 A server loads whatever it is pointed at, and one poisoned adapter breaks every role: not-a-number weights spread through its
 cache to the base and to all other adapters, a missing file ends the engine (reliability note, facts 1 and 2). So an adapter is
-read once, checked completely, and the very bytes that were checked are written to a directory of our own under a new name. The
-server never sees the source.
+read once, checked completely, and the very bytes that were checked are written to a directory of our own under a new name (the
+same policy as plain LoRA where ranks or alphas differ by layer, which vLLM does not read). The server never sees the source.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import stat
@@ -19,21 +18,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load
+from safetensors.torch import load, save
 from torch import Tensor
 
 from onthejob.errors import ConfigError, ModelError
-from onthejob.learn.adapter_files import CONFIG, META, WEIGHTS, check_finite, check_pairs, write_directory
+from onthejob.learn.adapter_files import (
+    META,
+    WEIGHTS,
+    check_finite,
+    check_pairs,
+    module_and_half,
+    plain_tensors,
+    write_directory,
+)
+from onthejob.models.adapter_config import CONFIG, AdapterShape, parse_object, shape_of_config
+from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, parse_log_logit_scale
+from onthejob.models.targets import matches
 from onthejob.types import Adapter
 
 _FILES = frozenset({WEIGHTS, CONFIG, META})
 _NAME = re.compile(r"(?P<role>[a-z][a-z0-9_]*)@(?P<version>[0-9]{4,9})")
-_PREFIX = "base_model.model."
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_FREE = frozenset({"r", "lora_alpha", "target_modules", "task_type", "inference_mode", "use_rslora", "peft_version"})
-"""Keys of adapter_config.json whose value is checked by itself; every other must have PEFT's default."""
+_FREE = frozenset({
+    "alpha_pattern", "inference_mode", "lora_alpha", "peft_version", "r", "rank_pattern", "target_modules", "task_type",
+    "use_rslora",
+})  # fmt: skip
+"""Keys of adapter_config.json that may differ from PEFT's defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +118,15 @@ class Intake:
             ModelError: what is wrong with it; nothing was written then.
         """
         files = self._read(source)
-        adapter = self._check(source, files)
+        adapter, served = self._check(source, files)
         target = self.store / adapter.role / f"{adapter.name}-{adapter.digest[:12]}"
         if not target.is_dir():
-            write_directory(target, files)
+            write_directory(target, served)
+        elif self._read(target) != served:
+            raise ModelError(
+                f"adapter {adapter.name!r} is not served: its copy {target} was changed after it was checked. Remove that folder "
+                "and publish the adapter again."
+            )
         return Adapter(role=adapter.role, version=adapter.version, path=target, parent=adapter.parent, digest=adapter.digest)
 
     def _read(self, source: Path) -> dict[str, bytes]:
@@ -124,18 +139,23 @@ class Intake:
         sizes = {WEIGHTS: self.limits.max_bytes, CONFIG: 64 * 1024, META: 64 * 1024}
         return {name: _bytes(source / name, limit) for name, limit in sizes.items()}
 
-    def _check(self, source: Path, files: Mapping[str, bytes]) -> Adapter:
+    def _check(self, source: Path, files: Mapping[str, bytes]) -> tuple[Adapter, Mapping[str, bytes]]:
+        """Who it is, and what the server is given: the files, or the same policy in plain LoRA."""
         config, meta = (_object(source, name, files[name]) for name in (CONFIG, META))
         adapter = self._identity(source, meta, hashlib.sha256(files[WEIGHTS]).hexdigest())
-        scaling = self._config(source, config)
+        shape = self._shape(source, config)
         try:
             tensors = load(files[WEIGHTS])
-        except (SafetensorError, ValueError, RuntimeError) as error:
+        except (SafetensorError, ValueError, RuntimeError, KeyError) as error:
             raise _refused(source, f"{WEIGHTS} is not safetensors ({error})") from error
-        check_pairs(tensors, config["r"], source)
+        try:
+            parse_log_logit_scale(_metadata(files[WEIGHTS]).get(LOG_LOGIT_SCALE))
+        except ValueError as error:
+            raise _refused(source, str(error)) from error
+        check_pairs(tensors, shape, source)
         check_finite(tensors, source)
-        self._weights(source, tensors, config, scaling)
-        return adapter
+        self._weights(source, tensors, shape)
+        return adapter, files if shape.uniform else _plain(files, tensors, shape)
 
     def _identity(self, source: Path, meta: Mapping[str, Any], digest: str) -> Adapter:
         named = _NAME.fullmatch(source.name)
@@ -155,54 +175,56 @@ class Intake:
             raise _refused(source, f"its parent {str(parent)[:40]!r} is no adapter's name")
         return Adapter(role=role, version=version, path=source, parent=parent, digest=digest)
 
-    def _config(self, source: Path, config: Mapping[str, Any]) -> float:
+    def _shape(self, source: Path, config: Mapping[str, Any]) -> AdapterShape:
         from peft import LoraConfig
 
-        rank, alpha = config.get("r"), config.get("lora_alpha")
-        if type(rank) is not int or not 1 <= rank <= self.limits.max_rank:
-            raise _refused(source, f"its rank must be 1..{self.limits.max_rank}, got {rank!r}")
-        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha) or alpha <= 0:
-            raise _refused(source, f"its lora_alpha must be a finite number > 0, got {alpha!r}")
-        if config.get("task_type") != "CAUSAL_LM":
-            raise _refused(source, f"its task_type must be CAUSAL_LM, got {config.get('task_type')!r}")
+        shape = shape_of_config(config, f"adapter {source.name!r} is not served: its {CONFIG}")
+        # The server reads the file too, also what says nothing about what is computed.
         defaults = LoraConfig().to_dict()
         for key, value in config.items():
-            if key in _FREE:
-                continue
             if key not in defaults:
                 raise _refused(source, f"{CONFIG} has the unknown key {key!r}")
-            if value != getattr(defaults[key], "value", defaults[key]):
+            if key not in _FREE and value != getattr(defaults[key], "value", defaults[key]):
                 raise _refused(source, f"it uses {key}={str(value)[:60]!r}, which is not served")
-        scaling = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-        if scaling > self.limits.max_scaling:
-            raise _refused(source, f"its scaling is {scaling:g}, at most {self.limits.max_scaling:g} is served")
-        return scaling
+        if shape.largest_rank > self.limits.max_rank:
+            raise _refused(source, f"its rank must be 1..{self.limits.max_rank}, got {shape.largest_rank}")
+        return shape
 
-    def _weights(self, source: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], scaling: float) -> None:
-        targets = config.get("target_modules")
-        if not isinstance(targets, list) or not targets or not all(isinstance(target, str) for target in targets):
-            raise _refused(source, f"target_modules must be a list of names, got {str(targets)[:60]!r}")
-        wanted = {module for module in self.base.modules if module.rpartition(".")[2] in targets}
-        unknown = [target for target in targets if not any(module.endswith(f".{target}") for module in wanted)]
-        if unknown:
-            raise _refused(source, f"its target {unknown[0][:60]!r} is no projection of the base")
+    def _weights(self, source: Path, tensors: Mapping[str, Tensor], shape: AdapterShape) -> None:
+        wanted = {module for module in self.base.modules if any(matches(module, target) for target in shape.targets)}
+        unknown = [target for target in shape.targets if not any(matches(module, target) for module in wanted)]
+        if unknown or not shape.targets:
+            raise _refused(source, f"its target {(unknown or ['none'])[0][:60]!r} is no projection of the base")
         modules = set()
         for name, tensor in tensors.items():
-            module, _, half = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".")
-            if not name.startswith(_PREFIX) or module not in wanted:
+            module, half = module_and_half(name)
+            if module not in wanted:
                 raise _refused(source, f"its tensor {name[:120]!r} belongs to no target")
-            if tensor.dtype not in _DTYPES:
-                raise _refused(source, f"its tensor {name!r} has the dtype {tensor.dtype}")
             outputs, inputs = self.base.modules[module]
-            shape = (config["r"], inputs) if half == "lora_A" else (outputs, config["r"])
-            if tuple(tensor.shape) != shape:
-                raise _refused(source, f"its tensor {name!r} has the shape {tuple(tensor.shape)}, the base needs {shape}")
+            rank, scaling = shape.rank_of(module), shape.scaling_of(module)
+            if scaling > self.limits.max_scaling:
+                raise _refused(source, f"its scaling is {scaling:g}, at most {self.limits.max_scaling:g} is served")
+            expected = (rank, inputs) if half == "A" else (outputs, rank)
+            if tuple(tensor.shape) != expected:
+                raise _refused(source, f"its tensor {name!r} has the shape {tuple(tensor.shape)}, the base needs {expected}")
             largest = float(tensor.abs().max())
-            if largest * (scaling if half == "lora_B" else 1.0) > self.limits.max_weight:
+            if largest * (scaling if half == "B" else 1.0) > self.limits.max_weight:
                 raise _refused(source, f"its tensor {name!r} holds {largest:g}, larger than anything that was trained")
             modules.add(module)
         if modules != wanted:
             raise _refused(source, f"it lacks {len(wanted - modules)} of {len(wanted)} targeted layers")
+
+
+def _plain(files: Mapping[str, bytes], tensors: Mapping[str, Tensor], shape: AdapterShape) -> dict[str, bytes]:
+    """The same policy in plain LoRA: vLLM knows one rank and one scaling per adapter, and reads no patterns."""
+    config = json.loads(files[CONFIG]) | {
+        "r": shape.largest_rank, "lora_alpha": shape.plain_alpha,
+        "rank_pattern": {}, "alpha_pattern": {}, "use_rslora": False,
+    }  # fmt: skip
+    return dict(files) | {
+        WEIGHTS: save(plain_tensors(tensors, shape), metadata={"format": "pt"}),
+        CONFIG: json.dumps(config, indent=2, sort_keys=True).encode(),
+    }
 
 
 def _bytes(path: Path, limit: int) -> bytes:
@@ -211,33 +233,30 @@ def _bytes(path: Path, limit: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise _refused(path.parent, f"{path.name} cannot be opened as a file of its own ({error.strerror})") from error
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _refused(path.parent, f"{path.name} is no regular file")
-        content = file.read(limit + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(limit + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > limit:
         raise _refused(path.parent, f"{path.name} is larger than {limit} bytes")
     return content
 
 
 def _object(source: Path, name: str, content: bytes) -> dict[str, Any]:
-    def no_constant(text: str) -> float:
-        raise ValueError(f"{text} is not JSON")
-
-    def no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) != len(pairs):
-            raise ValueError("a key is repeated")
-        return dict(pairs)
-
     try:
-        value = json.loads(content, parse_constant=no_constant, object_pairs_hook=no_repetition)
-    except (ValueError, RecursionError) as error:
+        return parse_object(content)
+    except ValueError as error:
         raise _refused(source, f"{name} is not JSON ({str(error)[:100]})") from error
-    if not isinstance(value, dict):
-        raise _refused(source, f"{name} holds a {type(value).__name__}, not an object")
-    return value
+
+
+def _metadata(weights: bytes) -> dict[str, str]:
+    """What the header of a safetensors file that was read states beside its tensors."""
+    size = int.from_bytes(weights[:8], "little")
+    return json.loads(weights[8 : 8 + size]).get("__metadata__") or {}
 
 
 def _refused(source: Path, why: str) -> ModelError:
-    return ModelError(f"adapter {source.name!r} is not served: {why}. Save it again with save_adapter.")
+    return ModelError(f"adapter {source.name!r} is not served: {why}. Write it again with `onthejob sft`.")

@@ -2,12 +2,15 @@
 
 A key names all that a job depends on, so the same job sent again (by a client that lost the answer, or by eight at once) is done
 once and answered from here. A claim names its owner exactly (boot, process id, start time): when the owner is gone, the next
-who asks takes over; after `MAX_ATTEMPTS` dead owners the job counts as failed, because it kills its worker.
+who asks takes over; after `MAX_ATTEMPTS` dead owners the job counts as failed, because it seems to kill its worker. An owner that
+was asked to stop, or that went with its machine (another boot), is not counted. This verdict, and that a job was cancelled, hold
+while the worker that gave them lives: one that is started afterwards tries the job anew, as what killed the others may be gone.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -16,8 +19,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onthejob.errors import RecordError
+from onthejob.files import connected
+
+log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 2
+REMEDY = (
+    "Look at the worker's log and the machine's memory; with less memory per step (--learner.max-tokens) it may pass. Once the "
+    "worker was started again, `onthejob train --resume` has the update tried anew"
+)
 _SCHEMA = """CREATE TABLE IF NOT EXISTS jobs (key TEXT PRIMARY KEY, state TEXT NOT NULL, owner TEXT NOT NULL,
   attempt INTEGER NOT NULL, result TEXT NOT NULL DEFAULT '') WITHOUT ROWID"""
 
@@ -43,10 +53,8 @@ class Jobs:
         self._owner = owner or identity()
         self._lock = threading.Lock()
         try:
-            self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute(_SCHEMA)
+            setup = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;" + _SCHEMA
+            self._db = connected(path, setup, timeout=30.0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise RecordError(f"{path} cannot be opened: {error}. Give the worker another folder.") from error
 
@@ -71,14 +79,31 @@ class Jobs:
         """Record the answer; it is durable when this returns."""
         self._end(key, "done", result)
 
-    def fail(self, key: str, error: str) -> None:
-        """Record that the job cannot be done; sent again, it fails again."""
-        self._end(key, "failed", {"error": error})
+    def fail(self, key: str, error: str, *, cancelled: bool = False) -> None:
+        """Record that the job cannot be done; sent again, it fails again. cancelled: only while this worker lives."""
+        self._end(key, "failed", {"error": error} | ({"cancelled": True} if cancelled else {}))
 
     def release(self, key: str) -> None:
-        """Give an undone job back, e.g. because the worker is asked to stop."""
+        """Give an undone job back, as if it had never been claimed."""
         with self._lock:
             self._db.execute("DELETE FROM jobs WHERE key = ? AND owner = ? AND state = 'running'", (key, self._owner))
+
+    def stopping(self) -> None:
+        """This worker is asked to stop: what it has in work is no attempt, whether it still ends or is killed meanwhile."""
+        sql = "UPDATE jobs SET attempt = attempt - 1 WHERE owner = ? AND state = 'running'"
+        try:
+            with self._lock:
+                self._db.execute(sql, (self._owner,))
+        except sqlite3.Error as error:  # the end must not fail for it
+            log.warning("an update that is interrupted now will count as one on which a worker died: %s", error)
+
+    def hand_over(self, key: str) -> None:
+        """After `stopping`: give up an undone job, so that whoever asks next takes it; deaths before are remembered."""
+        mine = "key = ? AND owner = ? AND state = 'running'"
+        with self._lock:
+            self._db.execute(f"DELETE FROM jobs WHERE {mine} AND attempt <= 0", (key, self._owner))
+            gone = f"{boot_of(self._owner)}:gone"
+            self._db.execute(f"UPDATE jobs SET owner = ? WHERE {mine}", (gone, key, self._owner))
 
     def forget(self, key: str) -> None:
         """Let a job that is done be done again, because its result is gone."""
@@ -90,16 +115,25 @@ class Jobs:
             self._db.execute("INSERT INTO jobs (key, state, owner, attempt) VALUES (?, 'running', ?, 1)", (key, self._owner))
             return Job(key=key, state="claimed", attempt=1, result={})
         state, owner, attempt, result = found
+        if state == "failed" and {"deaths", "cancelled"} & json.loads(result).keys() and not is_alive(owner):
+            return self._take(key, 1)
         if state in ("done", "failed"):
             return Job(key=key, state=state, attempt=attempt, result=json.loads(result))  # type: ignore[arg-type]
         if is_alive(owner):
             return Job(key=key, state="running", attempt=attempt, result={})
+        if boot_of(owner) != boot_of(self._owner):
+            return self._take(key, attempt)
         if attempt >= MAX_ATTEMPTS:
-            error = {"error": f"{attempt} workers died on it"}
-            self._db.execute("UPDATE jobs SET state = 'failed', result = ? WHERE key = ?", (json.dumps(error), key))
+            error = {"error": f"{attempt} workers died on it. {REMEDY}", "deaths": attempt}
+            sql = "UPDATE jobs SET state = 'failed', owner = ?, result = ? WHERE key = ?"
+            self._db.execute(sql, (self._owner, json.dumps(error), key))
             return Job(key=key, state="failed", attempt=attempt, result=error)
-        self._db.execute("UPDATE jobs SET owner = ?, attempt = ? WHERE key = ?", (self._owner, attempt + 1, key))
-        return Job(key=key, state="claimed", attempt=attempt + 1, result={})
+        return self._take(key, attempt + 1)
+
+    def _take(self, key: str, attempt: int) -> Job:
+        sql = "UPDATE jobs SET state = 'running', owner = ?, attempt = ?, result = '' WHERE key = ?"
+        self._db.execute(sql, (self._owner, attempt, key))
+        return Job(key=key, state="claimed", attempt=attempt, result={})
 
     def _end(self, key: str, state: str, result: Mapping[str, Any]) -> None:
         with self._lock:
@@ -113,11 +147,16 @@ class Jobs:
 
 
 def identity(pid: int | str = "self") -> str:
-    """`boot:pid:start` of a process; unique on this machine for ever."""
+    """`boot:pid:start` of a process; unique on this machine forever."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     start = text.rpartition(")")[2].split()[19]
     return f"{boot}:{text.split(' ', 1)[0]}:{start}"
+
+
+def boot_of(owner: str) -> str:
+    """The boot of the machine in an identity."""
+    return owner.partition(":")[0]
 
 
 def is_alive(owner: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from onthejob.errors import ConfigError, ContractError, ServeError
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_log_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.serve.messages import COMPLETIONS
-from onthejob.serve.remote import connect, digest_of, packed
+from onthejob.serve.remote import GONE_S, Patience, connect, digest_of, packed, told_by
 from onthejob.types import Adapter, Completion, Sampling
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ class RemoteSampler:
         base_digest: str,
         token: str,
         timeout_s: float = 3600.0,
-        attempts: int = 8,
+        gone_s: float = GONE_S,
         wait_s: float = 5.0,
     ) -> None:
         """Connect.
@@ -49,15 +48,15 @@ class RemoteSampler:
             base_digest: of the base's weights; the worker must have the same.
             token: of the worker.
             timeout_s: seconds for one batch of replies.
-            attempts: times it is asked again when it is gone. What it sampled for a lost answer is used by nobody.
-            wait_s: seconds between them.
+            gone_s: seconds for which it is asked again when it is gone. What it sampled for a lost answer is not used.
+            wait_s: seconds between two attempts.
 
         Raises:
             ConfigError: the URL cannot be used.
         """
         self.chat = chat
         self._http = connect(url, token=token, timeout_s=timeout_s)
-        self._url, self._base_digest, self._attempts, self._wait_s = url, base_digest, attempts, wait_s
+        self._url, self._base_digest, self._gone_s, self._wait_s = url, base_digest, gone_s, wait_s
         self._live: dict[str, Adapter] = {}
         self._digests: dict[str, str] = {}
         """Adapter -> sha256 of its weights as the worker keeps them."""
@@ -117,17 +116,17 @@ class RemoteSampler:
         try:
             replies = COMPLETIONS.validate_python(answer.get("completions"))
         except ValidationError as error:
-            raise ServeError(f"the worker at {self._url} answered with something else than replies: {error}") from error
+            raise ServeError(
+                f"the worker at {self._url} answered with something else than replies: {told_by(self._http, error)}"
+            ) from error
         if len(replies) != len(prompts):
             raise ServeError(f"{len(prompts)} replies were asked for, {len(replies)} came back from {self._url}.")
         return replies
 
     def _ask(self, path: str, body: dict[str, Any], *, states: dict[str, bytes] | None = None) -> dict[str, Any]:
         """The answer to one request; what the worker misses is sent and the request repeated."""
-        problem = ""
-        for number in range(self._attempts):
-            if number:
-                time.sleep(self._wait_s)
+        patience = Patience(self._gone_s, self._wait_s)
+        while True:
             try:
                 response, answer = self._exchange(path, body, states or {})
             except httpx.HTTPError as error:
@@ -135,11 +134,17 @@ class RemoteSampler:
             else:
                 if response.status_code == 200:
                     return answer
-                problem = str(answer.get("error") or answer.get("detail") or f"status {response.status_code}")
+                said = answer.get("error") or answer.get("detail") or f"status {response.status_code}"
+                problem = told_by(self._http, said)
                 if response.status_code < 500:
                     raise ConfigError(f"the worker at {self._url} refuses {path}: {problem}")
-            log.warning("the worker gave no answer to %s (%s); attempt %d of %d", path, problem, number + 1, self._attempts)
-        raise ServeError(f"the worker at {self._url} gave no answer to {path} in {self._attempts} attempts: {problem}.")
+            log.warning("the worker gave no answer to %s (%s); it is asked again", path, problem)
+            if not patience.pause():
+                break
+        raise ServeError(
+            f"the worker at {self._url} gave no answer to {path} within {self._gone_s:g} s: {problem}. Start one, and then "
+            "`onthejob train --resume`; --trainer-wait-s sets the time."
+        )
 
     def _exchange(self, path: str, body: dict[str, Any], states: dict[str, bytes]) -> tuple[httpx.Response, dict[str, Any]]:
         """The last response, after what was missing was sent: at most an adapter, and the state that it needs."""

@@ -101,6 +101,17 @@ def vllm_command(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     return (sys.executable, "-m", MODULE)
 
 
+def check_start(config: ServerConfig) -> None:
+    """Refuse, before a model is fetched or loaded, what would keep the server from starting afterwards.
+
+    Raises:
+        ConfigError: vLLM is not installed, or its port is taken.
+    """
+    vllm_command()
+    if config.port:
+        check_port(config.port)
+
+
 class ModelServer:
     """A supervised server of one base model. Implements `AdapterServer`; without run-time loading every load is a restart."""
 
@@ -154,8 +165,8 @@ class ModelServer:
         """Start it and wait until it is healthy; returns the seconds that took.
 
         Raises:
-            ServeError: the port is taken, or it ends or hangs while it starts.
-            ConfigError: vLLM is not installed.
+            ServeError: it ends or hangs while it starts.
+            ConfigError: vLLM is not installed, or the port is taken.
         """
         if self._child is not None and self._child.alive:
             return 0.0

@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onthejob.errors import ServeError
+from onthejob.errors import ConfigError, ServeError
 from onthejob.serve.guard import stat_of
+from onthejob.texts import printable, redacted, secrets_of_environment
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +97,11 @@ class Child:
         return found
 
     def tail(self, lines: int = 15) -> str:
-        """The end of what it wrote."""
+        """The end of what it wrote, as a message may show it."""
         with self.log_file.open("rb") as file:
             file.seek(max(self._log_start, self.log_file.stat().st_size - 16_384))
-            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+            said = "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+        return printable(redacted(said, secrets_of_environment(os.environ)))
 
     def stop(self, *, within_s: float = 15.0) -> None:
         """End it and all its descendants; returns when none is left.
@@ -164,10 +166,10 @@ def free_port() -> int:
 
 
 def check_port(port: int) -> None:
-    """Refuse a port that somebody else listens on.
+    """Refuse a port of the loopback interface that another program listens on.
 
     Raises:
-        ServeError: it is taken; the owner's process id is named when it can be seen.
+        ConfigError: it is taken; the owner's process id is named when it can be seen.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -176,7 +178,7 @@ def check_port(port: int) -> None:
         except OSError as error:
             owner = port_owner(port)
             who = f" by process {owner}" if owner else ""
-            raise ServeError(f"port {port} is taken{who}. Choose another, or 0 for a free one.") from error
+            raise ConfigError(f"port {port} is taken{who}. Choose another --server.port, or 0 for a free one.") from error
 
 
 def port_owner(port: int) -> int | None:

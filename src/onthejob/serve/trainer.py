@@ -11,10 +11,8 @@ import gc
 import hashlib
 import logging
 import os
-import queue
 import re
 import shutil
-import threading
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,9 +20,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
 
-from onthejob.errors import ConfigError, OnTheJobError
+from onthejob.errors import ConfigError, OnTheJobError, ServeError
 from onthejob.files import published_file, remove_abandoned
+from onthejob.learn.interrupt import Interrupt, Interrupted
 from onthejob.learn.learner import Learner
+from onthejob.models.window import context_window, refuse_longer
+from onthejob.serve.bounds import check_tokens, checked_config, checked_groups
 from onthejob.serve.jobs import Jobs
 from onthejob.serve.messages import (
     COMPLETIONS,
@@ -35,6 +36,7 @@ from onthejob.serve.messages import (
     TrainRequest,
     UnknownStates,
 )
+from onthejob.serve.updates import Update, Updates
 from onthejob.types import Adapter, Completion
 
 if TYPE_CHECKING:
@@ -47,6 +49,11 @@ KEPT_STATES = 8
 many again for whoever comes back for an answer. Who needs an older one sends it again."""
 HEARTBEAT_S = 5.0
 """Seconds between two lines of an update under way."""
+CANCEL_S = 30.0
+"""Seconds in which an update that is cancelled ends: it is noticed after each of the model's layers."""
+END_S = 1.0
+"""Seconds that the end of the worker waits for its updates."""
+CANCELLED = "it was cancelled there. Once the worker was started again, `onthejob train --resume` has the update tried anew"
 
 
 class ModelServing(Protocol):
@@ -92,7 +99,7 @@ class TrainingService:
         remove_abandoned(self._states)
         self._keep_states = KEPT_STATES * len(model.peft_config)
         self.jobs = Jobs(folder / "jobs.sqlite")
-        self._one = threading.Lock()
+        self._under_way = Updates()
         self._layout = None
         self.updates = 0
         """Made by this process."""
@@ -100,7 +107,7 @@ class TrainingService:
     @property
     def busy(self) -> bool:
         """True while an update runs."""
-        return self._one.locked()
+        return self._under_way.busy
 
     def state_path(self, digest: str) -> Path | None:
         """Where a state is; None when it is unknown."""
@@ -143,17 +150,36 @@ class TrainingService:
             names = {"running": "busy", "done": "done", "failed": "failed"}
             yield {"event": names[job.state], "key": key, "attempt": job.attempt, **job.result}
             return
-        # In a thread of its own, begun before anything is said: a client that goes away, now or later, does not stop an update
-        # that was claimed.
-        answers: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=lambda: answers.put(self._work(key, request)), name="update", daemon=True).start()
+        # Begun before anything is said: a client that goes away, now or later, does not stop an update that was claimed.
+        try:
+            update = self._under_way.begin(key, request.role, lambda update: self._work(update, request))
+        except ServeError:
+            self.jobs.release(key)
+            raise
         yield {"event": "claimed", "key": key, "attempt": job.attempt}
-        while True:
-            try:
-                yield answers.get(timeout=HEARTBEAT_S)
-                return
-            except queue.Empty:
-                yield {"event": "running", "key": key}
+        yield from update.events(HEARTBEAT_S)
+
+    def under_way(self) -> list[dict[str, Any]]:
+        """Key, role and age in seconds of every update that was claimed and has no outcome yet, the oldest first."""
+        return self._under_way.listed()
+
+    def cancel(self, key: str) -> bool:
+        """End an update; sent again to this worker, it fails. True when it ended within `CANCEL_S` seconds.
+
+        Raises:
+            ConfigError: it is not under way here.
+        """
+        ended = self._under_way.cancel(key, CANCEL_S)
+        if ended is None:
+            raise ConfigError(f"no update {key[:12]!r} is under way on this worker. `GET /jobs` lists those that are.")
+        return ended
+
+    def close(self) -> None:
+        """End every update, undone: another worker, or this one when it is started again, makes it when it is asked."""
+        # Counted out first: the process may be killed before the updates have ended.
+        self.jobs.stopping()
+        for key in self._under_way.end(END_S):
+            self.jobs.hand_over(key)
 
     def hotload(self, request: HotloadRequest) -> dict[str, Any]:
         """Save a state as an adapter and let it go live.
@@ -168,7 +194,7 @@ class TrainingService:
         self._check_role(request.role)
         path = self._known(request.state)
         own = self.folder / "adapters" / request.state[:16]
-        with self._one:
+        with self._under_way.turn():
             self._load_weights(request.role, path)
             adapter = adapter_files.save_adapter(
                 self.model,
@@ -194,7 +220,14 @@ class TrainingService:
         """
         serving = self._model_server()
         self._check_base(request.base)
+        check_tokens(request.prompts, self.model)
+        refuse_longer(context_window(self.model.config), request.prompts, new_tokens=0)
         return COMPLETIONS.dump_python(serving.generate(request), mode="json")
+
+    @property
+    def samples(self) -> bool:
+        """Whether a model server is beside it, which /hotload and /sample need."""
+        return self._serving is not None
 
     def _model_server(self) -> ModelServing:
         if self._serving is None:
@@ -211,17 +244,27 @@ class TrainingService:
         missing = [digest for digest in (request.state, request.reference) if digest and self.state_path(digest) is None]
         if missing:
             raise UnknownStates(missing)
+        # Before it is claimed: a job that cannot be done, or would end this process, is not tried again.
+        checked_groups(request.groups, checked_config(request.config), self.model)
 
     def _check_role(self, role: str) -> None:
         if role not in self.model.peft_config:
             raise ConfigError(f"this worker has no adapter for {role!r}; it has {sorted(self.model.peft_config)}.")
 
-    def _work(self, key: str, request: TrainRequest) -> dict[str, Any]:
+    def _work(self, update: Update, request: TrainRequest) -> dict[str, Any]:
+        key = update.key
         try:
-            with self._one:
-                result = self._update(request)
+            with self._under_way.turn(update.interrupt):
+                result = self._update(request, update.interrupt)
             self.jobs.finish(key, result)
             return {"event": "done", "key": key, **result}
+        except Interrupted:
+            if self._under_way.ending:
+                self.jobs.hand_over(key)
+                return {"event": "stopped", "key": key}
+            with contextlib.suppress(OnTheJobError):
+                self.jobs.fail(key, CANCELLED, cancelled=True)
+            return {"event": "failed", "key": key, "error": CANCELLED}
         except Exception as error:
             log.exception("update %s failed", key[:12])
             text = f"{type(error).__name__}: {error}"
@@ -234,7 +277,7 @@ class TrainingService:
                 self.jobs.release(key)
             return {"event": "failed", "key": key, "error": text}
 
-    def _update(self, request: TrainRequest) -> dict[str, Any]:
+    def _update(self, request: TrainRequest, interrupt: Interrupt) -> dict[str, Any]:
         from safetensors.torch import load, save
 
         from onthejob.learn.lora import Snapshot
@@ -251,7 +294,8 @@ class TrainingService:
                 self._load_weights(request.role, self._known(request.reference))
                 reference = Snapshot.take(self.model, request.role)
             learner.import_state(request.role, load(self._known(request.state).read_bytes()))
-            metrics = learner.update(request.role, groups, reference=reference)
+            with interrupt.watched(self.model):
+                metrics = learner.update(request.role, groups, reference=reference)
             made = {name: tensor.contiguous() for name, tensor in learner.export_state(request.role).items()}
             digest = self.store(save(made))
             self.updates += 1

@@ -1,9 +1,11 @@
 """The training worker over HTTP.
 
-GET  /health            {"status": "ok", "base": ..., "roles": ..., "alpha": ..., "busy": ...}    (no token needed)
+GET  /health            {"status": "ok", "base": ..., "roles": ..., "alpha": ..., "busy": ..., "samples": ...} (no token needed)
 PUT  /states/DIGEST     a learner's state of one role (safetensors), named by its sha256
 GET  /states/DIGEST     one that was put or made here
 POST /train             TrainRequest -> lines of JSON: claimed, running ..., and last done, failed or busy
+GET  /jobs              {"jobs": [{"key": ..., "role": ..., "seconds": ...}]}: the updates under way
+DELETE /jobs/KEY        ends one: {"ended": true}, or false where that takes longer; its client is told that it failed
 POST /hotload           a state becomes the adapter `role@version` and goes live on this machine's model server
 POST /sample            SampleRequest -> replies of a live adapter, or of the base, with their ids and log-probabilities
 """
@@ -17,12 +19,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from pydantic import ValidationError
 
 from onthejob.errors import ConfigError, OnTheJobError, ServeError
+from onthejob.serve.bounds import check_state
 from onthejob.serve.messages import HotloadRequest, NotLive, SampleRequest, TrainRequest, UnknownStates
 from onthejob.serve.trainer import TrainingService
+from onthejob.texts import printable
 
 
 def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 512 << 20) -> FastAPI:
@@ -51,7 +56,7 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
             missing = {"not_live": error.name}
         # A model server that failed may serve again; everything else would be refused again.
         status = 409 if missing else 503 if isinstance(error, ServeError) else 400
-        return JSONResponse({"error": str(error), **missing}, status_code=status)
+        return JSONResponse({"error": printable(str(error)), **missing}, status_code=status)
 
     @app.get("/health")
     def health() -> dict[str, Any]:
@@ -64,6 +69,7 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
             "roles": roles,
             "alpha": {role: alpha_of(service.model, role) for role in roles},
             "busy": service.busy,
+            "samples": service.samples,
         }
 
     @app.put("/states/{digest}")
@@ -71,7 +77,8 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
         content = await _body(request, service.max_state_bytes)
         if hashlib.sha256(content).hexdigest() != digest:
             raise HTTPException(400, "the content has another sha256 than its name")
-        return {"state": service.store(content)}
+        await run_in_threadpool(check_state, content, digest)
+        return {"state": await run_in_threadpool(service.store, content)}
 
     @app.get("/states/{digest}")
     def get_state(digest: str) -> FileResponse:
@@ -84,7 +91,7 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
     async def train(request: Request) -> StreamingResponse:
         asked = _parsed(TrainRequest, await _body(request, max_request_bytes))
         events = service.train(asked)
-        first = next(events)  # Refusals become a status before anything is streamed.
+        first = await run_in_threadpool(next, events)  # Refusals become a status before anything is streamed.
 
         def lines() -> Iterator[str]:
             yield json.dumps(first) + "\n"
@@ -93,16 +100,20 @@ def make_app(service: TrainingService, *, token: str, max_request_bytes: int = 5
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
+    @app.get("/jobs")
+    def jobs() -> dict[str, Any]:
+        return {"jobs": service.under_way()}
+
+    @app.delete("/jobs/{key}")
+    def cancel(key: str) -> dict[str, bool]:
+        return {"ended": service.cancel(key)}
+
     @app.post("/hotload")
     async def hotload(request: Request) -> dict[str, Any]:
-        from fastapi.concurrency import run_in_threadpool
-
         return await run_in_threadpool(service.hotload, _parsed(HotloadRequest, await _body(request, 65_536)))
 
     @app.post("/sample")
     async def sample(request: Request) -> JSONResponse:
-        from fastapi.concurrency import run_in_threadpool
-
         asked = _parsed(SampleRequest, await _body(request, max_request_bytes))
         return JSONResponse({"completions": await run_in_threadpool(service.sample, asked)})
 
@@ -125,4 +136,4 @@ def _parsed(kind: type[Any], content: bytes) -> Any:
         return kind.model_validate_json(content)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise HTTPException(422, f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        raise HTTPException(422, printable(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")) from error

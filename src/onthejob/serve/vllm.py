@@ -25,6 +25,7 @@ from onthejob.errors import ConfigError, ContractError, ModelError, ProviderErro
 from onthejob.models.adapter_weights import read_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.transport import Limits, Request, Response, Transport, status_error
+from onthejob.models.window import refuse_longer
 from onthejob.serve.publish import Publisher
 from onthejob.types import Adapter, Completion, Sampling
 
@@ -231,6 +232,7 @@ class VllmSampler:
             seeds: one per prompt; not used, see above.
 
         Raises:
+            ConfigError: a prompt and its reply at the limit exceed the context.
             ContractError: empty prompts, or a different number of seeds.
             ServeError: the server failed, also after it was recovered once.
             ModelError: it computes garbage.
@@ -239,6 +241,7 @@ class VllmSampler:
             raise ContractError(
                 f"generate needs non-empty prompts and one seed for each, got {len(prompts)} and {len(seeds)} seeds."
             )
+        refuse_longer(self.chat.window, prompts, new_tokens=sampling.max_new_tokens)
         by_prompt: dict[tuple[int, ...], list[int]] = {}
         for index, prompt in enumerate(prompts):
             by_prompt.setdefault(tuple(prompt), []).append(index)
@@ -311,7 +314,7 @@ class VllmSampler:
                 "a reply lacks its token ids or log-probabilities, so it cannot be trained on. The server must be vLLM >= 0.10.2."
             )
         if choice.get("prompt_token_ids") not in (None, list(prompt)):
-            raise ServeError("the server changed the prompt (truncated it, or added a token). Raise its --max-model-len.")
+            raise ServeError("the server changed the prompt (truncated it, or added a token). Raise --server.max-model-len.")
         if not all(isinstance(value, int | float) and math.isfinite(value) for value in logprobs):
             raise ModelError("the server sampled with non-finite numbers: an adapter or its cache is poisoned. Restart it.")
         finish = choice.get("finish_reason")

@@ -18,6 +18,8 @@ class Chat:
         self.seen: list[dict[str, Any]] = []
         self.reply: Callable[[dict[str, Any]], str | None] = lambda body: IDLE
         self.status = 200
+        self.finish = "stop"
+        """Why replies of the OpenAI protocol end; `length`: each was cut at its limit."""
         chat = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -30,7 +32,7 @@ class Chat:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 chat.seen.append(body)
                 text = chat.reply(body)
-                self._send(answer_of(self.path, text), chat.status if text is not None else 500)
+                self._send(answer_of(self.path, text, finish=chat.finish), chat.status if text is not None else 500)
 
             def _send(self, answer: Any, status: int) -> None:
                 content = json.dumps(answer).encode()
@@ -54,7 +56,7 @@ class Chat:
         self.server.server_close()
 
 
-def answer_of(path: str, text: str | None) -> dict[str, Any]:
+def answer_of(path: str, text: str | None, *, finish: str = "stop") -> dict[str, Any]:
     """A whole answer in the protocol of the requested path."""
     blocks = [{"text": text}]
     if path.endswith("/converse"):
@@ -65,7 +67,7 @@ def answer_of(path: str, text: str | None) -> dict[str, Any]:
         usage = {"input_tokens": 10, "output_tokens": 5}
         content = [{"type": "text", **block} for block in blocks]
         return {"type": "message", "model": "small", "content": content, "stop_reason": "end_turn", "usage": usage}
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     return {"model": "small", "choices": [choice], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
 
 

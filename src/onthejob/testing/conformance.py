@@ -1,21 +1,22 @@
 """check_environment: what every environment promises, checked by playing it.
 
-The checks follow the docstrings of `Environment` and `Forkable` in `onthejob.types`. The first broken promise raises
-`ContractError` and says which one and where; a passed check returns how much was exercised, so that a caller can assert that
-it was not vacuous.
+The checks follow the docstrings of `Environment` and `Forkable` in `onthejob.types`, and what an environment returns passes the
+same border as in the loop (`onthejob.rollout.contract`). The first broken promise raises `ContractError` and says which one and
+where; a passed check returns how much was exercised, so that a caller can assert that it was not vacuous.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from onthejob.errors import ContractError
+from onthejob.rollout.contract import accepted_branch, accepted_step, check_messages, check_request, state_count, state_metrics
 from onthejob.rollout.keys import keyed_choice, keyed_seed
-from onthejob.types import Environment, Forkable, Observation, Step, Task
+from onthejob.types import Environment, Forkable, Kind, Observation, Step, Task
 
 ADVERSARIAL_REPLIES: tuple[str, ...] = (
     "",
@@ -58,6 +59,15 @@ Choose = Callable[[Observation, int], str]
 """(observation, seed) -> a usable reply."""
 
 
+@dataclass(slots=True)
+class _Actors:
+    """Names that were met in all tasks."""
+
+    asked: set[str] = field(default_factory=set)
+    paid: set[str] = field(default_factory=set)
+    """In the rewards of steps or the returns of branches."""
+
+
 def choose_legal(observation: Observation, seed: int) -> str:
     """One of `observation.view["legal"]`.
 
@@ -78,6 +88,7 @@ def check_environment(
     max_turns: int = 40,
     seed: int = 0,
     branch_turns: int = 6,
+    spectators: Collection[str] = (),
 ) -> Conformance:
     """Play every task and compare with what the protocol promises.
 
@@ -88,6 +99,7 @@ def check_environment(
         max_turns: length of what is played of each task.
         seed: keys the replies.
         branch_turns: length of the branches that are compared.
+        spectators: actors that are rewarded and never asked; any other such name counts as a misspelt actor.
 
     Raises:
         ContractError: a promise is broken.
@@ -98,35 +110,58 @@ def check_environment(
     _expect(isinstance(probe, Environment), "make() returns an Environment (reset, step, state, close)")
     probe.close()
     steps = adversarial = forks = branches = 0
+    actors = _Actors()
     for task in tasks:
-        replies = _check_playing(make, task, choose, max_turns, seed)
+        _json(dict(task.payload), f"{task.id}: the payload")
+        replies = _check_playing(make, task, choose, max_turns, seed, actors)
         steps += len(replies)
         adversarial += _check_adversarial(make, task, replies)
         if isinstance(make(), Forkable):
             marks = sorted({0, len(replies) // 3, max(0, len(replies) - 2)})
             for mark in marks:
-                branches += _check_forking(make, task, replies, mark, branch_turns)
+                branches += _check_forking(make, task, replies, mark, branch_turns, actors)
             forks += len(marks)
+    _check_actors(actors, spectators, max_turns)
     return Conformance(tasks=len(tasks), steps=steps, adversarial=adversarial, forks=forks, branches=branches)
 
 
-def _check_playing(make: Callable[[], Environment], task: Task, choose: Choose, max_turns: int, seed: int) -> list[str]:
+def _check_actors(actors: _Actors, spectators: Collection[str], max_turns: int) -> None:
+    """Rewards that no request's actor receives train nothing, and a misspelt name looks like one of those."""
+    strangers = sorted(actors.paid - actors.asked - set(spectators))
+    if strangers:
+        raise ContractError(
+            f"broken promise: rewards name actors as requests do, got {', '.join(strangers)}; asked were "
+            f"{', '.join(sorted(actors.asked))} in at most {max_turns} turns of each task. Correct the name, raise max_turns, or "
+            f"pass spectators={tuple(strangers)} for actors that are rewarded and never asked."
+        )
+
+
+def _check_playing(
+    make: Callable[[], Environment], task: Task, choose: Choose, max_turns: int, seed: int, actors: _Actors
+) -> list[str]:
     """Two environments and one replay give the same episode; returns its replies."""
     first, second = make(), make()
     observation: Observation | None = first.reset(task)
+    _check_observation(observation, f"{task.id}: the first request")
     _expect(_seen(observation) == _seen(second.reset(task)), f"{task.id}: reset is deterministic across instances")
     _expect(_seen(observation) == _seen(first.reset(task)), f"{task.id}: reset may be called again and starts over")
     _expect(observation.fresh, f"{task.id}: the first observation of an episode is fresh")
     replies: list[str] = []
     rows: list[Any] = []
+    before = state_count(first.state(), "turn", f"{task.id}: the first request")
     while observation is not None and len(replies) < max_turns:
         where = f"{task.id} turn {len(replies)}"
+        actors.asked.add(observation.actor)
         replies.append(choose(observation, keyed_seed(seed, task.id, len(replies))))
-        step = first.step(replies[-1])
-        _check_step(step, where)
+        step = _check_step(first.step(replies[-1]), where)
+        actors.paid |= step.rewards.keys()
         rows.append(_step_row(step))
         _expect(rows[-1] == _step_row(second.step(replies[-1])), f"{where}: step is deterministic")
-        _check_state(first.state(), where)
+        turn = _check_state(first.state(), where)
+        if turn is not None and before is not None and observation.kind is Kind.ACT and step.observation is not None:
+            grown = turn > before or step.observation.kind is not Kind.ACT
+            _expect(grown, f"{where}: state()['turn'] grows with every decision, got {before} and {turn}")
+        before = turn
         _expect(_json(first.state(), where) == _json(second.state(), where), f"{where}: state is deterministic")
         observation = step.observation
     first.reset(task)
@@ -136,10 +171,9 @@ def _check_playing(make: Callable[[], Environment], task: Task, choose: Choose, 
     return replies
 
 
-def _check_step(step: Step, where: str) -> None:
-    _expect((step.observation is None) == (step.stop is not None), f"{where}: there is either an observation or a stop reason")
-    for actor, reward in step.rewards.items():
-        _expect(math.isfinite(reward), f"{where}: the reward of {actor} is finite, got {reward}")
+def _check_step(returned: object, where: str) -> Step:
+    """The step as the loop takes it."""
+    step = accepted_step(returned, where)
     for actor, parts in step.parts.items():
         _expect(actor in step.rewards, f"{where}: {actor} has reward parts and therefore a reward")
         total = sum(parts.values())
@@ -149,16 +183,27 @@ def _check_step(step: Step, where: str) -> None:
         )
     _json(dict(step.facts), f"{where}: facts")
     if step.observation is not None:
-        _json(dict(step.observation.view), f"{where}: view")
-        _expect(len(step.observation.messages) > 0, f"{where}: an observation has at least one message")
+        _check_observation(step.observation, where)
+    return step
 
 
-def _check_state(state: Mapping[str, Any], where: str) -> None:
-    _json(state, f"{where}: state")
+def _check_observation(observation: Observation, where: str) -> None:
+    check_request(observation, where)
+    check_messages(observation.messages, where)
+    _json(dict(observation.view), f"{where}: view")
+    legal = observation.view.get("legal", ())
+    _expect(all(isinstance(text, str) for text in legal), f"{where}: view['legal'] lists texts")
+
+
+def _check_state(state: Mapping[str, Any], where: str) -> int | None:
+    """The turn that the state counts, if it does."""
     metrics = state.get("metrics")
     _expect(isinstance(metrics, Mapping) and len(metrics) > 0, f"{where}: state()['metrics'] holds at least one metric")
-    for name, value in (metrics or {}).items():
-        _expect(isinstance(value, int | float) and math.isfinite(value), f"{where}: metric {name} is a finite number")
+    for name, value in state_metrics(state, where).items():
+        _expect(math.isfinite(value), f"{where}: metric {name} is a finite number")
+    _json(state, f"{where}: state")
+    state_count(state, "day", where)
+    return state_count(state, "turn", where)
 
 
 def _check_adversarial(make: Callable[[], Environment], task: Task, replies: Sequence[str]) -> int:
@@ -175,19 +220,21 @@ def _check_adversarial(make: Callable[[], Environment], task: Task, replies: Seq
             if isinstance(env, Forkable):
                 _expect(isinstance(env.canonical(reply), str), f"canonical({reply[:20]!r}) is a string")
                 _expect(env.snapshot() == before, f"canonical({reply[:20]!r}) leaves the environment untouched")
-            step = env.step(reply)
+            returned: object = env.step(reply)
         except ContractError:
             raise
         except Exception as error:
             raise ContractError(f"{task.id}: step raised {type(error).__name__} for the reply {reply[:40]!r}: {error}") from error
-        _check_step(step, f"{task.id} after {reply[:20]!r}")
+        step = _check_step(returned, f"{task.id} after {reply[:20]!r}")
         observation = step.observation
         count += 1
     env.close()
     return count
 
 
-def _check_forking(make: Callable[[], Environment], task: Task, replies: Sequence[str], mark: int, turns: int) -> int:
+def _check_forking(
+    make: Callable[[], Environment], task: Task, replies: Sequence[str], mark: int, turns: int, actors: _Actors
+) -> int:
     """At turn `mark`: snapshot, restore, fork and branch are exact and leave the parent untouched."""
     env = _forkable(make)
     env.reset(task)
@@ -195,12 +242,13 @@ def _check_forking(make: Callable[[], Environment], task: Task, replies: Sequenc
         env.step(reply)
     where, rest = f"{task.id} turn {mark}", replies[mark:]
     frozen = env.snapshot()
+    _expect(isinstance(frozen, bytes), f"{where}: snapshot returns bytes, got {type(frozen).__name__}")
     _expect(env.snapshot() == frozen, f"{where}: snapshot is repeatable")
     other, fork = _forkable(make), env.fork()
     _expect(_seen(other.restore(frozen)) == _seen(env.observe()), f"{where}: restore returns the pending request")
     _expect(other.snapshot() == frozen, f"{where}: restore and snapshot are inverse")
     _expect(fork.snapshot() == frozen, f"{where}: a fork equals its parent")
-    branches = _check_branches(env, fork, rest[0], frozen, turns, where) if rest else 0
+    branches = _check_branches(env, fork, rest[0], frozen, turns, where, actors) if rest else 0
     future = [_step_row(fork.step(reply)) for reply in rest]
     _expect(env.snapshot() == frozen, f"{where}: stepping a fork leaves its parent untouched")
     _expect([_step_row(other.step(reply)) for reply in rest] == future, f"{where}: the restored future equals the fork's")
@@ -212,17 +260,16 @@ def _check_forking(make: Callable[[], Environment], task: Task, replies: Sequenc
     return branches
 
 
-def _check_branches(env: Forkable, fork: Forkable, reply: str, frozen: bytes, turns: int, where: str) -> int:
+def _check_branches(env: Forkable, fork: Forkable, reply: str, frozen: bytes, turns: int, where: str, actors: _Actors) -> int:
     count = 0
     for world in (1, 2):
         for text in (reply, "", "no such reply"):
-            branch = env.branch(text, world=world, turns=turns)
+            branch = accepted_branch(env.branch(text, world=world, turns=turns), where)
+            actors.paid |= branch.returns.keys()
             _expect(env.snapshot() == frozen, f"{where}: branch leaves its parent untouched")
             _expect(branch == env.branch(text, world=world, turns=turns), f"{where}: a branch is determined by its world")
             _expect(branch == fork.branch(text, world=world, turns=turns), f"{where}: a fork branches as its parent does")
-            _expect(1 <= branch.turns <= turns, f"{where}: a branch plays 1..{turns} turns, got {branch.turns}")
-            _expect(math.isfinite(branch.outcome), f"{where}: a branch's outcome is finite")
-            _expect(all(map(math.isfinite, branch.returns.values())), f"{where}: a branch's returns are finite")
+            _expect(branch.turns <= turns, f"{where}: a branch plays 1..{turns} turns, got {branch.turns}")
             _json(dict(branch.facts), f"{where}: branch facts")
             count += 1
         if env.canonical("") == env.canonical("no such reply"):

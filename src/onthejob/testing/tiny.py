@@ -79,7 +79,7 @@ def tiny_model(
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        max_position_embeddings=1024,
+        max_position_embeddings=8192,
         # Unit-scale activations: at the usual 0.02 so small a residual stream is swamped by one step of a LoRA adapter.
         initializer_range=hidden**-0.5,
         tie_word_embeddings=True,

@@ -21,8 +21,9 @@ class TrainConfig:
     iterations: int = 30
     """Each updates every role that learned something at most once; the run stops earlier when the pool has converged."""
     minutes: float = 0.0
-    """No further iteration begins when so many minutes have passed since this command began to train; what is there is kept, and
-    --resume goes on for as long again. At least one iteration is made. 0 sets no limit."""
+    """Time limit of training, in minutes after the model is loaded. Measuring scales and habits takes at most a third of it. An
+    iteration begins only when it ends in time at the pace of those before it; one is always made, and an evaluation under way is
+    finished. --resume continues for as long again. 0 sets no limit."""
     grouping: Literal["branch", "episodes"] = "branch"
     """`branch`: replies to one prompt, scored in forks. `episodes`: whole episodes of one task, where nothing can be forked."""
     collect: CollectConfig = field(default_factory=CollectConfig)

@@ -28,6 +28,7 @@ from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
 from onthejob.train.config import TrainConfig, check_advantages
+from onthejob.train.fruitless import check_fruitful, warn_of_losses
 from onthejob.train.reports import (
     IterationReport,
     RoleReport,
@@ -92,7 +93,8 @@ def train(
         evaluate: called at the start and every `config.eval_every` iterations.
         judge: adds its opinion to one-turn trajectories, with the weight it was made with; at weight 0 it is only recorded.
         on_progress: called after every committed iteration.
-        resume: continue `run` after its last committed iteration.
+        resume: continue `run` after its last committed iteration, with the settings that it was made with; only iterations,
+            minutes, workers and the learner's `max_tokens` and `gradient_checkpointing` may differ.
 
     Returns:
         How it ended; `exit_code` is 3 when the pool has converged.
@@ -100,10 +102,12 @@ def train(
     Raises:
         ConfigError: options or arguments that cannot work.
         RecordError: `run` is not empty without `resume`, or cannot be continued.
-        TrainingError: every episode of an iteration failed, no group could be scored, the judge is silent or cannot be believed,
-            or at the end: every update was skipped because its numbers were not finite.
+        ContractError: the environment broke its contract.
+        TrainingError: every episode of an iteration failed, no group could be scored, three iterations in a row had no group or
+            no valid reply, the judge is silent or cannot be believed, or at the end: every update was skipped because its numbers
+            were not finite.
     """
-    begun = time.perf_counter()
+    until = time.monotonic() + 60.0 * config.minutes if config.minutes else math.inf
     if not trained_roles or len(set(trained_roles)) != len(trained_roles):
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
     if config.eval_every > 0 and evaluate is None:
@@ -125,10 +129,10 @@ def train(
         judge=judge,
     )
     if config.grouping == "episodes":
-        state, last = _enter(parts, None, resume=resume)
-        return _loop(parts, state, None, last, begun, on_progress)
+        state, last = _enter(parts, None, until, resume=resume)
+        return _loop(parts, state, None, last, until, on_progress)
     with BranchScorer(make_env, workers=config.workers) as scorer:
-        state, last = _enter(parts, scorer, resume=resume)
+        state, last = _enter(parts, scorer, until, resume=resume)
         collector = Collector(
             make_env,
             scorer,
@@ -139,14 +143,14 @@ def train(
             partners=partners,
             encoder=encoder,
         )
-        return _loop(parts, state, collector, last, begun, on_progress)
+        return _loop(parts, state, collector, last, until, on_progress)
 
 
-def _enter(parts: Parts, scorer: BranchScorer | None, *, resume: bool) -> tuple[State, int]:
+def _enter(parts: Parts, scorer: BranchScorer | None, until: float, *, resume: bool) -> tuple[State, int]:
     """The state from which the next iteration starts, and the last committed iteration."""
     last = parts.run.last_iteration()
     if last is None:
-        return begin(parts, scorer), 0
+        return begin(parts, scorer, until=until), 0
     if resume:
         return resumed(parts), parts.run.last_iteration() or 0
     raise RecordError(f"run {parts.run.path} has {last} iterations already. Pass resume=True (--resume), or create a new run.")
@@ -157,20 +161,24 @@ def _loop(
     state: State,
     collector: Collector | None,
     last: int,
-    begun: float,
+    until: float,
     on_progress: Callable[[IterationReport], None] | None,
 ) -> TrainResult:
-    config, paces = parts.config, []
-    until = begun + 60.0 * config.minutes if config.minutes else math.inf
+    config = parts.config
+    paces: list[float] = []
     iteration = last
-    while iteration < config.iterations and not parts.pool.converged and not (paces and time.perf_counter() >= until):
+    while iteration < config.iterations and not parts.pool.converged:
+        if paces and time.monotonic() + median(paces) > until:
+            break
         iteration += 1
-        started = time.perf_counter()
+        started = time.monotonic()
         report = _iterate(parts, state, collector, iteration)
-        paces.append(time.perf_counter() - started)
+        if not config.dry_run:
+            check_fruitful(parts.run, parts.roles)
+        paces.append(time.monotonic() - started)
         if on_progress is not None:
             left = (config.iterations - iteration) * median(paces)
-            on_progress(replace(report, seconds=paces[-1], eta_s=max(0.0, min(left, until - time.perf_counter()))))
+            on_progress(replace(report, seconds=paces[-1], eta_s=max(0.0, min(left, until - time.monotonic()))))
     skipped = parts.run.read_events(kind="update_skipped")
     if skipped and not any(adapter.version for adapter in state.adapters.values()):
         raise TrainingError(
@@ -290,6 +298,7 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
         raise TrainingError(f"all {len(failed)} episodes of iteration {iteration} failed, e.g. {failed[0].error}.")
     if collection.failure and not collection.groups:
         raise TrainingError(f"no group of iteration {iteration} could be scored: {collection.failure}.")
+    warn_of_losses(collection, parts.roles, iteration)
     return collection
 
 

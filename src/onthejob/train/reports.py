@@ -91,6 +91,7 @@ def role_metrics(report: RoleReport) -> dict[str, float]:
         "valid_rate": summary.valid_rate,
         "groups": float(summary.groups),
         "completions/mean_length": summary.mean_length,
+        "completions/clipped_ratio": summary.clipped_ratio,
         "published": float(report.published),
         **report.scores,
     }

@@ -16,6 +16,7 @@ from onthejob.errors import RecordError
 from onthejob.rollout.branch import Scales
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.stand_ins import StandIns
+from onthejob.train.settings import check_settings, settings_of
 from onthejob.train.state import Parts, State
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def checkpoint_files(parts: Parts, state: State) -> dict[str, Any]:
     """Everything that `resumed` needs beside the adapters."""
     loop = {
         "roles": list(parts.roles),
+        "settings": settings_of(parts),
         "pool": parts.pool.state(),
         "scales": {role: asdict(scales) for role, scales in state.scales.items()},
         "stand_ins": state.stand_ins.state(),
@@ -47,6 +49,7 @@ def resumed(parts: Parts) -> State:
     When the newest checkpoint is damaged, the record is rewound to the newest that is intact.
 
     Raises:
+        ConfigError: the run was made with other settings.
         RecordError: no intact checkpoint, or the run was made with other roles.
     """
     from onthejob.learn.adapter_files import load_adapter
@@ -56,14 +59,15 @@ def resumed(parts: Parts) -> State:
     n = run.latest_checkpoint()
     if n is None:
         raise RecordError(f"run {run.path} has no intact checkpoint, so it cannot be continued. Start a new run.")
-    if n != run.last_iteration():
-        log.warning("the newest intact checkpoint of %s is of iteration %d; what came after is redone", run.path, n)
-        run.rewind(n)
     files = run.read_checkpoint(n)
     loop = json.loads(_bytes(files, _LOOP))
     if loop["roles"] != list(parts.roles):
         asked = list(parts.roles)
         raise RecordError(f"run {run.path} trains {loop['roles']}, asked for {asked}. Resume with the same roles.")
+    check_settings(loop.get("settings"), parts)
+    if n != run.last_iteration():
+        log.warning("the newest intact checkpoint of %s is of iteration %d; what came after is redone", run.path, n)
+        run.rewind(n)
     parts.pool.load_state(loop["pool"])
     adapters: dict[str, Adapter] = {}
     references: dict[str, Snapshot] = {}

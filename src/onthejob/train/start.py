@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
+
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchScorer, Scales, forkable
 from onthejob.rollout.habits import observe_habits
 from onthejob.rollout.keys import keyed_sample, keyed_seed
-from onthejob.rollout.library import Entry, SnapshotLibrary, visit
+from onthejob.rollout.library import Entry, SnapshotLibrary, openings, visit
 from onthejob.rollout.scales import measure_scales
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.resume import checkpoint_files
 from onthejob.train.state import Parts, State, evaluated, playing, publish
-from onthejob.types import Imitable
+from onthejob.types import Imitable, Task
+
+STARTING = 1 / 3
+"""Share of a time limit that measuring scales and habits may take together."""
 
 
-def begin(parts: Parts, scorer: BranchScorer | None) -> State:
-    """Iteration 0: publish what the learner holds, fill the library, measure the scales, evaluate the start."""
+def begin(parts: Parts, scorer: BranchScorer | None, *, until: float = math.inf) -> State:
+    """Iteration 0: publish what the learner holds, fill the library, measure the scales, evaluate the start.
+
+    Args:
+        parts: of the run.
+        scorer: branches; None where whole episodes are grouped.
+        until: `time.monotonic()` at which the run's time is over. Scales and habits are then measured on fewer states.
+    """
     from onthejob.learn.lora import Snapshot
 
-    config = parts.config
+    config, begun = parts.config, time.monotonic()
     adapters = {role: publish(parts, role, 0, parent=None) for role in parts.roles}
     library = SnapshotLibrary(per_day=config.library_per_day)
     partner_library = SnapshotLibrary(per_day=None)
     scales, stand_ins = {role: Scales() for role in parts.roles}, StandIns()
     if scorer is not None and config.library_tasks > 0:
-        visited = visit(
-            parts.make_env,
-            parts.pool.sample(config.library_tasks, iteration=0),
-            parts.partners,
-            seed=keyed_seed(config.seed, "library"),
-            share=config.library_share,
-            max_turns=config.max_turns,
-            encoder=parts.encoder,
-            sampling=config.sampling,
-        )
+        tasks = parts.pool.sample(config.library_tasks, iteration=0)
+        visited = _visited(parts, tasks, share=config.library_share)
         library.add(visited)
         partner_library.add(visited)
         if config.scale_states > 0:
-            ours = [entry for entry in visited if entry.actor in parts.roles]
-            states = keyed_sample(ours, min(config.scale_states, len(ours)), config.seed, "scale states")
+            states = _scale_states(parts, tasks, visited)
             scales = measure_scales(
                 scorer,
                 forkable(parts.make_env),
@@ -48,6 +52,7 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
                 actors=parts.roles,
                 seed=keyed_seed(config.seed, "scales"),
                 legal=parts.legal,
+                until=begun + STARTING / 2 * (until - begun),
             )
             if config.branch.imitates:
                 stand_ins.add(
@@ -59,6 +64,7 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
                         encoder=parts.encoder,
                         replies=config.branch.group_size,
                         seed=keyed_seed(config.seed, "habits"),
+                        until=begun + STARTING * (until - begun),
                     )
                 )
     references = {role: Snapshot.take(parts.learner.model, role) for role in parts.roles}
@@ -82,6 +88,43 @@ def begin(parts: Parts, scorer: BranchScorer | None) -> State:
         if evaluation:
             record.metrics("eval", evaluation)
     return state
+
+
+def _visited(parts: Parts, tasks: Sequence[Task], *, share: float) -> list[Entry]:
+    """States that the partners reach in `tasks`."""
+    return visit(
+        parts.make_env,
+        tasks,
+        parts.partners,
+        seed=keyed_seed(parts.config.seed, "library"),
+        share=share,
+        max_turns=parts.config.max_turns,
+        encoder=parts.encoder,
+        sampling=parts.config.sampling,
+    )
+
+
+def _scale_states(parts: Parts, tasks: Sequence[Task], visited: Sequence[Entry]) -> list[Entry]:
+    """States of `visited` in which the trained roles are asked, at most `scale_states`.
+
+    Of short episodes the share that is kept may hold no state of a role, and a role that only opens an episode is never met
+    after a reply. Then all states of `tasks` in which such a role is asked are used.
+    """
+    config = parts.config
+    ours = [entry for entry in visited if entry.actor in parts.roles]
+    states = keyed_sample(ours, min(config.scale_states, len(ours)), config.seed, "scale states")
+    missing = set(parts.roles) - {entry.actor for entry in ours}
+    if not missing:
+        return states
+    everything = [*openings(parts.make_env, tasks), *_visited(parts, tasks, share=1.0)]
+    met = {role: [entry for entry in everything if entry.actor == role] for role in sorted(missing)}
+    if never := [role for role, entries in met.items() if not entries]:
+        asked = sorted({entry.actor for entry in everything})
+        raise ConfigError(
+            f"no request of {', '.join(never)} begins a context in {len(tasks)} tasks played by the partners; asked there: "
+            f"{', '.join(asked) or 'none'}. Train roles that are asked, raise --library-tasks, or set --scale-states 0."
+        )
+    return states + [entry for entries in met.values() for entry in entries[: config.scale_states]]
 
 
 def reached(parts: Parts, state: State, iteration: int) -> list[Entry]:

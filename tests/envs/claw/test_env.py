@@ -171,7 +171,7 @@ def test_an_unusable_reply_costs_a_turn_and_is_corrected(host: SandboxHost):
 
 
 def test_a_conversation_that_grows_too_long_ends_and_is_graded(host: SandboxHost):
-    config = ClawConfig(protocol=ProtocolConfig(context_chars=3_000), reward=RewardConfig(mode="binary"))
+    config = ClawConfig(protocol=ProtocolConfig(conversation_chars=3_000), reward=RewardConfig(mode="binary"))
     env = ClawEnvironment(config, host=host)
     env.reset(TASK)
     step = env.step(block("seq 2000"))
@@ -179,6 +179,29 @@ def test_a_conversation_that_grows_too_long_ends_and_is_graded(host: SandboxHost
     assert StopReason.CONTEXT.truncated
     assert env.state()["metrics"]["assertion_rate"] == 0.25
     env.close()
+
+
+def test_a_conversation_that_outgrows_a_models_context_in_tokens_ends_and_is_graded(host: SandboxHost):
+    """Characters do not bound tokens: digits are a token each."""
+    tokenizer, sampling = tiny_tokenizer(), Sampling(max_new_tokens=64)
+    agent = ScriptedTokens(tokenizer, lambda observation, seed: block("seq 1 900"))
+    env = ClawEnvironment(host=host)
+    chat = ChatEncoder(tokenizer, window=8192)
+    (episode,) = play([env], [TASK], {ACTOR: agent}, sampling, seed=0, encoder=chat, max_turns=12)
+    (row,) = episode.trajectories.values()
+    assert (episode.stop, episode.error) == (StopReason.CONTEXT, None)
+    assert max(len(turn.prompt_ids) for turn in row.turns) + 64 <= 8192
+    assert 0 < len(row.turns) < 12
+    # What was done until then is graded and paid for, in the last turn.
+    assert episode.metrics["assertion_rate"] == 0.25
+    assert row.ret == pytest.approx(0.25 - 0.2 * len(row.turns) / 12)
+    assert row.rewards[-1] == row.ret
+    last = episode.transcript[-1]
+    assert sum(last.parts[ACTOR].values()) == pytest.approx(last.rewards[ACTOR]) == pytest.approx(row.ret)
+    assert len(last.facts["verdicts"]) == 4
+    assert last.facts["command"] == "seq 1 900"
+    with pytest.raises(ContractError, match="no episode is running"):
+        env.interrupt(StopReason.CONTEXT)
 
 
 def test_the_table_of_sentinels_is_an_option(host: SandboxHost):
@@ -266,6 +289,10 @@ class Dying:
     def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
         raise SandboxError("the sandbox died")
 
+    @property
+    def beside(self) -> str:
+        return self._sandbox.beside
+
     def survey(self) -> Mapping[str, Entry]:
         return self._sandbox.survey()
 
@@ -320,7 +347,7 @@ def test_operator_mistakes_are_said(host: SandboxHost):
     escape = {**RECORD, "workspace_seed": {"files": [{"path": "../evil.txt", "kind": "text", "content": "x"}]}}
     with pytest.raises(ConfigError, match=r"evil"):
         env.reset(Task(id="x", env="claw", split=Split.TRAIN, seed=0, payload=escape))
-    for options in ({"max_turns": 0}, {"command_s": 0.0}, {"output_chars": 5}, {"context_chars": 9}, {"stops": "none"}):
+    for options in ({"max_turns": 0}, {"command_s": 0.0}, {"output_chars": 5}, {"conversation_chars": 9}, {"stops": "none"}):
         with pytest.raises(ConfigError, match=r"must be|unknown stop table"):
             ProtocolConfig(**options)  # pyright: ignore[reportArgumentType]
 

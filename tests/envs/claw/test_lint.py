@@ -10,6 +10,8 @@ import pytest
 from onthejob.envs.claw.lint import Fault, lint, validate_candidate
 from onthejob.envs.claw.schema import ClawTask
 
+TMP = "/tmp"
+"""Inside a sandbox."""
 RECORD: dict[str, Any] = {
     "task_id": "made-1",
     "family": "made",
@@ -117,7 +119,16 @@ def test_an_answer_must_be_asserted() -> None:
 
 
 @pytest.mark.parametrize(
-    "block", ["echo TASK_COMPLETE", "curl http://x > a", "ls; sudo rm x", "cat /etc/passwd", "cp ../x y", "cp ~/x y"]
+    "block",
+    [
+        "echo TASK_COMPLETE",
+        "curl http://x > a",
+        "ls; sudo rm x",
+        "cat /etc/passwd",
+        "cp ../x y",
+        "cp ~/x y",
+        f"ls {TMP}/../etc/x",
+    ],
 )
 def test_gold_that_leaves_the_workspace_is_found(block: str) -> None:
     assert faults(gold=[block]) == {Fault.GOLD}
@@ -125,6 +136,14 @@ def test_gold_that_leaves_the_workspace_is_found(block: str) -> None:
 
 def test_gold_may_throw_output_away() -> None:
     assert faults(gold=["grep x a > /dev/null; sed 's#a/##; s/a/b/' f; ls ./a; echo a/b"]) == set()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [f"sort a > {TMP}/all && mv {TMP}/all b", "tee /dev/stderr < a > /dev/shm/b", "head -c 5 /dev/zero > a", "cd /tmp; ls"],
+)
+def test_gold_may_use_what_the_sandbox_has_of_its_own(block: str) -> None:
+    assert faults(gold=[block]) == set()
 
 
 def test_a_path_that_cannot_be_written_is_a_problem_and_no_exception() -> None:

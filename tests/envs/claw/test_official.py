@@ -13,63 +13,29 @@ from statistics import fmean
 import pytest
 
 from onthejob.commands.claw import Claw
+from onthejob.envs.claw.checks import graded
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
-from onthejob.envs.claw.official import as_task, copied, graded, load, official_tasks, read
+from onthejob.envs.claw.needs import needs_of
+from onthejob.envs.claw.official import as_task, checkable, load, official_tasks, read
+from onthejob.envs.claw.policies import noop
 from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
+from onthejob.envs.claw.sandbox.contract import WORKSPACE
 from onthejob.envs.claw.sandbox.faults.planting import planted
-from onthejob.errors import ConfigError
-from onthejob.types import Split, Task
+from onthejob.errors import ConfigError, NotCheckable
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.rollout.play import play
+from onthejob.types import Sampling, Split, StopReason
 
-CHECK = """
-import json, sys
-from pathlib import Path
-
-def grade(transcript, workspace_path):
-    root = Path(workspace_path)
-    total = root / "output" / "total.txt"
-    text = total.read_text().strip() if total.is_file() else ""
-    polite = 0.5 if (root / "thanks.txt").exists() else 0.0
-    return {"exists": float(total.is_file()), "right": float(text == "7"), "polite": polite}
-
-print(json.dumps(grade([], sys.argv[1] if len(sys.argv) > 1 else ".")))
-"""
-
-
-def make(folder: Path, *, check: str = CHECK, number: int = 0) -> Path:
-    """A task folder in the format."""
-    task = folder / f"task_{number:04d}"
-    (task / "input_files" / "input").mkdir(parents=True)
-    (task / "input_files" / "input" / "numbers.txt").write_text("3\n4\n", encoding="utf-8")
-    (task / "input_files" / "input" / "logo.bin").write_bytes(b"\xff\x00\xfe")
-    (task / "reward").mkdir()
-    (task / "reward" / "check.py").write_text(check, encoding="utf-8")
-    (task / "reward" / "reward.sh").write_text("#!/usr/bin/env bash\nexit 1\n", encoding="utf-8")
-    entry = {
-        "task_id": task.name,
-        "user_query": "Add the numbers in input/numbers.txt and write the sum to output/total.txt.",
-        "metadata": {"category": "", "grading_type": "automated"},
-        "input_mount_dir": "/somewhere/else",
-    }
-    (task / "data_entry.json").write_text(json.dumps(entry), encoding="utf-8")
-    return task
+from .official import CHECK, end, make
 
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[SandboxHost]:
     with open_host() as opened:
         yield opened
-
-
-def end(host: SandboxHost, task: Task, command: str | None) -> ClawEnvironment:
-    """The environment after one command and the declaration."""
-    env = ClawEnvironment(host=host)
-    env.reset(task)
-    if command is not None:
-        env.step(block(command))
-    env.step(DONE)
-    return env
 
 
 def test_the_query_and_the_files_are_what_the_agent_gets(host: SandboxHost, tmp_path: Path):
@@ -159,13 +125,182 @@ def test_a_report_of_one_number_and_booleans():
     assert graded(b'{"a": 1' + 400 * b"0" + b', "b": NaN, "c": 1}').rate == pytest.approx(1 / 3)
 
 
-def test_only_plain_files_are_copied(tmp_path: Path):
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "b" / "c.txt").write_text("x", encoding="utf-8")
-    (tmp_path / "link").symlink_to("/etc/passwd")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / os.fsdecode(b"\xff")).mkdir()
-    assert copied(tmp_path) == {"a/b/c.txt": b"x"}
+STATE = """
+import json, os, sys
+from pathlib import Path
+
+root = Path(sys.argv[1])
+run = root / "run.sh"
+print(json.dumps({
+    "executable": os.access(run, os.X_OK),
+    "mode": f"{run.stat().st_mode & 0o777:o}" == "750",
+    "old": run.stat().st_mtime == 1_000_000_000,
+    "old folder": (root / "made").stat().st_mtime == 1_100_000_000,
+    "empty folder": (root / "made" / "empty").is_dir(),
+    "seed executable": os.access(root / "input" / "tool.sh", os.X_OK),
+    "link": (root / "latest").is_symlink() and (root / "latest").read_text() == "one\\n",
+    "absolute link": (root / "here").read_text() == "one\\n",
+    "path": (root / "where.txt").read_text().strip() == str(root.resolve()),
+    "secret": not (root / "locked.txt").read_text(),
+}))
+"""
+WORK = """
+mkdir -p made/empty; echo one > made/one.txt; echo 'echo hi' > run.sh; chmod 750 run.sh
+ln -s made/one.txt latest; ln -s $PWD/made/one.txt here; pwd > where.txt; touch locked.txt; chmod 000 locked.txt
+touch -d @1000000000 run.sh; touch -d @1100000000 made
+"""
+
+
+def test_checks_see_modes_times_folders_links_and_paths_as_the_agent_left_them(host: SandboxHost, tmp_path: Path):
+    folder = make(tmp_path, check=STATE)
+    tool = folder / "input_files" / "input" / "tool.sh"
+    tool.write_text("echo tool\n", encoding="utf-8")
+    tool.chmod(0o755)
+    verdicts = end(host, as_task(folder, Split.TRAIN), WORK).state()["verdicts"]
+    assert {v["path"]: v["reason"] for v in verdicts if not v["passed"]} == {}
+    assert len(verdicts) == 10
+
+
+def test_the_tree_of_a_task_keeps_executables_and_empty_folders(host: SandboxHost, tmp_path: Path):
+    folder = make(tmp_path)
+    before = read(folder).digest
+    (folder / "input_files" / "input" / "numbers.txt").chmod(0o755)
+    (folder / "input_files" / "outbox").mkdir()
+    task = as_task(folder, Split.TRAIN)
+    assert task.payload["digest"] != before
+    env = ClawEnvironment(host=host)
+    env.reset(task)
+    seen = env.step(block("stat -c '%A %n' input/* outbox")).facts["observation"]
+    env.close()
+    assert "-rwxr-xr-x input/numbers.txt" in seen
+    assert "-rw-r--r-- input/logo.bin" in seen
+    assert "drwxr-xr-x outbox" in seen
+
+
+TMP = "/tmp"
+"""Inside a sandbox."""
+LINKS = """
+import json, sys
+from pathlib import Path
+
+answer, expected = Path(sys.argv[1]) / "answer.txt", Path(__file__).parent / "expected.txt"
+print(json.dumps({"right": float(answer.exists() and answer.read_text() == expected.read_text())}))
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ln -s /beside/expected.txt answer.txt",
+        "ln -s ../beside/expected.txt answer.txt",
+        "ln -s / root; ln -s root/beside/expected.txt answer.txt",
+        "mkdir a; ln -s ../../beside a/b; ln -s a/b/expected.txt answer.txt",
+        f"ln -s {WORKSPACE}/../beside/expected.txt answer.txt",
+        "ln -s /proc/self/root/beside/expected.txt answer.txt",
+        f"ln -s {TMP}/answer.txt answer.txt; ln -s answer.txt loop; echo 42 > {TMP}/answer.txt",
+    ],
+)
+def test_a_link_out_of_the_workspace_reads_nothing(host: SandboxHost, tmp_path: Path, command: str):
+    folder = make(tmp_path, check=LINKS)
+    (folder / "reward" / "expected.txt").write_text("42\n", encoding="utf-8")
+    task = as_task(folder, Split.TRAIN)
+    assert end(host, task, "echo 42 > answer.txt").state()["metrics"]["assertion_rate"] == 1.0
+    assert end(host, task, command).state()["metrics"]["assertion_rate"] == 0.0
+
+
+RUNS = """
+import json, subprocess, sys
+from pathlib import Path
+import helper, yaml
+
+def ends_well(*words):
+    return subprocess.run(words, cwd=sys.argv[1], stdout=subprocess.DEVNULL, timeout=50).returncode == 0
+
+print(json.dumps({
+    "python": ends_well("python", "tool.py"),
+    "pytest": ends_well("pytest", "-q"),
+    "module": ends_well("python", "-m", "pytest", "-q", "test_tool.py"),
+    "same": ends_well(sys.executable, "-m", "pytest", "-q"),
+    "yaml": yaml.safe_load((Path(sys.argv[1]) / "a.yaml").read_text()) == {"a": [1, 2]},
+    "helper": helper.VALUE == 3,
+    "read-only": helper.unwritable(__file__),
+}))
+"""
+HELPER = """
+VALUE = 3
+
+def unwritable(path):
+    try:
+        open(path, "a").close()
+    except OSError:
+        return True
+    return False
+"""
+
+
+def test_python_pytest_yaml_and_modules_beside_the_check_are_there(host: SandboxHost, tmp_path: Path):
+    folder = make(tmp_path, check=RUNS)
+    (folder / "reward" / "helper.py").write_text(HELPER, encoding="utf-8")
+    command = """
+echo 'print(1)' > tool.py; echo 'VALUE = 0' > helper.py
+printf 'def test_one():\\n    assert 1 + 1 == 2\\n' > test_tool.py; printf 'a:\\n- 1\\n- 2\\n' > a.yaml
+python tool.py && python -m pytest -q && pytest -q test_tool.py && python -c 'import yaml'
+"""
+    env = ClawEnvironment(ClawConfig(protocol=ProtocolConfig(command_s=60.0)), host=host)
+    env.reset(as_task(folder, Split.TRAIN))
+    assert env.step(block(command)).facts["exit_code"] == 0
+    env.step(DONE)
+    assert {v["path"]: v["reason"] for v in env.state()["verdicts"] if not v["passed"]} == {}
+
+
+@pytest.mark.parametrize(
+    ("check", "lacking"),
+    [
+        ("import no_such_module", "Python module no_such_module"),
+        ("try:\n    from no_such_module.part import x\nexcept ImportError:\n    pass", "Python module no_such_module"),
+        ("import subprocess\nsubprocess.run(['no-such-program', 'a.js'])", "no-such-program"),
+        ("import subprocess\nfor cmd in [['no-such-program'], ['sh', 'x']]:\n    subprocess.run(cmd)", "no-such-program"),
+        ("import subprocess\nsubprocess.run(f'no-such-program {1}', shell=True)", "no-such-program"),
+        ("import os\nos.system('no-such-program a')", "no-such-program"),
+        ("import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'no_such_module'])", "Python module no_such_module"),
+    ],
+)
+def test_what_this_machine_lacks_is_no_score(host: SandboxHost, tmp_path: Path, caplog, check: str, lacking: str):
+    for number in range(3):
+        body = f"{check}\n{CHECK}" if number == 1 else CHECK + f"# {number}\n"
+        make(tmp_path / "clawgym_train", check=body, number=number)
+    task = as_task(tmp_path / "clawgym_train" / "task_0001", Split.TRAIN)
+    with pytest.raises(NotCheckable, match="cannot be checked here: its checks need " + lacking):
+        ClawEnvironment(host=host).reset(task)
+    # As an outcome of its own: an episode without a return, which is not trained on.
+    env = ClawEnvironment(host=host)
+    (episode,) = play([env], [task], {ACTOR: ScriptedPolicy(noop, version="noop")}, Sampling(), seed=0, max_turns=2)
+    assert episode.stop is StopReason.ERROR
+    assert str(episode.error).startswith("NotCheckable: ")
+    assert not episode.trajectories
+    # And left out, counted, where tasks are chosen.
+    found, out = checkable(tmp_path, Split.TRAIN)
+    assert ([one.id[-4:] for one in found], out) == (["0000", "0002"], {task.id: [lacking]})
+    caplog.clear()
+    assert [one.id for one in Claw(official=tmp_path).tasks(Split.TRAIN)] == [one.id for one in found]
+    assert "1 of 3 official tasks of train cannot be checked here" in caplog.text
+    assert f"{lacking} (1)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "import tool",
+        "import subprocess\nsubprocess.run(['./tool.sh'])",
+        "import subprocess\nsubprocess.run(['bash', 'x.sh']); subprocess.run('ls | wc -l', shell=True)",
+        "expected = ['no-such-program', 'columns']\nimport subprocess",
+        "# import no_such_module\ntext = 'import no_such_module'",
+        "import csv, json, yaml\nfrom pathlib import Path",
+        "def f(:",
+    ],
+)
+def test_what_the_agent_makes_and_what_is_there_is_not_lacking(check: str):
+    assert needs_of({"check.py": check.encode()}, own="Write src/tool.py and tool.sh.").missing() == []
 
 
 def test_splits_come_from_folders_and_a_tenth_of_training_is_dev(tmp_path: Path):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import regex as engine
 
+from onthejob.envs.claw.lint import lint
 from onthejob.envs.claw.schema import (
     MAX_STUB_BYTES,
     AssertionKind,
@@ -19,6 +20,7 @@ from onthejob.envs.claw.schema import (
     Difficulty,
     FileKind,
     dump_tasks,
+    form_keys,
     load_tasks,
     read_record,
 )
@@ -67,6 +69,42 @@ def test_a_record_survives_the_way_there_and_back() -> None:
 def test_without_a_name_the_persona_is_read_from_the_id() -> None:
     record = {**RECORD, "persona": {"role": "r", "context": "c"}}
     assert ClawTask.from_record(record).persona.name == "indie-game-dev"
+
+
+def test_a_seed_file_without_a_kind_is_text() -> None:
+    record = {**RECORD, "workspace_seed": {"files": [{"path": "a", "content": "x"}, RECORD["workspace_seed"]["files"][1]]}}
+    for ignore_unknown in (False, True):
+        task = read_record(record, ignore_unknown=ignore_unknown)
+        assert isinstance(task, ClawTask)
+        assert (task.files[0].kind, task.files[0].data) == (FileKind.TEXT, b"x")
+
+
+def test_the_same_problem_of_many_places_is_said_once() -> None:
+    files = [{"path": f"{number}.txt", "kind": "link"} for number in range(26)]
+    said = read_record({**RECORD, "workspace_seed": {"files": files}, "verifiable_assertions": [{"path": "a"}, {"path": "b"}]})
+    assert isinstance(said, tuple)
+    assert len(said) == 2
+    assert said[0].startswith("workspace_seed.files[0]: kind must be one of text, binary-stub, got {'path': '0.txt'")
+    assert said[0].endswith("(and 25 more like it)")
+    assert said[1].startswith("verifiable_assertions[0]: kind must be one of file_exists, ")
+    assert said[1].endswith("(and 1 more like it)")
+
+
+PAGE = (Path(__file__).parents[3] / "docs/claw-tasks.md").read_text(encoding="utf-8")
+
+
+def test_the_documented_task_is_one() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)
+    task = ClawTask.from_record(json.loads(example))
+    assert lint(task) == ()
+
+
+def test_the_documented_keys_are_those_of_the_form() -> None:
+    rows = re.findall(r"^\| `([a-z_.\[\]]+)` \| [a-z ]+ \| ([^|]*) \|", PAGE, flags=re.MULTILINE)
+    expected = dict(form_keys())
+    assert [name for name, _ in rows] == list(expected)
+    assert {name for name, needed in rows if needed == "yes"} == {name for name, needed in expected.items() if needed}
+    assert [skill for skill in Skill if f"`{skill}`" not in PAGE] == []
 
 
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:

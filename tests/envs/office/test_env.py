@@ -45,7 +45,8 @@ GOLDEN = Path(__file__).parents[2] / "data" / "office_golden.json"
 
 @pytest.mark.parametrize("config", [COMPACT, FULL, ASKING], ids=["compact", "full", "asking"])
 def test_it_keeps_what_every_environment_promises(config: OfficeConfig) -> None:
-    checked = check_environment(lambda: OfficeEnvironment(config), office_tasks(Split.DEV, seeds=1), max_turns=40)
+    tasks = office_tasks(Split.DEV, seeds=1)
+    checked = check_environment(lambda: OfficeEnvironment(config), tasks, max_turns=40, spectators=("customer",))
     assert (checked.tasks, checked.steps, checked.forks) == (5, 200, 15)
     assert checked.adversarial > 100
     assert checked.branches == 90
@@ -56,7 +57,11 @@ def test_it_keeps_them_where_actors_are_asked_to_reflect() -> None:
         return answer(observation, seed)
 
     checked = check_environment(
-        lambda: OfficeEnvironment(ASKING), office_tasks(Split.DEV, seeds=1, scenarios=["churn"]), choose=choose, max_turns=75
+        lambda: OfficeEnvironment(ASKING),
+        office_tasks(Split.DEV, seeds=1, scenarios=["churn"]),
+        choose=choose,
+        max_turns=75,
+        spectators=("customer",),
     )
     assert checked.steps == 75
     assert isinstance(OfficeEnvironment(), Forkable)

@@ -91,11 +91,13 @@ def test_a_reader_must_know_what_is_described():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("smollm2_path")
-def test_the_kept_reader_holds_on_sealed_pieces(repository: Path, monkeypatch, capsys, counts: Callable[[int, int], int]):
+def test_the_kept_reader_holds_on_sealed_pieces(
+    repository: Path, kept_adapters: Path, monkeypatch, capsys, counts: Callable[[int, int], int]
+):
     """At least 0.95 of the promises found, at most 0.02 of the honest pieces accused, by writers that it did not learn from."""
     monkeypatch.syspath_prepend(str(repository / "benchmarks"))
     script = importlib.import_module("vaporware")
     for sealed in ("vaporware_sealed_2", "vaporware_sealed")[: counts(1, 2)]:
-        words = [str(repository / "tests/data" / f"{sealed}.jsonl"), "--reader", str(repository / "adapters/claims")]
+        words = [str(repository / "tests/data" / f"{sealed}.jsonl"), "--reader", str(kept_adapters / "claims")]
         monkeypatch.setattr(sys, "argv", ["vaporware.py", *words])
         assert script.main() == 0, capsys.readouterr().out

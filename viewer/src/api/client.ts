@@ -23,6 +23,7 @@ export type GroupRow = Schemas['GroupRow'];
 export type GroupView = Schemas['GroupView'];
 export type Kpis = Schemas['Kpis'];
 export type Legal = Schemas['Legal'];
+export type Move = Schemas['Move'];
 export type MemoryView = Schemas['MemoryView'];
 export type PlayerInfo = Schemas['PlayerInfo'];
 export type PromptView = Schemas['PromptView'];

@@ -833,7 +833,9 @@ export interface components {
         };
         /**
          * Frame
-         * @description One turn of a company: what was done, what it paid, and what is true after it. Frame 0 is the founding.
+         * @description One turn of a company, or the night after a day's last one: what was done, what it paid, and what is true after it.
+         *
+         *     Frame 0 is the founding. The rewards of all frames add up to those of the episode: a night's belong to no role's turn.
          */
         Frame: {
             /** Accounts */
@@ -1100,7 +1102,7 @@ export interface components {
         };
         /**
          * Move
-         * @description An account that changed its stage.
+         * @description An account that arrived, changed its stage or left.
          */
         Move: {
             /** After */
@@ -1113,6 +1115,11 @@ export interface components {
             name: string;
             /** Price */
             price: number;
+            /**
+             * Reason
+             * @enum {string}
+             */
+            reason: "" | "silence" | "deadline" | "refused" | "unhappy";
         };
         /**
          * PlayerInfo
@@ -1285,6 +1292,16 @@ export interface components {
             world: "live" | "race-1" | "race-2" | "race-3";
         };
         /**
+         * RunDamage
+         * @description A part of a run that does not have the content that was written, and is not shown.
+         */
+        RunDamage: {
+            /** Iteration */
+            iteration: number | null;
+            /** Part */
+            part: string;
+        };
+        /**
          * RunEvent
          * @description Something that happened while training.
          */
@@ -1307,6 +1324,8 @@ export interface components {
             adapters: number;
             /** Created At */
             created_at: string | null;
+            /** Damaged */
+            damaged: number;
             /** Episodes */
             episodes: number;
             /** Error */
@@ -1321,6 +1340,8 @@ export interface components {
             size_bytes: number;
             /** Turns */
             turns: number;
+            /** Unverified */
+            unverified: number;
         };
         /**
          * RunView
@@ -1333,6 +1354,8 @@ export interface components {
             config: {
                 [key: string]: unknown;
             };
+            /** Damage */
+            damage: components["schemas"]["RunDamage"][];
             /** Events */
             events: components["schemas"]["RunEvent"][];
             info: components["schemas"]["RunInfo"];
@@ -1506,7 +1529,7 @@ export interface components {
         };
         /**
          * TraceTurn
-         * @description One turn of a branch.
+         * @description One turn of a branch, or the night after a day's last one (actor `night`).
          */
         TraceTurn: {
             /** Action */

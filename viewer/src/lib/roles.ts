@@ -50,5 +50,11 @@ export const ROLES: readonly RoleInfo[] = [
   }),
 ];
 export const ROLE: Readonly<Record<string, RoleInfo>> = Object.fromEntries(ROLES.map((role) => [role.id, role]));
-export const colorOf = (role: string): string => ROLE[role]?.color ?? '#8a86a3';
-export const titleOf = (role: string): string => ROLE[role]?.title ?? role;
+/** Acts between two days in the frames of a company: it has no seat, and nobody to draw. */
+export const NIGHT = 'night';
+const NIGHT_BADGE = { title: 'Night', glyph: '☾', color: '#8f9bff' };
+const badge = (role: string): { title: string; glyph: string; color: string } | undefined =>
+  role === NIGHT ? NIGHT_BADGE : ROLE[role];
+export const colorOf = (role: string): string => badge(role)?.color ?? '#8a86a3';
+export const titleOf = (role: string): string => badge(role)?.title ?? role;
+export const glyphOf = (role: string): string => badge(role)?.glyph ?? '›';

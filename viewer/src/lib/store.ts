@@ -2,7 +2,7 @@
 import { create } from 'zustand';
 import { get, hasToken, post, type Config, type Frames, type Seats, type WorldName } from '../api/client';
 import { held, isExport } from './exported';
-import { extend, type World } from './world';
+import { extend, penalties, type Jump, type World } from './world';
 
 /** An episode of a run, shown as an office. */
 export interface Recorded {
@@ -78,6 +78,14 @@ export function seek(seq: number, keepMoving = false): void {
   const to = Math.max(0, Math.min(last, Math.round(seq)));
   clock.t = to;
   setState({ seq: to, follow: to >= last && !keepMoving, moving: keepMoving && to < last });
+}
+
+/** Go to a frame at which `kind` stops. Where it is a penalty, who pays it is selected, so that it is seen. */
+export function jumpTo(seq: number, kind: Jump): void {
+  seek(seq);
+  const frame = current(getState())?.frames[seq];
+  const charged = frame && kind === 'penalty' ? penalties(frame).map(([role]) => role) : [];
+  if (charged.length && !charged.includes(getState().role)) setState({ role: charged[0]! });
 }
 
 export function togglePlay(): void {
@@ -221,8 +229,11 @@ export function startClock(): () => void {
     const passed = Math.min((now - before) / 1000, 0.25);
     before = now;
     const { moving, follow, speed, seq } = getState();
-    const last = (current(getState())?.frames.length ?? 1) - 1;
-    if (moving) {
+    const world = current(getState());
+    const last = (world?.frames.length ?? 1) - 1;
+    if (!world) {
+      // A lost connection is being made again: the timeline waits where it is.
+    } else if (moving) {
       clock.t = Math.min(clock.t + passed * speed, last);
       const shown = Math.floor(clock.t);
       if (shown !== seq) setState({ seq: shown });

@@ -1,5 +1,7 @@
 // A world as the pages hold it: frames, with what they left out filled in, so that any turn can be shown at once.
-import type { Account, Feature, Floor, Frame, Frames, Seats } from '../api/client';
+import type { Account, Feature, Floor, Frame, Frames, Move, Seats } from '../api/client';
+import { words } from './format';
+import { NIGHT } from './roles';
 
 export interface World {
   seats: Seats;
@@ -33,10 +35,51 @@ export function extend(world: World | null, part: Frames): World | null {
   return { seats: part.seats, frames, accounts, features, floors };
 }
 
+/** Place of the penalty among the parts of a reward. */
+const PENALTY = 4;
 export const TURNS_PER_DAY = 14;
+/** A day's turns and the night after them. */
+export const FRAMES_PER_DAY = TURNS_PER_DAY + 1;
 
-/** What a turn paid to who acted. */
-export const paid = (frame: Frame): number => frame.rewards[frame.actor] ?? 0;
+/** The frame in which turn `turn` of a world is played; a record may begin with turn `first`. */
+export const frameOf = (turn: number, first: number): number =>
+  turn - first + 1 + Math.floor(turn / TURNS_PER_DAY) - Math.floor(first / TURNS_PER_DAY);
+
+/** The last frame of a world when all its turns are played; frame 0 is its beginning. */
+export const lastFrame = ({ first, turns }: Pick<Seats, 'first' | 'turns'>): number => frameOf(first + turns, first) - 1;
+
+/** One row per turn: that of the night where one followed, which is what the turn ended with. */
+export const perTurn = <T extends { actor: string }>(rows: readonly T[]): T[] =>
+  rows.filter((_, index) => rows[index + 1]?.actor !== NIGHT);
+
+/** What a turn paid to its actor, and a night to the team: all but the customer, who is part of the world. */
+export const paid = ({ actor, rewards }: Pick<Frame, 'actor' | 'rewards'>): number =>
+  actor === NIGHT
+    ? Object.entries(rewards).reduce((sum, [role, value]) => (role === 'customer' ? sum : sum + value), 0)
+    : (rewards[actor] ?? 0);
+
+/** What was done in a turn, in words. */
+export function deed({ actor, valid, action, target }: Pick<Frame, 'actor' | 'valid' | 'action' | 'target'>): string {
+  if (actor === NIGHT) return 'overnight';
+  return valid ? `${words(action)} ${target}`.trim() : 'unusable reply';
+}
+
+const REASONS: Record<Move['reason'], string> = {
+  '': '',
+  silence: 'no contact for ten days',
+  deadline: 'its deadline passed',
+  refused: 'it refused three times',
+  unhappy: 'an unhappy customer',
+};
+
+/** What became of an account, in words. */
+export const moved = ({ name, before, after, reason }: Move): string =>
+  `${name}: ${before || 'arrives'} → ${after}${reason && ` (${REASONS[reason]})`}`;
+export const isLoss = ({ after }: Move): boolean => after === 'lost' || after === 'churned';
+
+/** Roles that a turn or night charged, with how much (negative). */
+export const penalties = (frame: Frame): [string, number][] =>
+  Object.entries(frame.parts).flatMap(([role, line]) => ((line[PENALTY] ?? 0) < 0 ? [[role, line[PENALTY]!]] : []));
 
 export type Jump = 'event' | 'deal' | 'penalty' | 'sign' | 'message' | 'large';
 export const JUMPS: Record<Jump, string> = {
@@ -48,7 +91,6 @@ export const JUMPS: Record<Jump, string> = {
   large: 'large reward',
 };
 const ENDS = new Set(['won', 'lost', 'churned']);
-const PENALTY = 4;
 
 /** Frames that a jump stops at. */
 export function stops(frames: readonly Frame[], kind: Jump): number[] {
@@ -63,7 +105,7 @@ export function stops(frames: readonly Frame[], kind: Jump): number[] {
     const hit = {
       event: frame.events.length > 0,
       deal: frame.moves.some((move) => ENDS.has(move.after) && move.before !== ''),
-      penalty: Object.values(frame.parts).some((line) => (line[PENALTY] ?? 0) < 0),
+      penalty: penalties(frame).length > 0,
       sign: turned,
       message: frame.talk !== null,
       large: Math.abs(paid(frame)) >= large,

@@ -10,7 +10,13 @@ import type { Stage, StageHost } from './stage';
 type PhaserModule = typeof PhaserNamespace;
 const SCALE = 2;
 const TILE = 32;
-const PHASE_TINT: Record<string, number> = { standup: 0xffe2a0, execution: 0xfff3d0, review: 0xffc27a, planning: 0x9db4ff };
+const PHASE_TINT: Record<string, number> = {
+  standup: 0xffe2a0,
+  execution: 0xfff3d0,
+  review: 0xffc27a,
+  planning: 0x9db4ff,
+  night: 0x5f7bd8,
+};
 const WALK_RATE = 7;
 const TYPE_RATE = 5;
 
@@ -267,7 +273,7 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       const world = host.world()!;
       const frame = world.frames[seq]!;
       const beat = host.calm() ? 0 : Math.floor(this.time.now / 400);
-      const key = `${world.seats.epoch} ${seq} ${world.frames.length > seq}`;
+      const key = `${world.seats.world} ${world.seats.epoch} ${seq}`;
       const fresh = key !== this.drawn;
       if (!fresh && beat === this.beat) return;
       this.panels.forEach(({ pen, texture, kind }, index) => {

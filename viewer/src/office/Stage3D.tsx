@@ -177,7 +177,7 @@ function Screen({ x, y, kind, shared }: { x: number; y: number; kind: 'mrr' | 'p
   useFrame(() => {
     const world = shared.host.world();
     const seq = shared.host.seq();
-    const key = `${world?.seats.epoch} ${seq}`;
+    const key = `${world?.seats.world} ${world?.seats.epoch} ${seq}`;
     if (!world?.frames[seq] || key === drawn.current) return;
     drawn.current = key;
     if (kind === 'kanban') drawKanban(pen, world.features[seq] ?? []);

@@ -1,7 +1,7 @@
 // What people say at a turn: the typed bubbles of both views.
 import type { Frame } from '../api/client';
-import { words } from '../lib/format';
-import { paid } from '../lib/world';
+import { NIGHT } from '../lib/roles';
+import { deed, paid } from '../lib/world';
 
 export type BubbleKind = 'action' | 'message' | 'reflect' | 'error';
 export interface Bubble {
@@ -24,13 +24,13 @@ export function bubblesAt(frames: readonly Frame[], seq: number): (Bubble & { ag
   const found: (Bubble & { age: number })[] = [];
   for (let index = seq; index > Math.max(0, seq - SHOWN); index--) {
     const frame = frames[index];
-    if (!frame || found.some((one) => one.role === frame.actor)) continue;
+    if (!frame || frame.actor === NIGHT || found.some((one) => one.role === frame.actor)) continue;
     const kind: BubbleKind = !frame.valid ? 'error' : frame.talk ? 'message' : frame.reasoning ? 'reflect' : 'action';
     const text = !frame.valid ? frame.why : frame.talk ? `to ${frame.talk.to}: ${frame.talk.text}` : frame.reasoning;
     found.push({
       role: frame.actor,
       kind,
-      head: frame.valid ? `${words(frame.action)} ${frame.target}`.trim() : 'unusable reply',
+      head: deed(frame),
       text,
       pay: paid(frame),
       age: seq - index,

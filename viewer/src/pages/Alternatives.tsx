@@ -4,6 +4,7 @@ import { post, type Branches, type Frame, type PlayerInfo, type PromptView, type
 import { useFetched } from '../lib/fetching';
 import { dollars, fixed, replyTitle, signed } from '../lib/format';
 import { act, useStore } from '../lib/store';
+import { perTurn } from '../lib/world';
 import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
 import { PlayerOptions } from '../ui/Players';
 import { Panel, Scroll } from '../ui/small';
@@ -41,7 +42,9 @@ export function Alternatives({ seq, view, asked }: { seq: number; view: PromptVi
   const before = useMemo(
     () =>
       result
-        ? frames.slice(Math.max(0, result.seq - Math.ceil(result.turns / 6)), result.seq).map((frame) => frame.kpis.value)
+        ? perTurn(frames.slice(0, result.seq))
+            .slice(-Math.ceil(result.turns / 6))
+            .map((frame) => frame.kpis.value)
         : [],
     [result, frames],
   );

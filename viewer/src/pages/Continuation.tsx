@@ -3,8 +3,8 @@ import { useMemo, useState } from 'react';
 import type { BranchTrace, GroupView, Traces, TraceTurn } from '../api/client';
 import { useFetched } from '../lib/fetching';
 import { dollars, fixed, replyTitle, words } from '../lib/format';
-import { titleOf } from '../lib/roles';
-import { TURNS_PER_DAY } from '../lib/world';
+import { NIGHT, titleOf } from '../lib/roles';
+import { deed, moved, perTurn, TURNS_PER_DAY } from '../lib/world';
 import { GHOST_COLORS, Ghosts } from '../ui/Ghosts';
 import { Choice, Panel, Pay, RoleBadge, Scroll } from '../ui/small';
 
@@ -30,6 +30,9 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
   const [all, setAll] = useState(false);
   const longest = Math.max(...ranked.map((trace) => trace.turns.length));
   const [at, setAt] = useState(longest);
+  const upTo = (ranked.find((trace) => trace.turns.length === longest) ?? ranked[0]!).turns.slice(0, at);
+  const on = upTo.filter((turn) => turn.actor !== NIGHT).length;
+  const night = upTo.at(-1)?.actor === NIGHT;
   const color = (trace: BranchTrace): string => GHOST_COLORS[ranked.indexOf(trace) % GHOST_COLORS.length]!;
   const first = ranked.find((trace) => trace.index === left) ?? ranked[0]!;
   const second = ranked.find((trace) => trace.index === right) ?? ranked.at(-1)!;
@@ -55,17 +58,17 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
       <Ghosts
         label="Company value"
         start={traces.start}
-        at={at}
+        at={on}
         ghosts={ranked.map((trace) => ({
           name: head(trace),
           color: color(trace),
-          values: trace.turns.map((turn) => turn.value),
+          values: perTurn(trace.turns).map((turn) => turn.value),
           strong: trace === first || trace === second,
         }))}
       />
       <label className="row small" style={{ flexWrap: 'nowrap' }}>
         <span className="nowrap dim">
-          {at} {at === 1 ? 'turn' : 'turns'} on
+          {on} {on === 1 ? 'turn' : 'turns'} on{night && ', and the night'}
         </span>
         <input
           type="range"
@@ -74,7 +77,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
           value={at}
           onChange={(event) => setAt(Number(event.target.value))}
           aria-label="Turns after the decision"
-          aria-valuetext={`${at} turns after the decision`}
+          aria-valuetext={`${on} turns after the decision${night ? ', and the night' : ''}`}
           className="grow"
         />
       </label>
@@ -159,8 +162,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
 const sameReply = (group: GroupView, one: number, other: number): boolean =>
   one === other || (group.replies[one]!.key !== '' && group.replies[one]!.key === group.replies[other]!.key);
 const won = (turn: TraceTurn): number => turn.moves.filter((move) => move.after === 'won').length;
-const did = (turn: TraceTurn | undefined): string =>
-  turn ? (turn.valid ? `${words(turn.action)} ${turn.target}`.trim() : 'unusable reply') : 'over';
+const did = (turn: TraceTurn | undefined): string => (turn ? deed(turn) : 'over');
 
 function TurnByTurn({ first, second, turns, all }: { first: BranchTrace; second: BranchTrace; turns: number; all: boolean }) {
   const rows = Array.from({ length: turns }, (_, index) => ({ a: first.turns[index], b: second.turns[index] })).filter(
@@ -188,7 +190,8 @@ function TurnByTurn({ first, second, turns, all }: { first: BranchTrace; second:
             return (
               <tr key={turn.turn}>
                 <td className="nowrap dim">
-                  {turn.turn + 1} <span className="faint">day {Math.floor(turn.turn / TURNS_PER_DAY) + 1}</span>
+                  {turn.actor === NIGHT ? '' : turn.turn + 1}{' '}
+                  <span className="faint">day {Math.floor(turn.turn / TURNS_PER_DAY) + 1}</span>
                 </td>
                 <td>
                   <RoleBadge role={turn.actor} />
@@ -218,7 +221,7 @@ function Done({ turn }: { turn: TraceTurn | undefined }) {
       )}
       {turn?.moves.map((move) => (
         <span className="small dim move" key={move.id}>
-          {move.name}: {move.before || 'arrives'} → {move.after}
+          {moved(move)}
         </span>
       ))}
     </td>

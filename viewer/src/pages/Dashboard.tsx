@@ -2,10 +2,10 @@
 import { useDeferredValue, useEffect, useMemo, useState } from 'react';
 import { get, type Account, type Frame, type Kpis, type MemoryView } from '../api/client';
 import { dollars, fixed, percent, whole, words } from '../lib/format';
-import { ROLES } from '../lib/roles';
+import { NIGHT, ROLES, titleOf } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { current, seek, setRole, useStore } from '../lib/store';
-import { cumulative, paid, TURNS_PER_DAY, type World } from '../lib/world';
+import { cumulative, deed, FRAMES_PER_DAY, isLoss, moved, paid, penalties, type World } from '../lib/world';
 import { Panel, PART_COLORS, Pay, RoleBadge, Scroll, Sparkline } from '../ui/small';
 
 interface Kpi {
@@ -60,7 +60,7 @@ function KpiRow({ world, seq }: { world: World; seq: number }) {
     [world.frames],
   );
   const now = world.frames[seq]!.kpis;
-  const before = world.frames[Math.max(0, seq - TURNS_PER_DAY)]!.kpis;
+  const before = world.frames[Math.max(0, seq - FRAMES_PER_DAY)]!.kpis;
   return (
     <dl className="kpis">
       {KPIS.map(({ key, name, show, change, color }) => {
@@ -71,7 +71,7 @@ function KpiRow({ world, seq }: { world: World; seq: number }) {
             <dt>{name}</dt>
             <dd>
               {show(now[key])}
-              <small className={still ? 'faint' : moved > 0 ? 'good' : 'bad'} title="Change in 14 turns">
+              <small className={still ? 'faint' : moved > 0 ? 'good' : 'bad'} title="Change in a day">
                 {still ? '·' : `${moved > 0 ? '▲' : '▼'} ${change(Math.abs(moved))}`}
               </small>
             </dd>
@@ -158,20 +158,22 @@ function Rewards({ world, seq }: { world: World; seq: number }) {
 }
 
 function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Frame }) {
-  const moved = new Set(frame.moves.map((move) => move.id));
-  const gone = {
-    lost: accounts.filter((a) => a.stage === 'lost').length,
-    churned: accounts.filter((a) => a.stage === 'churned').length,
-  };
+  const fresh = new Set(frame.moves.map((move) => move.id));
+  const gone = frame.moves.filter(isLoss);
   return (
     <Panel
       title="Deals"
       tools={
         <span className="small dim">
-          lost {gone.lost} · churned {gone.churned}
+          lost {frame.kpis.lost} · churned {frame.kpis.churned}
         </span>
       }
     >
+      {gone.map((move) => (
+        <p className="small bad" key={move.id}>
+          {moved(move)}, {dollars(move.price)}/mo
+        </p>
+      ))}
       <div className="board" role="region" aria-label="Deals by stage" tabIndex={0}>
         {STAGES.map((stage) => {
           const here = accounts.filter((account) => account.stage === stage).sort((a, b) => b.price - a.price);
@@ -181,7 +183,7 @@ function Pipeline({ accounts, frame }: { accounts: readonly Account[]; frame: Fr
                 {stage === 'won' ? 'customer' : stage} <span>{here.length}</span>
               </h3>
               {here.slice(0, SHOWN_DEALS).map((account) => (
-                <div className={`deal ${moved.has(account.id) ? 'moved' : ''}`} key={account.id}>
+                <div className={`deal ${fresh.has(account.id) ? 'moved' : ''}`} key={account.id}>
                   <b>{account.name}</b>
                   <span className="dim">
                     {account.known ? `${account.size} · ${account.pain}` : 'not qualified'}
@@ -305,10 +307,15 @@ export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; 
         <ol className="feed">
           {shown.map((frame) => (
             <li key={frame.seq}>
-              <button type="button" className="turn" onClick={() => seek(frame.seq)} title={`Go to turn ${frame.turn + 1}`}>
+              <button
+                type="button"
+                className="turn"
+                onClick={() => seek(frame.seq)}
+                title={frame.actor === NIGHT ? 'Go to this night' : `Go to turn ${frame.turn + 1}`}
+              >
                 <RoleBadge role={frame.actor} />
-                <span className="ellipsis">
-                  {frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable</span>}
+                <span className={`ellipsis ${frame.valid ? '' : 'bad'}`}>
+                  {frame.actor === NIGHT ? `after day ${frame.day + 1}` : deed(frame)}
                 </span>
                 <Pay value={paid(frame)} />
               </button>
@@ -319,8 +326,13 @@ export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; 
               )}
               {frame.why && <span className="small bad">{frame.why}</span>}
               {frame.moves.map((move) => (
-                <span className="small dim" key={move.id}>
-                  {move.name}: {move.before || 'arrives'} → {move.after} ({dollars(move.price)}/mo)
+                <span className={`small ${isLoss(move) ? 'bad' : 'dim'}`} key={move.id}>
+                  {moved(move)}, {dollars(move.price)}/mo
+                </span>
+              ))}
+              {penalties(frame).map(([role, amount]) => (
+                <span className="small bad" key={role}>
+                  penalty {titleOf(role)} {fixed(amount, 1)}
                 </span>
               ))}
               {frame.events.map((event) => (

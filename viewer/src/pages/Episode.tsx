@@ -50,6 +50,11 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
       {row.error && <p className="bad">{row.error}</p>}
       <div className="grid dash">
         <Panel title={`${turns.length} turns`} tools={<span className="small dim">ended: {row.stop}</span>}>
+          {value.office && turns.length > 0 && (
+            <p className="small dim">
+              A reward counts until the next reply: that of a day&apos;s last one holds the night, which the office shows apart.
+            </p>
+          )}
           {!turns.length && <p className="empty">The turns of this episode were not recorded, only its figures.</p>}
           <Scroll label="Turns" max={640}>
             <table>

@@ -1,11 +1,11 @@
 // The office: a stage in 2D or 3D, and beside it whoever is selected. What the canvas shows also stands in the text.
 import { useEffect, useMemo, useRef, useState } from 'react';
-import { dollars, fixed, percent, words } from '../lib/format';
-import { ROLE } from '../lib/roles';
+import { dollars, fixed, percent } from '../lib/format';
+import { NIGHT, ROLE } from '../lib/roles';
 import { link } from '../lib/route';
 import { isExport } from '../lib/exported';
 import { clock, current, setRole, setStage, useStore } from '../lib/store';
-import { paid, type World } from '../lib/world';
+import { deed, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
 import type { Stage, StageHost } from '../office/stage';
 import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
@@ -177,15 +177,24 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
               ? 'is asked'
               : now?.actor === role
                 ? 'has just acted'
-                : `${ROLE[now?.waiting ?? '']?.title ?? 'nobody'} is asked`}
+                : now?.waiting === NIGHT
+                  ? 'the day is over'
+                  : `${ROLE[now?.waiting ?? '']?.title ?? 'nobody'} is asked`}
             {floor?.blockers[role] !== undefined && <span className="bad"> · blocked</span>}
             {floor?.directive === role && <span className="good"> · CEO directive</span>}
           </dd>
         </dl>
+        {now?.actor === NIGHT && (
+          <>
+            <h3>Night after day {now.day + 1}</h3>
+            <Waterfall parts={now.parts[role] ?? []} names={parts} />
+            <Others frame={now} role={role} />
+          </>
+        )}
         {mine ? (
           <>
             <h3>
-              Last turn ({mine.turn + 1}): {mine.valid ? `${words(mine.action)} ${mine.target}` : 'unusable reply'}
+              Last turn ({mine.turn + 1}): {deed(mine)}
             </h3>
             {mine.reasoning && <p className="said">{mine.reasoning}</p>}
             {mine.talk && (
@@ -213,10 +222,10 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
   );
 }
 
-/** What the turn paid to the others. */
+/** What the turn or the night paid to the others. */
 function Others({ frame, role }: { frame: World['frames'][number]; role: string }) {
   const others = Object.entries(frame.rewards).filter(([other, value]) => other !== role && Math.abs(value) >= 0.005);
-  if (!others.length || paid(frame) === undefined) return null;
+  if (!others.length) return null;
   return (
     <p className="row small">
       <span className="dim">also paid</span>

@@ -14,7 +14,7 @@ import { dollars, words } from '../lib/format';
 import { GROWING_MS, useFetched } from '../lib/fetching';
 import { ROLES } from '../lib/roles';
 import { act, seek, showLive, useStore } from '../lib/store';
-import { paid, type World } from '../lib/world';
+import { deed, paid, type World } from '../lib/world';
 import { PlayerOptions } from '../ui/Players';
 import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
 import { Alternatives } from './Alternatives';
@@ -34,7 +34,8 @@ export default function Playground() {
   const [problem, setProblem] = useState('');
   const frame = world?.frames[seq];
   const mine = world?.seats.human ?? '';
-  const asked = frame?.waiting ?? '';
+  // The server answers for the moment after the reply, when night and customer have acted too.
+  const asked = world?.frames.findLast((one) => one.step === frame?.step)?.waiting ?? '';
   const role = (SEATED.includes(chosen as SeatName) ? chosen : 'sales') as SeatName;
   const epoch = world?.seats.epoch ?? 0;
   const limit = /^\d+$/.test(budget) && Number(budget) > 0 ? Number(budget) : null;
@@ -464,8 +465,7 @@ function Outcome({ world, seq }: { world: World; seq: number }) {
         <div className="stack" data-testid="outcome">
           <p className="row spread">
             <span className="row">
-              <RoleBadge role={frame.actor} />{' '}
-              {frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable reply</span>}
+              <RoleBadge role={frame.actor} /> <span className={frame.valid ? '' : 'bad'}>{deed(frame)}</span>
             </span>
             <Pay value={paid(frame)} />
           </p>

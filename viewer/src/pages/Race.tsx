@@ -1,11 +1,12 @@
 // Two or three teams on the same company, the same seed and the same luck, side by side on one timeline.
 import { useEffect, useMemo, useRef, useState } from 'react';
-import { post, type PlayerInfo, type ScenarioInfo, type Seats, type WorldName } from '../api/client';
+import { post, type Frame, type PlayerInfo, type ScenarioInfo, type Seats, type WorldName } from '../api/client';
 import { useFetched } from '../lib/fetching';
-import { dollars, fixed, percent, words } from '../lib/format';
-import { ROLES } from '../lib/roles';
-import { act, useStore, watch } from '../lib/store';
-import { paid, TURNS_PER_DAY, type World } from '../lib/world';
+import { dollars, fixed, percent } from '../lib/format';
+import { NIGHT, ROLES } from '../lib/roles';
+import { chartKey, FIRST_FORM, formOf, LANES, NOBODY, racing, SEATED, settled } from '../lib/race';
+import { act, loadConfig, useStore, watch } from '../lib/store';
+import { deed, paid, perTurn, type World } from '../lib/world';
 import { bake, H, ITEMS, W } from '../office/layout';
 import { Motion } from '../office/motion';
 import { character, CH, CW, FRAMES, furniture, mk, T } from '../office/pix';
@@ -13,10 +14,7 @@ import { Plot, type Line } from '../ui/Plot';
 import { PlayerOptions } from '../ui/Players';
 import { Panel, Pay, RoleBadge } from '../ui/small';
 
-const LANES: readonly WorldName[] = ['race-1', 'race-2', 'race-3'];
 const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7'];
-const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id);
-const NOBODY = '';
 const CHARTS = [
   ['value', 'company value, $'],
   ['mrr', 'monthly revenue, $'],
@@ -28,20 +26,19 @@ export default function Race() {
   const canChange = useStore((state) => state.canChange);
   const { value: players } = useFetched<PlayerInfo[]>('models');
   const { value: scenarios } = useFetched<ScenarioInfo[]>('scenarios');
-  const [teams, setTeams] = useState(['heuristic', 'expert', NOBODY]);
-  const [scenario, setScenario] = useState('baseline');
-  const [seed, setSeed] = useState('1000');
-  const [days, setDays] = useState('30');
+  const [{ teams, scenario, seed, days }, setForm] = useState(FIRST_FORM);
   const [busy, setBusy] = useState(false);
   const [watched, setWatched] = useState<readonly WorldName[]>([]);
   const [turn, setTurn] = useState(0);
   const [moving, setMoving] = useState(false);
 
-  // A race that was run before this page was opened is shown again.
+  // A race that was run before this page was opened is shown again, and the form begins with it.
+  useEffect(() => void loadConfig(), []);
   useEffect(() => {
-    const running = (config?.worlds ?? []).flatMap(({ world }) => LANES.filter((name) => name === world));
+    const running = racing(config?.worlds ?? []);
     if (!running.length) return;
-    setWatched(running);
+    setForm(formOf(running));
+    setWatched(running.map(({ world }) => world as WorldName));
     setTurn(Infinity);
   }, [config]);
   useEffect(() => {
@@ -51,15 +48,23 @@ export default function Race() {
 
   const lanes = watched.flatMap((name) => (worlds[name] ? [{ name, world: worlds[name] }] : []));
   const longest = Math.max(1, ...lanes.map(({ world }) => world.frames.length)) - 1;
+  const over = settled(
+    watched,
+    lanes.map(({ world }) => world),
+  );
+  // The clock reads where it ends: frames that arrive must not start it anew.
+  const end = useRef(longest);
+  end.current = longest;
   useEffect(() => {
     if (!moving) return;
-    const timer = window.setInterval(() => setTurn((before) => Math.min(before, longest) + 1), 120);
+    const timer = window.setInterval(() => setTurn((before) => Math.min(before + 1, end.current)), 120);
     return () => window.clearInterval(timer);
-  }, [moving, longest]);
+  }, [moving]);
   useEffect(() => {
-    if (moving && turn >= longest) setMoving(false);
-  }, [moving, turn, longest]);
+    if (moving && over && turn >= longest) setMoving(false);
+  }, [moving, over, turn, longest]);
 
+  const change = (part: Partial<typeof FIRST_FORM>): void => setForm((before) => ({ ...before, ...part }));
   const start = async (): Promise<void> => {
     setBusy(true);
     const names: WorldName[] = [];
@@ -99,20 +104,14 @@ export default function Race() {
           return {
             name: teamName(world),
             color: COLORS[place]!,
-            x: world.frames.map((frame) => frame.turn + 1),
-            y: world.frames.map((frame) => frame.kpis[key]),
+            x: perTurn(world.frames).map((frame) => frame.turn + 1),
+            y: perTurn(world.frames).map((frame) => frame.kpis[key]),
           };
         }),
       })),
-    // The charts are drawn anew every twentieth turn while teams are playing, and at the end.
-    [
-      lanes
-        .map(
-          ({ name, world }) => `${name} ${world.seats.epoch} ${world.seats.done ? 'end' : Math.floor(world.frames.length / 20)}`,
-        )
-        .join(),
-    ],
+    [chartKey(lanes.map(({ world }) => world))],
   );
+  const shown = lanes.map(({ world }) => world.frames[Math.min(turn, longest)]).find(Boolean);
   return (
     <div className="stack">
       <h1 className="sr">Race</h1>
@@ -128,7 +127,7 @@ export default function Race() {
               </span>
               <select
                 value={team}
-                onChange={(event) => setTeams(teams.map((one, place) => (place === index ? event.target.value : one)))}
+                onChange={(event) => change({ teams: teams.map((one, place) => (place === index ? event.target.value : one)) })}
               >
                 {index === 2 && <option value={NOBODY}>nobody</option>}
                 <PlayerOptions players={players} />
@@ -137,7 +136,7 @@ export default function Race() {
           ))}
           <label className="field">
             scenario
-            <select value={scenario} onChange={(event) => setScenario(event.target.value)}>
+            <select value={scenario} onChange={(event) => change({ scenario: event.target.value })}>
               {(scenarios ?? []).map((one) => (
                 <option key={one.name} value={one.name}>
                   {one.name}
@@ -147,11 +146,21 @@ export default function Race() {
           </label>
           <label className="field">
             seed
-            <input value={seed} onChange={(event) => setSeed(event.target.value)} inputMode="numeric" style={{ width: 92 }} />
+            <input
+              value={seed}
+              onChange={(event) => change({ seed: event.target.value })}
+              inputMode="numeric"
+              style={{ width: 92 }}
+            />
           </label>
           <label className="field">
             days
-            <input value={days} onChange={(event) => setDays(event.target.value)} inputMode="numeric" style={{ width: 64 }} />
+            <input
+              value={days}
+              onChange={(event) => change({ days: event.target.value })}
+              inputMode="numeric"
+              style={{ width: 64 }}
+            />
           </label>
           <button type="button" className="primary" onClick={() => void start()} disabled={!canChange || !usable || busy}>
             {busy ? 'Starting…' : 'Start'}
@@ -177,14 +186,14 @@ export default function Race() {
               value={Math.min(turn, longest)}
               onChange={(event) => setTurn(Number(event.target.value))}
               aria-label="Turn of the race"
-              aria-valuetext={`Turn ${Math.min(turn, longest)}`}
+              aria-valuetext={where(shown)}
             />
             <span className="nowrap small dim">
-              day {Math.floor(Math.max(0, Math.min(turn, longest) - 1) / TURNS_PER_DAY) + 1} · {Math.min(turn, longest)}/{longest}
+              {where(shown)} of {(lanes[0]?.world.seats.turns ?? 0).toLocaleString('en')}
             </span>
             {split !== null && (
               <button type="button" onClick={() => setTurn(split)} title="The first turn in which the teams acted differently">
-                first difference: {split}
+                first difference: turn {(lanes[0]?.world.frames[split]?.turn ?? 0) + 1}
               </button>
             )}
           </div>
@@ -214,6 +223,14 @@ export default function Race() {
     </div>
   );
 }
+
+/** Where a race stands, in words. */
+const where = (frame: Frame | undefined): string =>
+  !frame?.actor
+    ? 'day 1 · turn 0'
+    : frame.actor === NIGHT
+      ? `night after day ${frame.day + 1} · turn ${frame.turn + 1}`
+      : `day ${frame.day + 1} · turn ${frame.turn + 1}`;
 
 const teamName = (world: World): string => [...new Set(Object.values(world.seats.seats))].join(', ');
 
@@ -258,7 +275,7 @@ function Lane({ world, seq, color, leads }: { world: World; seq: number; color: 
         ) : (
           <>
             <RoleBadge role={frame.actor} />
-            <span className="ellipsis grow">{frame.valid ? `${words(frame.action)} ${frame.target}` : 'unusable reply'}</span>
+            <span className="ellipsis grow">{deed(frame)}</span>
             <Pay value={paid(frame)} />
           </>
         )}

@@ -8,7 +8,7 @@ import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
 import { go, link } from '../lib/route';
 import { colorOf, ROLES, titleOf } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
-import { Choice, Panel, RoleBadge, Scroll } from '../ui/small';
+import { Choice, Panel, RoleBadge, Scroll, Verification } from '../ui/small';
 import { Actions } from './Actions';
 import { Health } from './Health';
 import { flat } from './Runs';
@@ -17,6 +17,7 @@ const MAIN = [
   'reward',
   'reward_std',
   'valid_rate',
+  'completions/clipped_ratio',
   'entropy',
   'kl',
   'frac_reward_zero_std',
@@ -38,7 +39,7 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
     <div className="stack">
       <div className="row spread">
         <h1>
-          <a href={link(['runs'])}>Training</a> / {name}
+          <a href={link(['runs'])}>Training</a> / {name} <Verification info={run.info} />
         </h1>
         <span className="row small dim">
           iteration {run.info.last_iteration ?? '–'} · {run.info.groups} groups · {run.info.turns} turns · {run.info.adapters}{' '}
@@ -55,6 +56,12 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
           )}
         </span>
       </div>
+      {run.damage.length > 0 && (
+        <p className="small bad">
+          Damaged and not shown:{' '}
+          {run.damage.map(({ part, iteration }) => (iteration === null ? part : `${part} of iteration ${iteration}`)).join(', ')}
+        </p>
+      )}
       <div className="rolebar" role="group" aria-label="What to show">
         {VIEWS.map((one) => (
           <button type="button" key={one} aria-pressed={one === view} onClick={() => go(['runs', name], { view: one })}>

@@ -6,7 +6,7 @@ import { bytes, whole } from '../lib/format';
 import { go, link } from '../lib/route';
 import { ROLES } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
-import { Choice, Panel, Scroll } from '../ui/small';
+import { Choice, Panel, Scroll, Verification } from '../ui/small';
 
 const COLORS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3'];
 const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
@@ -66,7 +66,9 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                           <span className="small bad">{run.error}</span>
                         </span>
                       ) : (
-                        <a href={link(['runs', run.name])}>{run.name}</a>
+                        <>
+                          <a href={link(['runs', run.name])}>{run.name}</a> <Verification info={run} />
+                        </>
                       )}
                     </td>
                     <td className="nowrap dim">{(run.created_at ?? '–').slice(0, 16).replace('T', ' ')}</td>

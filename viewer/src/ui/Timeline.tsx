@@ -1,17 +1,16 @@
 // The bar below every view of a world: where we are in it, and how to move. Live and recorded turns are the same.
 import { useEffect, useMemo, useRef, useState } from 'react';
-import { words } from '../lib/format';
-import { colorOf, titleOf } from '../lib/roles';
+import { colorOf, NIGHT, titleOf } from '../lib/roles';
 import { isExport } from '../lib/exported';
 import { link } from '../lib/route';
-import { current, seek, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
-import { JUMPS, paid, stops, TURNS_PER_DAY, type Jump } from '../lib/world';
+import { current, jumpTo, seek, setSpeed, showLive, togglePlay, useStore } from '../lib/store';
+import { deed, frameOf, isLoss, JUMPS, lastFrame, paid, stops, TURNS_PER_DAY, type Jump } from '../lib/world';
 import type { Frame, Seats } from '../api/client';
 import { Pay, RoleBadge } from './small';
 
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32];
 
-/** One bar per turn: colour says who, height how much, direction whether it was good. */
+/** One bar per turn and night: colour says who, height how much, direction whether it was good. */
 function draw(
   canvas: HTMLCanvasElement,
   frames: readonly Frame[],
@@ -31,11 +30,11 @@ function draw(
   const text = style.getPropertyValue('--text');
   const accent = style.getPropertyValue('--accent');
   pen.scale(ratio, ratio);
-  const step = width / Math.max(1, turns + 1);
+  const step = width / (lastFrame({ first, turns }) + 1);
   const middle = height * 0.6;
   pen.fillStyle = line;
   for (let day = Math.ceil(first / TURNS_PER_DAY); day * TURNS_PER_DAY - first <= turns; day++) {
-    const x = (day * TURNS_PER_DAY - first + 1) * step;
+    const x = frameOf(day * TURNS_PER_DAY, first) * step;
     pen.globalAlpha = day % 5 ? 0.25 : 0.7;
     pen.fillRect(x, 0, 1, height);
   }
@@ -69,8 +68,12 @@ function draw(
 export function describe(frame: Frame | undefined): string {
   if (!frame) return 'no turn yet';
   if (!frame.actor) return frame.turn < 0 ? 'The company is founded.' : `The record begins after turn ${frame.turn + 1}.`;
-  const did = frame.valid ? `${words(frame.action)} ${frame.target}`.trim() : 'an unusable reply';
-  return `Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}. ${titleOf(frame.actor)}: ${did}. Reward ${paid(frame).toFixed(2)}.`;
+  const reward = paid(frame).toFixed(2);
+  if (frame.actor === NIGHT) {
+    const gone = frame.moves.filter(isLoss).map(({ name, after }) => `${name} ${after}`);
+    return `Night after day ${frame.day + 1}. ${gone.length ? `${gone.join(', ')}. ` : ''}Team reward ${reward}.`;
+  }
+  return `Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}. ${titleOf(frame.actor)}: ${deed(frame)}. Reward ${reward}.`;
 }
 
 export function Timeline() {
@@ -115,7 +118,7 @@ export function Timeline() {
         <input
           type="range"
           min={0}
-          max={turns}
+          max={seats ? lastFrame(seats) : 0}
           value={seq}
           aria-label="Turn"
           aria-valuetext={describe(frame)}
@@ -168,7 +171,7 @@ export function Timeline() {
           <button
             type="button"
             disabled={previous === undefined}
-            onClick={() => previous !== undefined && seek(previous)}
+            onClick={() => previous !== undefined && jumpTo(previous, jump)}
             aria-label={`Previous ${JUMPS[jump]}`}
             title="Previous ([)"
           >
@@ -189,7 +192,7 @@ export function Timeline() {
           <button
             type="button"
             disabled={next === undefined}
-            onClick={() => next !== undefined && seek(next)}
+            onClick={() => next !== undefined && jumpTo(next, jump)}
             aria-label={`Next ${JUMPS[jump]}`}
             title="Next (])"
           >
@@ -218,8 +221,8 @@ export function Timeline() {
           {frame?.actor && (
             <>
               <RoleBadge role={frame.actor} />
-              <span className="ellipsis" title={frame.text || `${frame.action} ${frame.target}`}>
-                {frame.valid ? `${words(frame.action)} ${frame.target}` : <span className="bad">unusable reply</span>}
+              <span className="ellipsis" title={frame.text || deed(frame)}>
+                <span className={frame.valid ? '' : 'bad'}>{deed(frame)}</span>
               </span>
               <Pay value={paid(frame)} />
             </>

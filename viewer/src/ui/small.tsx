@@ -1,12 +1,13 @@
 // Small parts that every page uses. Everything that is drawn also exists as text.
 import { useId, useMemo, type CSSProperties, type ReactNode } from 'react';
-import { ROLE, titleOf } from '../lib/roles';
+import { colorOf, glyphOf, ROLE, titleOf } from '../lib/roles';
 import { signed } from '../lib/format';
+import type { RunInfo } from '../api/client';
 
 export const PART_COLORS = ['#5aa2f0', '#58c4a7', '#f2b84b', '#b48cf0', '#f0686f', '#9aa3ba'] as const;
 
 export function roleStyle(role: string): CSSProperties {
-  return { '--role': ROLE[role]?.color ?? '#8a86a3' } as CSSProperties;
+  return { '--role': colorOf(role) } as CSSProperties;
 }
 
 export function RoleBadge({ role, person = false }: { role: string; person?: boolean }) {
@@ -14,7 +15,7 @@ export function RoleBadge({ role, person = false }: { role: string; person?: boo
   return (
     <span className="badge" style={roleStyle(role)}>
       <span className="glyph" aria-hidden="true">
-        {info?.glyph ?? '›'}
+        {glyphOf(role)}
       </span>
       {person && info ? `${info.person} · ${info.title}` : titleOf(role)}
     </span>
@@ -181,4 +182,21 @@ export function Scroll({ label, children, max }: { label: string; children: Reac
       {children}
     </div>
   );
+}
+
+/** Whether what is shown of a run has the content that was written; nothing where it has. */
+export function Verification({ info }: { info: Pick<RunInfo, 'name' | 'unverified' | 'damaged'> }) {
+  if (info.damaged)
+    return (
+      <span className="tag bad" title={`Damaged parts are not shown. onthejob runs check ${info.name} lists them all.`}>
+        damaged
+      </span>
+    );
+  if (info.unverified)
+    return (
+      <span className="tag" title={`${info.unverified} iterations have no checksums: a changed number is not noticed.`}>
+        unverified
+      </span>
+    );
+  return null;
 }

@@ -1,5 +1,5 @@
 // A run of 100,000 iterations: its curves are drawn, followed by the pointer and zoomed without the page standing still.
-import { api, assert, run } from './lib.mjs';
+import { api, assert, becomes, run } from './lib.mjs';
 
 const POINTS = 100_000;
 const series = await api('runs/long/metrics');
@@ -8,7 +8,7 @@ await run(async (open) => {
   const page = await open('/runs/long');
   const plots = page.locator('.plot canvas');
   await plots.first().waitFor();
-  assert.equal(await plots.count(), 2);
+  await becomes(() => plots.count(), 2);
   // Time on the processor, not on the wall: the machine may be busy with other things.
   const session = await page.context().newCDPSession(page);
   await session.send('Performance.enable', { timeDomain: 'threadTicks' });
@@ -21,7 +21,10 @@ await run(async (open) => {
   for (let move = 0; move < MOVES; move++)
     await page.mouse.move(box.x + (box.width * (move + 1)) / (MOVES + 2), box.y + 40 + (move % 20));
   const perMove = ((await spent()) - before) / MOVES;
-  assert.match(await page.locator('figcaption').first().textContent(), /^\d+: /);
+  await page
+    .locator('figcaption', { hasText: /^\d+: / })
+    .first()
+    .waitFor();
   const zoomed = await spent();
   await page.mouse.move(box.x + box.width * 0.5, box.y + 60);
   await page.mouse.down();

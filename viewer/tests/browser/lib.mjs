@@ -1,5 +1,6 @@
 // What every browser check shares: a page that notes all it should not do, and an address with the token.
 import assert from 'node:assert/strict';
+import { isDeepStrictEqual } from 'node:util';
 import { chromium } from 'playwright-core';
 
 const [address, token] = process.argv.slice(2);
@@ -60,6 +61,28 @@ export async function api(path, body) {
   const response = await fetch(`${address}/api/${path}`, options);
   assert.ok(response.ok, `${path}: ${response.status} ${await response.clone().text()}`);
   return response.json();
+}
+
+/** Wait until `read()` gives what is expected: a page follows what happened, at its own time. */
+export async function becomes(read, expected) {
+  for (const until = Date.now() + PATIENCE; ;) {
+    const found = await read();
+    if (isDeepStrictEqual(found, expected)) return;
+    if (Date.now() > until) assert.deepEqual(found, expected);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** How the timeline's description of a frame begins and ends. */
+export function described(frame) {
+  const night = frame.actor === 'night';
+  const team = Object.entries(frame.rewards).reduce((sum, [role, value]) => (role === 'customer' ? sum : sum + value), 0);
+  return night
+    ? [`Night after day ${frame.day + 1}.`, `Team reward ${team.toFixed(2)}.`]
+    : [
+        `Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}.`,
+        `Reward ${(frame.rewards[frame.actor] ?? 0).toFixed(2)}.`,
+      ];
 }
 
 /** Wait until the company has been played to its end. */

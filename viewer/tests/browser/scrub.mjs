@@ -1,9 +1,9 @@
-// A whole episode of 420 turns: every turn that is scrubbed to shows its exact state, and a fast drag ends where it ends.
-import { api, assert, played, run } from './lib.mjs';
+// A whole episode of 420 turns and 30 nights: every frame that is scrubbed to shows its exact state, and a fast drag ends where it ends.
+import { api, assert, described, played, run } from './lib.mjs';
 
 await api('reset', { days: 30, seed: 1004, pace_s: 0, playing: true });
 const { frames } = await played();
-assert.equal(frames.length, 421);
+assert.equal(frames.length, 451);
 const dollars = (value) => {
   const size = Math.abs(value);
   const sign = value < 0 ? '−' : '';
@@ -13,12 +13,12 @@ const dollars = (value) => {
 };
 await run(async (open) => {
   const page = await open('/dashboard');
-  await page.waitForFunction(() => document.querySelector('.timeline input').value === '420');
+  await page.waitForFunction(() => document.querySelector('.timeline input').value === '450');
   const expected = frames.map((frame) => ({
     value: dollars(frame.kpis.value),
     cash: dollars(frame.kpis.cash),
     customers: String(frame.kpis.customers),
-    turn: frame.turn < 0 ? 'The company is founded.' : `Turn ${frame.turn + 1}, day ${frame.day + 1}, ${frame.phase}.`,
+    turn: frame.turn < 0 ? 'The company is founded.' : described(frame)[0],
   }));
   const result = await page.evaluate(async (wanted) => {
     const slider = document.querySelector('.timeline input');

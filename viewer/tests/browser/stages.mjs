@@ -1,5 +1,5 @@
 // 24 changes between 2D and 3D: one canvas at a time, nothing thrown, no drawing context lost.
-import { assert, played, run } from './lib.mjs';
+import { assert, becomes, played, run } from './lib.mjs';
 
 await played();
 await run(async (open) => {
@@ -13,7 +13,7 @@ await run(async (open) => {
     await page.getByRole('button', { name: kind, exact: true }).click();
     await page.locator(`.stage[data-ready=true][aria-label$="${kind}"] canvas`).first().waitFor();
   }
-  assert.equal(await page.locator('.stage canvas').count(), 1);
+  await becomes(() => page.locator('.stage canvas').count(), 1);
   assert.equal(await page.evaluate(() => window.lost), 0);
   // Clicking a name inspects the person.
   await page.locator('.who[data-role=hr] button').click();

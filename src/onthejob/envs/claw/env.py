@@ -16,7 +16,7 @@ from onthejob.envs.claw.protocol import ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Reply, parse
 from onthejob.envs.claw.reward import RewardConfig, reward_parts
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxHost
-from onthejob.envs.claw.sandbox.contract import Entry
+from onthejob.envs.claw.sandbox.contract import Entry, Kind, as_item
 from onthejob.envs.claw.sandbox.surveying import changes
 from onthejob.envs.claw.schema import AssertionKind
 from onthejob.envs.claw.stops import stop_table
@@ -80,6 +80,7 @@ class ClawEnvironment:
 
         Raises:
             ConfigError: the payload is no claw task.
+            NotCheckable: the machine lacks what the task's checks need.
             SandboxError: no sandbox could be started.
         """
         self.close()
@@ -87,12 +88,13 @@ class ClawEnvironment:
         self._counts, self._grade, self._stop, self._parts = _Counts(), None, None, {}
         self._sandbox = self._host.open(work.files, self.config.sandbox)
         self._files = self._sandbox.survey()
-        sizes = {path: len(data) for path, data in work.files.items()}
+        items = {path: as_item(path, content) for path, content in work.files.items()}
+        sizes = {path: len(item.data) for path, item in items.items() if item.kind is Kind.FILE}
         messages = first_messages(work.intent, sizes, self.config.protocol)
         return self._observation(messages, {"files": [list(item) for item in sizes.items()]}, fresh=True)
 
     def step(self, reply: str) -> Step:
-        """Run the reply's command, then end the episode if the reply, the turn limit or the context limit says so.
+        """Run the reply's command, then end the episode if the reply, the turn limit or the conversation's limit says so.
 
         Raises:
             ContractError: no episode is running.
@@ -124,9 +126,21 @@ class ClawEnvironment:
         facts["observation"] = text
         stop = self._why_stop(read)
         if stop is not None:
-            return self._finish(stop, read, facts)
+            facts |= {} if read.stop is None else {"sentinel": read.stop}
+            return self._finish(stop, facts, valid=read.problem is None)
         observation = self._observation((Message("user", text),), seen, fresh=False)
         return Step(rewards={}, observation=observation, valid=read.problem is None, facts=facts)
+
+    def interrupt(self, stop: StopReason) -> Step:
+        """End the episode between two replies, grade what was done until then, and pay for it.
+
+        Raises:
+            ContractError: no episode is running.
+            SandboxError: the sandbox failed.
+        """
+        if self._task is None or self._sandbox is None:
+            raise ContractError("no episode is running. Call reset first.")
+        return self._finish(stop, {}, valid=True)
 
     def state(self) -> Mapping[str, Any]:
         """Where the episode stands. Metrics are counts, rates in [0, 1] and the reward; those of the grade come with the end."""
@@ -171,9 +185,9 @@ class ClawEnvironment:
             return StopReason.DONE
         if self._counts.turns >= self.config.protocol.max_turns:
             return StopReason.MAX_TURNS
-        return StopReason.CONTEXT if self._counts.chars > self.config.protocol.context_chars else None
+        return StopReason.CONTEXT if self._counts.chars > self.config.protocol.conversation_chars else None
 
-    def _finish(self, stop: StopReason, read: Reply, facts: dict[str, Any]) -> Step:
+    def _finish(self, stop: StopReason, facts: dict[str, Any], *, valid: bool) -> Step:
         """Kill the sandbox, grade what it left, pay."""
         assert self._task is not None
         assert self._sandbox is not None
@@ -189,14 +203,12 @@ class ClawEnvironment:
             "backend": report.backend,
             "layers": [layer.name for layer in report.layers if layer.active],
         }
-        if read.stop is not None:
-            facts["sentinel"] = read.stop
         return Step(
             rewards={ACTOR: sum(self._parts.values())},
             parts={ACTOR: self._parts},
             observation=None,
             stop=stop,
-            valid=read.problem is None,
+            valid=valid,
             facts=facts,
         )
 

@@ -227,9 +227,10 @@ def _names(task: ClawTask) -> Iterator[Problem]:
 
 
 _FOREIGN = re.compile(r"(?:^|[\s;|&(`])(curl|wget|ssh|scp|nc|pip3?|apt|apt-get|npm|git|sudo|docker)\s", re.MULTILINE)
-# A word between slashes before d or p is a line address of sed.
+# The sandbox has /tmp and /dev of its own. A word between slashes before d or p is a line address of sed.
 _OUTSIDE = re.compile(
-    r"(?:^|[\s'\"=<>])(/(?!dev/null|\w+/[dp]['\"])[A-Za-z]+(?:/[\w.]+)+|~/|(?:\S*/)?\.\.(?:/|\s|$))", re.MULTILINE
+    r"(?:^|[\s'\"=<>])(/(?!tmp/|dev/(?:null|zero|std(?:in|out|err)|fd/|shm/)|\w+/[dp]['\"])[A-Za-z]+(?:/[\w.]+)+|~/|(?:\S*/)?\.\.(?:/|\s|$))",
+    re.MULTILINE,
 )
 
 
@@ -244,4 +245,6 @@ def _gold(task: ClawTask) -> Iterator[Problem]:
                 fault=Fault.GOLD, message=f"gold turn {number} uses {found[1]}. There is no network; use file commands."
             )
         if found := _OUTSIDE.search(block):
-            yield Problem(fault=Fault.GOLD, message=f"gold turn {number} leaves the workspace: {found[1]!r}. Use relative paths.")
+            yield Problem(
+                fault=Fault.GOLD, message=f"gold turn {number} leaves the workspace: {found[1]!r}. Use relative paths, or /tmp."
+            )

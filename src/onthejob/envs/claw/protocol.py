@@ -34,9 +34,9 @@ class ProtocolConfig:
     """Seconds after which a command is killed."""
     output_chars: int = 4_000
     """Characters shown of stdout and of stderr each."""
-    context_chars: int = 24_000
-    """Characters of the whole conversation after which the episode ends (`StopReason.CONTEXT`), so that a flood of output cannot
-    outgrow a model's context: about 3 per token, less `output_chars` and one reply."""
+    conversation_chars: int = 24_000
+    """Characters of the whole conversation after which the episode ends (`StopReason.CONTEXT`): bounds what an episode costs,
+    also with hosted models. The context of a local model is counted in its own tokens, whatever this says."""
     stops: str = "standard"
     """Table of stop sentinels: `standard`, `seed` or `literal`."""
     handbook: bool = False
@@ -45,13 +45,16 @@ class ProtocolConfig:
 
     def __post_init__(self) -> None:
         if self.max_turns < 1:
-            raise ConfigError(f"max_turns must be >= 1, got {self.max_turns}. Set --max-turns 12.")
+            raise ConfigError(f"max_turns must be >= 1, got {self.max_turns}. Set --claw.protocol.max-turns 12.")
         if not 0.0 < self.command_s <= 3_600.0:
-            raise ConfigError(f"command_s must be in (0, 3600], got {self.command_s}. Set --command-s 10.")
+            raise ConfigError(f"command_s must be in (0, 3600], got {self.command_s}. Set --claw.protocol.command-s 10.")
         if self.output_chars < 100:
-            raise ConfigError(f"output_chars must be >= 100, got {self.output_chars}. Set --output-chars 4000.")
-        if self.context_chars < 1_000:
-            raise ConfigError(f"context_chars must be >= 1000, got {self.context_chars}. Set --context-chars 24000.")
+            raise ConfigError(f"output_chars must be >= 100, got {self.output_chars}. Set --claw.protocol.output-chars 4000.")
+        if self.conversation_chars < 1_000:
+            raise ConfigError(
+                f"conversation_chars must be >= 1000, got {self.conversation_chars}. "
+                "Set --claw.protocol.conversation-chars 24000."
+            )
         stop_table(self.stops)
 
 

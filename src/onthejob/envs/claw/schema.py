@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictInt, StrictStr, Tag, ValidationError
 
 from onthejob.envs.claw.skills import Skill
 from onthejob.envs.claw.texts import path_problem, regex_problem, text_problems
@@ -169,7 +169,7 @@ class ClawTask:
             where: Named in the error, e.g. `tasks.jsonl:17`.
 
         Raises:
-            ConfigError: It has not the form of a task; the message lists every problem found.
+            ConfigError: It has not the form of a task; the message lists every distinct problem.
         """
         parsed = read_record(record)
         if isinstance(parsed, ClawTask):
@@ -178,7 +178,7 @@ class ClawTask:
 
 
 def read_record(record: Mapping[str, Any], *, ignore_unknown: bool = False) -> ClawTask | tuple[str, ...]:
-    """The task, or what is wrong with the form of its record, one sentence per problem.
+    """The task, or what is wrong with the form of its record, one sentence per distinct problem.
 
     Args:
         record: The parsed JSON object.
@@ -187,9 +187,19 @@ def read_record(record: Mapping[str, Any], *, ignore_unknown: bool = False) -> C
     try:
         raw = _Record.model_validate(_known(record) if ignore_unknown else record)
     except ValidationError as error:
-        return tuple(_sentence(problem) for problem in error.errors())
+        return condensed(map(_sentence, error.errors()))
     problems = _form_problems(raw)
-    return problems or _task(raw)
+    return condensed(problems) or _task(raw)
+
+
+def form_keys() -> Iterator[tuple[str, bool]]:
+    """Every key of the JSON form in its order, e.g. `workspace_seed.files[].path`, and whether a record must have it.
+
+    A key that only some kinds of files or assertions have is not needed in general.
+    """
+    for name, field in _Record.model_fields.items():
+        yield name, field.is_required()
+        yield from _inner_keys(name)
 
 
 def load_tasks(path: Path) -> list[ClawTask]:
@@ -244,7 +254,7 @@ class _Persona(_Strict):
 
 class _TextFile(_Strict):
     path: StrictStr
-    kind: Literal["text"] = "text"
+    kind: Literal["text"] = "text"  # the default where a file has no kind
     content: StrictStr
 
 
@@ -254,8 +264,23 @@ class _Stub(_Strict):
     size_bytes: Annotated[StrictInt, Field(ge=0, le=MAX_STUB_BYTES)]
 
 
+def _kind_of(default: str) -> Callable[[Any], str]:
+    """Reads which member of a union a value is; `default` where it has no kind."""
+    return lambda value: str(value.get("kind", default) if isinstance(value, Mapping) else getattr(value, "kind", default))
+
+
+def _one_of(kinds: type[FileKind] | type[AssertionKind], *, default: str = "") -> Discriminator:
+    message = f"kind must be one of {', '.join(kinds)}"
+    return Discriminator(_kind_of(default), custom_error_type="kind", custom_error_message=message)
+
+
+_File = Annotated[
+    Annotated[_TextFile, Tag("text")] | Annotated[_Stub, Tag("binary-stub")], _one_of(FileKind, default=FileKind.TEXT.value)
+]
+
+
 class _Workspace(_Strict):
-    files: Annotated[list[Annotated[_TextFile | _Stub, Field(discriminator="kind")]], Field(max_length=MAX_FILES)]
+    files: Annotated[list[_File], Field(max_length=MAX_FILES)]
 
 
 class _Plain(_Strict):
@@ -278,6 +303,16 @@ class _Match(_Strict):
     guard: StrictBool = False
 
 
+_Asserted = Annotated[
+    Annotated[_Plain, Tag("file_exists")]
+    | Annotated[_Plain, Tag("file_not_exists")]
+    | Annotated[_Plain, Tag("file_unchanged")]
+    | Annotated[_Contain, Tag("file_contents_contain")]
+    | Annotated[_Match, Tag("file_contents_match_regex")],
+    _one_of(AssertionKind),
+]
+
+
 class _Record(_Strict):
     task_id: _Id
     family: StrictStr = ""
@@ -285,13 +320,27 @@ class _Record(_Strict):
     intent: _Text
     workspace_seed: _Workspace
     skills_required: list[Skill]
-    verifiable_assertions: Annotated[
-        list[Annotated[_Plain | _Contain | _Match, Field(discriminator="kind")]], Field(min_length=1, max_length=MAX_ASSERTIONS)
-    ]
+    verifiable_assertions: Annotated[list[_Asserted], Field(min_length=1, max_length=MAX_ASSERTIONS)]
     difficulty: Difficulty
     estimated_steps: StrictInt
     gold: Annotated[list[_Text], Field(max_length=MAX_GOLD_TURNS)] = Field(default_factory=list)
     answers: list[_Text] = Field(default_factory=list)
+
+
+def condensed(sentences: Iterable[str]) -> tuple[str, ...]:
+    """One sentence per distinct problem, the first met with the number of the others: indices and values do not distinguish."""
+    kinds: dict[str, list[str]] = {}
+    for sentence in sentences:
+        kinds.setdefault(kind_of_problem(sentence), []).append(sentence)
+    return tuple(found[0] + (f" (and {len(found) - 1} more like it)" if len(found) > 1 else "") for found in kinds.values())
+
+
+_VARYING = re.compile(r"\[\d+\]|, got .*| \(and \d+ more like it\)$", re.DOTALL)
+
+
+def kind_of_problem(sentence: str) -> str:
+    """`sentence` without what differs from place to place: indices, the value met, the number of others."""
+    return _VARYING.sub("", sentence)
 
 
 def _sentence(problem: Any) -> str:
@@ -303,6 +352,25 @@ def _sentence(problem: Any) -> str:
     met = repr(problem["input"])
     met = met if len(met) <= 80 else met[:77] + "..."
     return f"{place or 'record'}: {problem['msg']}, got {met}"
+
+
+def _inner_keys(name: str) -> Iterator[tuple[str, bool]]:
+    if name == "persona":
+        yield from ((f"persona.{key}", field.is_required()) for key, field in _Persona.model_fields.items())
+    elif name == "workspace_seed":
+        yield "workspace_seed.files", True
+        yield from _union_keys("workspace_seed.files[]", (_TextFile, _Stub))
+    elif name == "verifiable_assertions":
+        yield from _union_keys("verifiable_assertions[]", (_Plain, _Contain, _Match))
+
+
+def _union_keys(place: str, members: Sequence[type[BaseModel]]) -> Iterator[tuple[str, bool]]:
+    fields = {key: [m.model_fields[key] for m in members if key in m.model_fields] for m in members for key in m.model_fields}
+    for key in sorted(fields, key=_KEYS.index):
+        yield f"{place}.{key}", len(fields[key]) == len(members) and all(field.is_required() for field in fields[key])
+
+
+_KEYS = ("path", "kind", "content", "size_bytes", "must_contain", "regex", "guard")
 
 
 def _known(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,7 +392,7 @@ def _known(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_kind(item: Any, models: Mapping[str, type[BaseModel]]) -> Any:
-    model = models.get(str(item.get("kind"))) if isinstance(item, Mapping) else None
+    model = models.get(str(item.get("kind", "text"))) if isinstance(item, Mapping) else None
     return item if model is None else {key: value for key, value in item.items() if key in model.model_fields}
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from onthejob.envs.claw import official
+from onthejob.envs.claw import checks, official
 from onthejob.envs.claw.grader import Grade, GraderConfig, grade
-from onthejob.envs.claw.sandbox.contract import Limits, SandboxHost
+from onthejob.envs.claw.sandbox.contract import Content, Limits, SandboxHost
 from onthejob.envs.claw.schema import ClawTask
+from onthejob.errors import NotCheckable
 from onthejob.types import Task
 
 
@@ -20,7 +21,7 @@ class Work:
 
     id: str
     intent: str
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
     """Path -> content, at the start."""
     grade: Callable[[Path], Grade]
     """Checks the workspace of a dead sandbox."""
@@ -40,11 +41,17 @@ def work_of(task: Task, *, host: SandboxHost, grader: GraderConfig, limits: Limi
 
     Raises:
         ConfigError: the payload is neither, or the official task's folder cannot be read or is not what it was.
+        NotCheckable: this machine lacks what the task's checks need.
     """
     if official.is_official(task.payload):
         found = official.load(task.payload)
-        checks = partial(official.check, found, host=host, limits=limits)
-        return Work(id=task.id, intent=found.query, files=found.files, grade=checks, family=found.category)
+        if missing := found.needs.missing():
+            raise NotCheckable(
+                f"task {task.id} cannot be checked here: its checks need {', '.join(missing)}, which sandboxes of this machine "
+                "do not have. Install it for the whole system, below /usr and not beside this package, or leave the task out."
+            )
+        run = partial(checks.check, found, host=host, limits=limits)
+        return Work(id=task.id, intent=found.query, files=found.files, grade=run, family=found.category)
     claw = ClawTask.from_record(task.payload, where=f"the payload of task {task.id!r}")
     return Work(
         id=claw.id,

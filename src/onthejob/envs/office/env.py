@@ -15,7 +15,7 @@ from typing import Any
 
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
-from onthejob.envs.office.episode import OnTurn, run
+from onthejob.envs.office.episode import OnTurn, run, step_watched
 from onthejob.envs.office.founding import draw_unseen
 from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
@@ -372,9 +372,7 @@ class OfficeEnvironment:
             parsed = self._read(reply, pending.actor)
             valid = not isinstance(parsed, Invalid)
             action = None if isinstance(parsed, Invalid) else parsed
-            log = simulator.step(copy, action)
-            if on_turn is not None:
-                on_turn(copy, pending.actor, action, log)
+            log = step_watched(simulator, copy, action, on_turn)
             returns = run(simulator, copy, self._continuation, turns=turns - 1, on_turn=on_turn)
             for name, value in log.rewards().items():
                 returns[name] = returns.get(name, 0.0) + value
@@ -467,12 +465,10 @@ class OfficeEnvironment:
         """One turn of the simulator; adds what it paid to `totals` and remembers it."""
         s, simulator, _ = self._live()
         subject = self._memory.subject(s, role, action) if self._memory is not None and action is not None else ""
-        log = simulator.step(s, action)
+        log = step_watched(simulator, s, action, self._on_turn)
         _add(totals, log)
         if self._memory is not None:
             self._memory.witness(s, role, action, subject, log)
-        if self._on_turn is not None:
-            self._on_turn(s, role, action, log)
         return log
 
     def _observation(self) -> OfficeObservation:

@@ -13,8 +13,37 @@ from onthejob.envs.office.simulator import Simulator, kpis
 from onthejob.envs.office.state import State
 from onthejob.envs.office.views import view
 
+NIGHT = "night"
+"""Stands for the actor where a spectator is told of a night."""
 OnTurn = Callable[[State, str, Action | None, TurnLog], None]
-"""A spectator, who changes nothing: told the state after each turn, who acted, the action (None: unusable) and the log."""
+"""A spectator, which changes nothing. It receives the state after each turn, the actor, the action (None: unusable) and the log;
+after the last turn of a day, whose state is the evening's, it receives the night in the same way: actor `NIGHT`, action None.
+`TurnLog.turn` is the turn, for a night the one before it."""
+
+
+def step_watched(
+    simulator: Simulator,
+    s: State,
+    action: Action | None,
+    on_turn: OnTurn | None,
+    *,
+    before: tuple[float, ...] | None = None,
+) -> TurnLog:
+    """`Simulator.step` in front of a spectator: turn and night are shown apart, the returned log holds both."""
+    if on_turn is None:
+        return simulator.step(s, action, before=before)
+    role, evening = simulator.actor(s.turn), []
+
+    def at_dusk(log: TurnLog) -> None:
+        evening.append(log.split())
+        on_turn(s, role, action, evening[0])
+
+    log = simulator.step(s, action, before=before, at_dusk=at_dusk)
+    if evening:
+        on_turn(s, NIGHT, None, log.since(evening[0]))
+    else:
+        on_turn(s, role, action, log)
+    return log
 
 
 def run(
@@ -49,10 +78,8 @@ def run(
             action = seats[role](view(s, role), lambda role=role: simulator.legal(s, role), draw(key, Sub.POLICY, 0, s.turn))
             if mute and action is not None and action.message_to:
                 action = replace(action, message_to=None, message="")
-        log = simulator.step(s, action, before=before)
+        log = step_watched(simulator, s, action, on_turn, before=before)
         before = log.after  # players see copies, so nothing changes the state between two turns
         for name, reward in log.paid.items():
             total[name] = total.get(name, 0.0) + reward
-        if on_turn is not None:
-            on_turn(s, role, action, log)
     return total

@@ -23,7 +23,7 @@ from onthejob.envs.office.market import (
     spend,
     touchpoints,
 )
-from onthejob.envs.office.reward import NO_PIPELINE_WORK, ORDER, STALE_LEAD, TurnLog
+from onthejob.envs.office.reward import NO_PIPELINE_WORK, ORDER, STALE_LEAD, Loss, TurnLog
 from onthejob.envs.office.state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, Stage, State
 
 SIGNUP_TO_LEAD = 0.009
@@ -128,6 +128,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
             a.warmth *= 0.93
             if idle >= LOST_DAYS or s.day >= a.deadline:
                 s.lost += 1
+                log.departure(a, Stage.LOST, Loss.SILENCE if idle >= LOST_DAYS else Loss.DEADLINE)
                 if a.stage == Stage.LEAD:  # nobody ever worked on it, so it was not worth its credit
                     log.penalty("sales", STALE_LEAD)
                     if a.id >= FIRST_ID:  # those of the first morning have paid none
@@ -161,6 +162,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
                 log.clawback(TIER_MULTIPLIER[a.tier] * (1.0 - a.vest_left))
                 log.repay(a.stage)
             s.churned += 1
+            log.departure(a, Stage.CHURNED, Loss.UNHAPPY)
             s.morale = max(0.0, s.morale - 0.015)
             continue
         if a.vest_left > 0.0:

@@ -9,10 +9,12 @@ pay nothing), `action` pays effects (never the attempt), `collaboration` pays wh
 
 from __future__ import annotations
 
+from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
-from onthejob.envs.office.state import FOCI, State
+from onthejob.envs.office.state import FOCI, Account, Stage, State
 
 PARTS: tuple[str, ...] = ("stage", "kpi", "action", "collaboration", "penalty", "base")
 ORDER = tuple(str(role) for role in Role)
@@ -107,17 +109,43 @@ STALE_LEAD = 0.5
 """Sales, every night for each lead that was left alone for days, and when one is lost that nobody ever worked on."""
 
 
+class Loss(StrEnum):
+    """Why an account left."""
+
+    SILENCE = "silence"
+    """Ten days without contact."""
+    DEADLINE = "deadline"
+    """The lead's own date for a decision passed."""
+    REFUSED = "refused"
+    """The third refused signature."""
+    UNHAPPY = "unhappy"
+    """A customer left, which is the likelier the lower its satisfaction is."""
+
+
+class Departure(NamedTuple):
+    """An account that left the company's books, as it was at its last stage."""
+
+    account: Account
+    after: Stage
+    """`LOST` for leads, `CHURNED` for customers."""
+    reason: Loss
+
+
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("after", "changed", "earned", "lines", "notes", "paid", "state")
+    __slots__ = ("after", "changed", "departures", "earned", "lines", "notes", "paid", "state", "turn")
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self.turn = state.turn
+        """The turn that is played."""
         self.lines = [[0.0] * 6 for _ in ORDER]
         """Role, in `ORDER` -> the six parts, in the order of `PARTS`."""
         self.notes: list[str] = []
         """Public facts of the turn, for the record and the memories."""
+        self.departures: list[Departure] = []
+        """Accounts that left. They are no longer in `state`."""
         self.changed = False
         """The action achieved something."""
         self.after: tuple[float, ...] = ()
@@ -126,6 +154,28 @@ class TurnLog:
         """The rewards at the end of the turn; empty until then."""
         self.earned = 0.0
         """Of them what the acting role's action earned it: all, on the last turn of a day without the night."""
+
+    def split(self) -> TurnLog:
+        """A log of what has happened so far, which no longer grows."""
+        part = TurnLog(self.state)
+        part.turn, part.changed, part.earned = self.turn, self.changed, self.earned
+        part.lines = [list(line) for line in self.lines]
+        part.notes, part.departures = list(self.notes), list(self.departures)
+        part.paid = part.rewards()
+        return part
+
+    def since(self, part: TurnLog) -> TurnLog:
+        """A log of what has happened since `part` was split off."""
+        rest = self.split()
+        rest.changed, rest.earned = False, 0.0
+        rest.lines = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(self.lines, part.lines, strict=True)]
+        rest.notes, rest.departures = self.notes[len(part.notes) :], self.departures[len(part.departures) :]
+        rest.paid = rest.rewards()
+        return rest
+
+    def departure(self, account: Account, after: Stage, reason: Loss) -> None:
+        """Remember that an account left."""
+        self.departures.append(Departure(account, after, reason))
 
     def note(self, text: str) -> None:
         """Remember a line for the record."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -138,7 +138,14 @@ class Simulator:
             return f"{action.action_type} is not possible now"
         return f"{action.action_type} cannot have the target {action.target!r} now; it may have: {', '.join(targets[:8])}"
 
-    def step(self, s: State, action: Action | None, *, before: tuple[float, ...] | None = None) -> TurnLog:
+    def step(
+        self,
+        s: State,
+        action: Action | None,
+        *,
+        before: tuple[float, ...] | None = None,
+        at_dusk: Callable[[TurnLog], None] | None = None,
+    ) -> TurnLog:
         """Execute the acting role's turn, and the night after a day's last one; returns what happened and what it pays.
 
         Args:
@@ -147,6 +154,7 @@ class Simulator:
                 1. On the customer's turns pass
                 what `customer_action` says.
             before: `kpis(s)`, for a caller that has it from the turn before (`TurnLog.after`) and has not changed `s` since.
+            at_dusk: a spectator, called between a day's last turn and the night with the log so far; `s` is then the evening's.
         """
         role = actor_of(s.turn, self.order)
         log = TurnLog(s)
@@ -168,6 +176,8 @@ class Simulator:
             log.kpis(before, evening)
             before = evening
             log.earned = log.rewards()[role]
+            if at_dusk is not None:
+                at_dusk(log)
         s.turn += 1
         if ends_day:
             night(s, key, log, self.scenario.event_rate)

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 import onthejob
+from onthejob.envs.claw.sandbox.ground import files_of_wheel
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.programs import is_of_system
+from onthejob.envs.claw.sandbox.requirements import find_bwrap
 
 PACKAGE = Path(onthejob.__file__).parent
 SANDBOX = Path("envs/claw/sandbox")
@@ -42,11 +45,25 @@ class Copy:
         assert text.count(old) == 1, f"{file} no longer holds {old!r} once"
         path.write_text(text.replace(old, new), encoding="utf-8")
 
+    def without_perl(self) -> None:
+        """As on a machine that has none: process 1 is written in Python."""
+        self.change("programs.py", "in executables(PERLS)", "in executables(())")
+
     def run(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python code with this copy."""
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         words = [sys.executable, "-s", "-c", code, *arguments]
         return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def bring_bubblewrap(folder: Path) -> None:
+    """Where bubblewrap is that of the Python package, copy it to a folder of `sys.path` of another Python."""
+    bwrap = find_bwrap()
+    assert bwrap is not None
+    for path, content in ({} if is_of_system(bwrap) else files_of_wheel(bwrap)).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+        (folder / path).chmod(0o755)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
+from onthejob.envs.claw.sandbox.contract import Item, Kind
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
@@ -69,6 +70,25 @@ def test_a_timeout_is_data(backend: SandboxHost):
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "kill -STOP $$",
+        "kill -STOP -$$; kill -STOP 0",
+        "exec 1>&- 2>&-; sleep 600",
+        "trap '' TERM INT HUP QUIT; sleep 600 & wait",
+        "mkfifo f; cat f",
+        "mkfifo f; (exec 9<>f; head -c 100000 /dev/zero >&9); sleep 600",
+        "exec 8>&1; while kill -0 $$; do echo x >&8; kill -STOP $$; done",
+    ],
+)
+def test_a_time_limit_holds_for_what_waits(backend: SandboxHost, command: str):
+    with backend.open({}) as sandbox:
+        result = sandbox.run(command, timeout_s=0.5)
+    assert (result.timed_out, result.restarted) == (True, False)
+    assert result.wall_s < SLOW_S
+
+
+@pytest.mark.parametrize(
     "path", ["", "/", "/etc/x", "..", "../x", "a/../b", "a//b", "./a", "a\0b", "x" * 256, "a/./b", "//"], ids=repr
 )
 def test_paths_that_leave_the_workspace_are_refused(backend: SandboxHost, path: str):
@@ -83,6 +103,58 @@ def test_paths_that_cannot_both_exist_are_refused(backend: SandboxHost):
         backend.open({"a": b"x", "a/": b""})
     with pytest.raises(ConfigError, match="empty folder"):
         backend.open({"a/": b"content"})
+
+
+def test_items_have_modes_times_and_kinds(backend: SandboxHost):
+    files = {
+        "d": Item(kind=Kind.FOLDER, mode=0o500, mtime_ns=1_000_000_000 * 10**9),
+        "d/run.sh": Item(data=b"echo ran", mode=0o750, mtime_ns=1_100_000_000 * 10**9),
+        "d/in": Item(kind=Kind.LINK, data=b"run.sh", mtime_ns=1_200_000_000 * 10**9),
+        "plain": b"x",
+    }
+    with backend.open(files) as sandbox:
+        result = sandbox.run("stat -c '%n %a %F %Y' d d/run.sh d/in; d/in; stat -c %a plain", timeout_s=SLOW_S)
+    assert result.stdout.decode().splitlines() == [
+        "d 500 directory 1000000000",
+        "d/run.sh 750 regular file 1100000000",
+        "d/in 777 symbolic link 1200000000",
+        "ran",
+        "644",
+    ]
+    for name, content in (("l", Item(kind=Kind.LINK, data=b"/tmp")), ("l", b"")):
+        with pytest.raises(ConfigError, match=r"is a (link|file) and cannot hold 'x'"):
+            backend.open({name: content, "l/x": b""})
+    with pytest.raises(ConfigError, match="empty folder"):
+        backend.open({"a": Item(kind=Kind.FOLDER, data=b"x")})
+
+
+def test_a_second_folder_lies_beside_the_workspace(backend: SandboxHost):
+    with backend.open({"a": b"1"}, beside={"b/c": b"2", "run": Item(data=b"echo 3", mode=0o755)}) as sandbox:
+        assert sandbox.beside
+        assert sandbox.run(f"cat a {sandbox.beside}/b/c; {sandbox.beside}/run; ls", timeout_s=SLOW_S).stdout == b"123\na\n"
+        if sandbox.backend == "bwrap":
+            tried = f"cd {sandbox.beside}; echo x > new; echo x >> b/c; rm -f b/c; chmod 777 run; mv run ran; cat b/c run; ls"
+            assert sandbox.run(tried, timeout_s=SLOW_S).stdout == b"2echo 3b\nrun\n"
+    with backend.open({}) as sandbox:
+        assert sandbox.beside == ""
+        assert sandbox.run("test -e /beside", timeout_s=SLOW_S).exit_code == 1
+
+
+def test_python_pytest_and_yaml_are_inside(backend: SandboxHost):
+    test = b"import yaml\n\ndef test_one():\n    assert yaml.safe_load('a: 1') == {'a': 1}\n"
+    with backend.open({"test_one.py": test}) as sandbox:
+        for command in ("python -m pytest -q", "pytest -q test_one.py", "python -c 'import yaml'"):
+            result = sandbox.run(command, timeout_s=SLOW_S)
+            assert (result.exit_code, result.stderr) == (0, b""), (command, result)
+
+
+def test_a_user_mask_that_hides_files_changes_nothing():
+    before = os.umask(0o077)
+    try:
+        with BwrapHost() as host, host.open({"d/f": b"1"}, beside={"e/g": b"2"}) as sandbox:
+            assert sandbox.run("cat d/f /beside/e/g; pytest --version && whoami", timeout_s=SLOW_S).stdout.endswith(b"agent\n")
+    finally:
+        os.umask(before)
 
 
 def test_use_after_the_end_is_refused(backend: SandboxHost):

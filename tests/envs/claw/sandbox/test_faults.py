@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,18 +14,32 @@ from pathlib import Path
 import pytest
 
 from onthejob.envs.claw.sandbox.cgroups import candidates, limit
-from onthejob.envs.claw.sandbox.faults import FAULTS, Fault, try_one
-from onthejob.envs.claw.sandbox.faults.bench import PYTHONS
+from onthejob.envs.claw.sandbox.faults import FAULTS, Fault, holding, try_one
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.programs import PYTHONS
+
+from .conftest import Copy, bring_bubblewrap
 
 ORDINARY = 65534
 LIST = """
 import json, sys
-from onthejob.envs.claw.sandbox.faults import try_all
+from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
 from onthejob.envs.claw.sandbox.host import BwrapHost
 with BwrapHost() as host:
-    outcomes = [[outcome.number, outcome.verdict, outcome.detail] for outcome in try_all(host)]
+    chosen = [fault for fault in FAULTS if fault.number in map(int, sys.argv[1:])] or FAULTS
+    outcomes = [[one.number, one.verdict, one.detail] for one in (try_one(host, fault) for fault in chosen)]
     print(json.dumps({"layers": host.report.layers, "outcomes": outcomes}))
+"""
+
+TAKE_AWAY = """
+import json, sys
+from onthejob.envs.claw.sandbox.faults import holding
+from onthejob.envs.claw.sandbox.faults.bench import Bench
+from onthejob.envs.claw.sandbox.host import BwrapHost
+with BwrapHost() as host, Bench(host) as bench:
+    with bench.open({"steal.py": holding.THIEVES[sys.argv[1]].encode()}, grace_s=int(holding.LATE_S)) as sandbox:
+        result = sandbox.run(f"{bench.python} -I steal.py", timeout_s=4)
+print(json.dumps([result.timed_out, result.restarted, result.wall_s]))
 """
 
 
@@ -37,10 +52,50 @@ def test_the_sandbox_holds(host: BwrapHost, fault: Fault):
     assert outcome.verdict == "held", outcome.detail
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("perl", [True, False], ids=["perl", "python"])
+@pytest.mark.parametrize("kind", holding.THIEVES)
+def test_a_time_limit_holds_while_output_is_taken_away(copy: Copy, kind: str, perl: bool):
+    if not perl:
+        copy.without_perl()
+    done = copy.run(TAKE_AWAY, kind)
+    assert done.returncode == 0, done.stderr
+    timed_out, restarted, wall_s = json.loads(done.stdout)
+    assert (timed_out, restarted) == (True, False)
+    assert 4 <= wall_s < 4 + holding.LATE_S
+
+
+def held_without_perl(copy: Copy, *numbers: int) -> list[str]:
+    """Numbers and details of the faults that did not hold with process 1 in Python; of all, or of `numbers`."""
+    copy.without_perl()
+    done = copy.run(LIST, *map(str, numbers))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert any(layer[0] == "process 1" and layer[2].startswith("pid1.py ") for layer in found["layers"])
+    assert len(found["outcomes"]) == (len(numbers) or len(FAULTS))
+    return [f"{number}: {detail}" for number, verdict, detail in found["outcomes"] if verdict == "FAILED"]
+
+
+def test_the_sandbox_holds_without_perl(copy: Copy):
+    """What process 1 itself answers for: signals, the timeout, exit codes, forged answers, its memory, long commands."""
+    assert held_without_perl(copy, 3, 15, 26, 27, 35, 40) == []
+
+
+@pytest.mark.slow
+def test_the_whole_list_holds_without_perl(copy: Copy):
+    assert held_without_perl(copy) == []
+
+
 def test_all_forty_cases_of_the_list_are_there():
     numbers = [fault.number for fault in FAULTS]
     assert set(range(1, 41)) <= set(numbers)
     assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("page", ["docs/claw.md", "CHANGELOG.md"])
+def test_documents_say_how_many_faults_there_are(page: str):
+    text = (Path(__file__).parents[4] / page).read_text(encoding="utf-8")
+    assert re.findall(r"(\d+) faults", text) == [str(len(FAULTS))]
 
 
 @pytest.fixture
@@ -76,6 +131,7 @@ def test_the_sandbox_holds_for_an_ordinary_user_too(protected: Path):
     try:
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
+        bring_bubblewrap(folder)
         enter = f"echo 0 > {protected}/cgroup.procs && cd / && exec setpriv --reuid {ORDINARY} --regid {ORDINARY} --clear-groups"
         done = subprocess.run(
             ["bash", "-c", f'{enter} {python} -s -c "$0"', LIST],

@@ -14,6 +14,7 @@ import onthejob
 from onthejob.envs.claw.env import ClawEnvironment
 from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.inside import sources
 from onthejob.types import Split, Task
 
 from .conftest import Copy
@@ -54,7 +55,7 @@ def test_an_episode_in_a_full_workspace_is_graded(host: BwrapHost):
     env.close()
 
 
-# Mounted over /tmp in a namespace of its own: the smallest disk there is, and filled to the last byte.
+# Mounted over /tmp in a namespace of its own: a small disk, and filled to the last byte.
 FULL_DISK = """
 import errno, json, os, sys, tempfile
 from pathlib import Path
@@ -78,14 +79,23 @@ with open_host(ahead=2) as host:
         with host.open({"f": b"x" * 100_000}) as sandbox:
             sandbox.run("cat f f > g")
             found[f"bwrap {number}"] = (sandbox.collect() / "g").stat().st_size
+try:
+    open_host(unsafe=True).close()
+    found["host"] = "opened"
+except SandboxError as error:
+    found["host"] = str(error)
+found["left of the host"] = sorted(os.listdir("/tmp"))
+os.truncate("full", 0)
 with open_host(unsafe=True) as host:
+    given = set(os.listdir("/tmp")) - {"full"}
+    fill()
     for text in ("x", "x" * 100_000):
         try:
             host.open({"f": text.encode()})
             found["unsafe"] = "opened"
         except SandboxError as error:
             found["unsafe"] = str(error)
-    found["left"] = sorted(os.listdir("/tmp"))
+    found["left"] = sorted(set(os.listdir("/tmp")) - given)
     os.truncate("full", os.path.getsize("full") - 65_536)
     with host.open({"f": b"x"}) as sandbox:
         fill()
@@ -113,8 +123,9 @@ MOUNT = (
     mkdir {PACKAGE} {INTERPRETER}
     mount --rbind "$0" {PACKAGE}
     mount --rbind "$1" {INTERPRETER}
-    mount -t tmpfs -o size=512k full /tmp
+    mount -t tmpfs -o size=64m full /tmp
     shift
+    if [ "$EUID" -ne 0 ]; then set -- setpriv --ambient-caps -all --inh-caps -all "$@"; fi
     exec "$@"
     """,
     str(SOURCE),
@@ -123,7 +134,8 @@ MOUNT = (
 
 
 def test_a_full_disk_outside_stops_no_sandbox_and_is_said_without_one():
-    enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    # An ordinary user mounts in a user namespace, under its own name, and gives the right to mount up again.
+    enter = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"])]
     if (trial := subprocess.run([*enter, *MOUNT, "true"], capture_output=True, text=True, timeout=60, check=False)).returncode:
         pytest.skip(f"nothing can be mounted here: {trial.stderr.strip()}")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -134,10 +146,10 @@ def test_a_full_disk_outside_stops_no_sandbox_and_is_said_without_one():
     found = json.loads(done.stdout)
     # The broker writes to its own tmpfs, and to nothing of this machine.
     assert [found[f"bwrap {number}"] for number in range(3)] == [200_000] * 3
-    for key in ("unsafe", "long"):
+    for key in ("host", "unsafe", "long"):
         assert found[key].startswith("no workspace in /tmp: No space left on device. Make room there, or set TMPDIR")
     assert (found["write"], found["read"], found["collected"]) == (1, "x", "x")
-    assert found["left"] == found["left at the end"] == ["full"]
+    assert found["left of the host"] == found["left"] == found["left at the end"] == ["full"]
 
 
 # The broker's own tmpfs, made so small that it is full after a few sandboxes.
@@ -162,9 +174,15 @@ print(json.dumps(rounds))
 """
 
 
-@pytest.mark.parametrize("inodes", range(20, 23))
+def shared_files() -> int:
+    """Files and folders of the packages that a broker copies for its sandboxes."""
+    tops = [Path(source.folder, source.name) for source in sources()]
+    return len(tops) + sum(1 for top in tops for _ in top.rglob("*"))
+
+
+@pytest.mark.parametrize("inodes", range(26, 29))
 def test_a_full_folder_of_the_broker_is_an_error_and_leaves_nothing(copy: Copy, inodes: int):
-    copy.change("ground.py", "files=65_536", f"files={inodes}")
+    copy.change("ground.py", "files=65_536", f"files={shared_files() + inodes}")
     done = copy.run(FULL_BROKER)
     assert done.returncode == 0, done.stderr
     rounds = json.loads(done.stdout)
@@ -180,13 +198,14 @@ def test_a_full_folder_of_the_broker_is_an_error_and_leaves_nothing(copy: Copy, 
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("ground.py", "len(interpreter) + (64 << 20)", "65_536", "[Errno 28] No space left on device"),
+        ("ground.py", "size + (64 << 20)", "65_536", "[Errno 28] No space left on device"),
         (
             "lifetime.py",
             "mount_tmpfs(target, size=size, files=files)",
             "mount_tmpfs(target, size=size, files=-1)",
             "[Errno 22] mount tmpfs on ",
         ),
+        ("ground.py", "files=65_536", "files=20", "[Errno 28] No space left on device"),
     ],
 )
 def test_a_broker_that_has_no_room_for_a_single_sandbox_is_an_error(copy: Copy, file: str, old: str, new: str, said: str):

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from onthejob.envs.claw.sandbox.programs import Interpreter
+
 INSIDE_UID = 1000
 """The agent's uid and gid as it sees them."""
-CALLS = ("clock_gettime", "exit_group", "memfd_create", "prlimit64", "rt_sigaction", "rt_sigprocmask", "setsid", "signalfd4")
-"""System calls that pid 1 makes by number."""
-BASH = Path("/bin/bash")
+INTERPRETER = "interpreter"
+"""File that runs as process 1: a copy that may be executed but not read."""
+BESIDE = "/beside"
+"""The second, read-only folder inside, of sandboxes that have one."""
 
 ACCOUNTS = {
     "passwd": f"root:x:0:0:root:/:/bin/false\nagent:x:{INSIDE_UID}:{INSIDE_UID}:agent:/work:/bin/bash\n",
@@ -28,26 +31,30 @@ class Places:
 
     etc: Path
     """Holds `ACCOUNTS`."""
-    pid1: Path
-    """Holds the interpreter `perl` and `pid1.pl`."""
+    run: Path
+    """Holds `pid1` (`INTERPRETER` and its script) and what `inside.furnish` put there."""
     work: Path
     tmp: Path
     shm: Path
+    beside: Path | None = None
+    """What becomes `BESIDE`."""
 
 
-def command_line(bwrap: str, places: Places, *, system: Iterable[str], filter_fd: int, info_fd: int) -> list[str]:
+def command_line(bwrap: Path, places: Places, *, system: Iterable[str], filter_fd: int, info_fd: int) -> list[str]:
     """Everything up to the command that becomes pid 1; `system` is what `system_folders` found.
 
     The order counts: what is mounted last lies on top, and folders become read-only after their mount points exist.
     """
-    words = [bwrap, "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
+    words = [str(bwrap), "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
     words += [f"--unshare-{space}" for space in ("user", "ipc", "pid", "net", "uts", "cgroup")]
     words += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID), "--ro-bind", "/usr", "/usr"]
     words += system
     words += ["--ro-bind", str(places.etc), "/etc", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(places.pid1), "/run/pid1"]
+    words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(places.run), "/run"]
     words += ["--bind", str(places.work), "/work", "--bind", str(places.tmp), "/tmp", "--bind", str(places.shm), "/dev/shm"]
+    if places.beside is not None:
+        words += ["--ro-bind", str(places.beside), BESIDE]
     words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
     return [*words, "--seccomp", str(filter_fd), "--info-fd", str(info_fd), "--"]
 
@@ -62,15 +69,24 @@ def system_folders() -> Iterator[str]:
             yield from ("--ro-bind", str(path), str(path))
 
 
-def pid1_command(control: int, *, keep: int, calls: Mapping[str, int], limits: Mapping[int, int]) -> list[str]:
-    """The command that becomes pid 1; -f: no file of the site is run first.
+def pid1_command(
+    interpreter: Interpreter, control: int, script: int, *, keep: int, calls: Mapping[str, int], limits: Mapping[int, int]
+) -> list[str]:
+    """The command that becomes pid 1.
 
     Args:
+        interpreter: Copied to `INTERPRETER`.
         control: its end of the socket.
+        script: file in memory for commands too long for an argument.
         keep: bytes that it keeps of a stream.
-        calls: number of each of `CALLS` on this processor.
+        calls: number of each of the interpreter's calls on this processor.
         limits: number of a resource -> its limit.
     """
-    words = ["/run/pid1/perl", "-f", "/run/pid1/pid1.pl", str(control), str(keep)]
+    words = [
+        f"/run/pid1/{INTERPRETER}",
+        *interpreter.options,
+        f"/run/pid1/{interpreter.script}",
+        *map(str, (control, script, keep)),
+    ]
     words += [f"call:{name}={number}" for name, number in calls.items()]
     return [*words, *(f"limit:{number}={value}" for number, value in limits.items())]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from onthejob.envs.claw.sandbox import workspace
-from onthejob.envs.claw.sandbox.arguments import INSIDE_UID
+from onthejob.envs.claw.sandbox.arguments import BESIDE, INSIDE_UID
 from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN, TIMED_OUT, CommandResult, Entry, Limits
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.errors import ConfigError, ContractError, SandboxError
@@ -51,7 +51,10 @@ class BwrapSandbox:
 
     backend = "bwrap"
 
-    def __init__(self, host: Asks, number: int, folder: int, limits: Limits, cgroups: tuple[Path, ...]) -> None:
+    def __init__(
+        self, host: Asks, number: int, folder: int, limits: Limits, cgroups: tuple[Path, ...], *, beside: bool = False
+    ) -> None:
+        self.beside = BESIDE if beside else ""
         self.cgroups = cgroups
         """Control groups that hold all its processes; empty when this host may not make any."""
         self._host, self._number, self._folder, self._limits = host, number, folder, limits
@@ -97,7 +100,12 @@ class BwrapSandbox:
                 os.set_blocking(errors.fileno(), False)
                 said = (errors.read(4096) or b"").decode("utf-8", "replace").strip()
                 raise NotStartedError(f"a sandbox did not start: {said or type(error).__name__}.") from error
-            self._pid = json.loads(info.read(4096))["child-pid"]
+            # Written before the first process started.
+            os.set_blocking(info.fileno(), False)
+            said = info.read(4096)
+            if not said:
+                raise NotStartedError("a sandbox did not start: bubblewrap does not say which process is its first.")
+            self._pid = json.loads(said)["child-pid"]
         try:
             self._pidfd = os.pidfd_open(self._pid)
         except ProcessLookupError as error:

@@ -5,10 +5,11 @@ private mount namespace: every tmpfs it mounts vanishes with it, however it ends
 host's process dies. It runs without site-packages and imports nothing but the standard library and its neighbours.
 
 One message per packet, JSON with descriptors attached:
-    open    {"limits": {...}, "ahead": 2}
+    open    {"limits": {...}, "ahead": 2, "beside": false}
                                 -> {"id", "cgroups"} + workspace folder, pid 1's socket, bubblewrap's info pipe, stderr pipe.
                                 Afterwards `ahead` others with these limits are started for the next requests; with 0 those
-                                that wait are thrown away first, and this one is new
+                                that wait are thrown away first, and this one is new. One with a second folder `beside` is
+                                always new, and those that wait stay
     restart {"id": 3}           -> the same without the folder; the previous processes must be dead
     close   {"id": 3}           -> {"left": [...]}: what could not be removed
 """
@@ -23,9 +24,12 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.sandbox.ground import UIDS_PER_HOST, Ground, Refused
+from onthejob.envs.claw.sandbox.inside import Source
 from onthejob.envs.claw.sandbox.kernel import Kernel
 from onthejob.envs.claw.sandbox.lifetime import REAP_S, Sandboxes, close_all
 
@@ -36,7 +40,7 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Broker:
     """Answers one host, and has sandboxes ready before it asks."""
 
-    def __init__(self, parent: int) -> None:
+    def __init__(self, parent: int, bwrap: Path, packages: Sequence[Source], hidden: Sequence[str]) -> None:
         kernel = Kernel()
         # What bubblewrap's end orphans would go to this machine's process 1, and that of a container may reap nothing.
         kernel.adopt_orphans()
@@ -44,7 +48,7 @@ class Broker:
         self._parent = os.pidfd_open(parent)
         if os.getppid() != parent:
             raise Refused("the process that asked for sandboxes is gone.")
-        self.ground = Ground(kernel)
+        self.ground = Ground(kernel, bwrap, packages, hidden)
         self._sandboxes = Sandboxes(self.ground)
         self._spare: list[int] = []
         """Numbers of started sandboxes that nobody has asked for yet, all with the same limits."""
@@ -76,7 +80,7 @@ class Broker:
                     return
                 finally:
                     close_all(descriptors)
-                if request["do"] == "open":
+                if request["do"] == "open" and not request["beside"]:
                     # After the answer: nobody waits for it.
                     self._start_ahead(request["limits"], request["ahead"])
 
@@ -93,7 +97,7 @@ class Broker:
         """Do what was asked; descriptors to send along are appended."""
         match request["do"]:
             case "open":
-                return self._open(request["limits"], request["ahead"], descriptors)
+                return self._open(request["limits"], request["ahead"], request["beside"], descriptors)
             case "restart":
                 made = self._sandboxes.made[request["id"]]
                 self._sandboxes.reap(made)
@@ -104,11 +108,11 @@ class Broker:
             case other:
                 return {"error": f"unknown request {other!r}"}
 
-    def _open(self, limits: dict[str, Any], ahead: int, descriptors: list[int]) -> dict[str, Any]:
+    def _open(self, limits: dict[str, Any], ahead: int, beside: bool, descriptors: list[int]) -> dict[str, Any]:
         """Hand over a sandbox: one that was started ahead, or else a new one."""
-        number = self._take(limits if ahead else None)
+        number = None if beside else self._take(limits if ahead else None)
         if number is None:
-            number = self._sandboxes.make(limits)
+            number = self._sandboxes.make(limits, beside=beside)
         if number is None:
             return {"error": f"{UIDS_PER_HOST} sandboxes are open already"}
         made = self._sandboxes.made[number]
@@ -147,19 +151,21 @@ def send(requests: socket.socket, message: dict[str, Any], descriptors: list[int
 
 
 def main() -> None:
-    """Arguments: the socket's descriptor, the host's pid."""
+    """Arguments: the socket's descriptor, the host's pid, bubblewrap; as JSON, packages for the inside and hidden folders."""
+    os.umask(0o022)
     for number in IGNORED:
         # The host decides when it ends; a terminal's Ctrl-C must not come first.
         signal.signal(number, signal.SIG_IGN)
     requests = socket.socket(fileno=int(sys.argv[1]))
     requests.set_inheritable(False)
     try:
-        broker = Broker(int(sys.argv[2]))
+        packages = [Source(*source) for source in json.loads(sys.argv[4])]
+        broker = Broker(int(sys.argv[2]), Path(sys.argv[3]), packages, json.loads(sys.argv[5]))
     except (Refused, OSError) as error:
         send(requests, {"error": str(error)}, [])
         return
     try:
-        send(requests, {"layers": broker.ground.layers}, [])
+        send(requests, {"layers": broker.ground.layers, "problems": broker.ground.problems}, [])
         broker.serve(requests)
     finally:
         broker.close()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol, Self
 
 from onthejob.errors import ConfigError
 
 MIB = 1 << 20
+WORKSPACE = "/work"
+"""The workspace's path inside."""
 NOT_RUN = 126
 """Exit code of a command that could not be given to bash (NUL byte, lone surrogate, too long); bash's own "cannot execute"."""
 TIMED_OUT = 124
@@ -104,6 +107,32 @@ class HostReport:
         return any(layer.active for layer in self.layers if layer.name == name)
 
 
+class Kind(StrEnum):
+    """What an `Item` is."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    LINK = "link"
+    """A symbolic link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One file, folder or symbolic link to put into a workspace."""
+
+    kind: Kind = Kind.FILE
+    data: bytes = b""
+    """Content of a file; target of a link, as its bytes; empty for a folder."""
+    mode: int = 0o644
+    """Permission bits; a link has none of its own."""
+    mtime_ns: int | None = None
+    """Time of the last modification, nanoseconds since 1970; None for the moment of writing."""
+
+
+Content = bytes | Item
+"""A file's bytes, or an item with its mode and time."""
+
+
 class Entry(NamedTuple):
     """One file, link or empty folder of a workspace."""
 
@@ -135,6 +164,11 @@ class Sandbox(Protocol):
             ContractError: The sandbox was collected or closed.
             SandboxError: The sandbox died and could not be started again.
         """
+        ...
+
+    @property
+    def beside(self) -> str:
+        """Path inside of the read-only folder that was given to `SandboxHost.open`; empty without one."""
         ...
 
     def survey(self) -> Mapping[str, Entry]:
@@ -175,12 +209,15 @@ class SandboxHost(Protocol):
     @property
     def report(self) -> HostReport: ...
 
-    def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> Sandbox:
+    def open(
+        self, files: Mapping[str, Content], limits: Limits | None = None, *, beside: Mapping[str, Content] | None = None
+    ) -> Sandbox:
         """A new sandbox whose workspace holds `files`.
 
         Args:
             files: Path relative to the workspace -> content. A path that ends with `/` is an empty folder (content `b""`).
             limits: None for the defaults.
+            beside: The same for a second folder outside of the workspace, which nothing inside can change.
 
         Raises:
             ConfigError: A path is absolute, empty, leaves the workspace, is used twice or as a folder, or the files do not fit.
@@ -198,25 +235,40 @@ class SandboxHost(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def checked_paths(files: Mapping[str, bytes]) -> dict[PurePosixPath, bytes | None]:
-    """The files to write, in an order in which folders come before what is in them; None marks an empty folder.
+def checked_paths(files: Mapping[str, Content]) -> dict[PurePosixPath, Item]:
+    """The items to write, in an order in which folders come before what is in them.
 
     Raises:
         ConfigError: A path is not a plain relative one, or two paths cannot both exist.
     """
-    made: dict[PurePosixPath, bytes | None] = {}
+    made: dict[PurePosixPath, Item] = {}
     for name, content in files.items():
         path = PurePosixPath(name)
         parts = name.removesuffix("/").split("/")
         if "\0" in name or any(part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 255 for part in parts):
             raise ConfigError(f"a workspace path must be relative, without empty, `.` or `..` parts, got {name!r}.")
-        if name.endswith("/") and content:
-            raise ConfigError(f"a workspace path that ends with / is an empty folder; {name!r} came with {len(content)} bytes.")
         if path in made:
             raise ConfigError(f"the workspace path {name!r} is given twice.")
-        made[path] = None if name.endswith("/") else bytes(content)
+        made[path] = as_item(name, content)
     for path in made:
         for parent in path.parents:
-            if made.get(parent) is not None:
-                raise ConfigError(f"the workspace path {str(parent)!r} is a file and cannot hold {path.name!r}.")
+            if parent in made and made[parent].kind is not Kind.FOLDER:
+                raise ConfigError(f"the workspace path {str(parent)!r} is a {made[parent].kind} and cannot hold {path.name!r}.")
     return dict(sorted(made.items()))
+
+
+def as_item(name: str, content: Content) -> Item:
+    """The item at a path; plain bytes are a file, or an empty folder where the path ends with `/`.
+
+    Raises:
+        ConfigError: A folder came with content.
+    """
+    if isinstance(content, Item):
+        item = content
+    elif name.endswith("/"):
+        item = Item(kind=Kind.FOLDER, data=bytes(content), mode=0o755)
+    else:
+        return Item(data=bytes(content))
+    if (item.kind is Kind.FOLDER or name.endswith("/")) and item.data:
+        raise ConfigError(f"a workspace path that ends with / is an empty folder; {name!r} came with {len(item.data)} bytes.")
+    return item

@@ -5,26 +5,26 @@ It is laid once, before the first sandbox; whatever is missing here is a `Refuse
 
 from __future__ import annotations
 
+import fcntl
 import os
-import socket
+import stat
 import subprocess
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, BASH, CALLS
+from onthejob.envs.claw.sandbox import namespaces, seccomp
+from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, INTERPRETER
+from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.cgroups import Cgroups
-from onthejob.envs.claw.sandbox.kernel import (
-    CLONE_NEWNS,
-    CLONE_NEWUSER,
-    Kernel,
-    system_call_filter,
-    system_call_numbers,
-)
-from onthejob.envs.claw.sandbox.requirements import PERLS, find_bwrap, find_perl
+from onthejob.envs.claw.sandbox.inside import Source, furnish, open_folders
+from onthejob.envs.claw.sandbox.kernel import Kernel
+from onthejob.envs.claw.sandbox.namespaces import UID_BLOCKS, UID_FIRST, UIDS_PER_HOST
+from onthejob.envs.claw.sandbox.programs import BASH, Interpreter, find_interpreters, is_of_system
 
 BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the private mount namespace it is ours
-UID_FIRST, UIDS_PER_HOST, UID_BLOCKS = 1_900_000_000, 1_000, 1_000
-"""Unprivileged users of sandboxes when the host is root; a range that no distribution assigns."""
+
+LOCKS = Path("/run/onthejob")
+"""Root's hosts agree here on the users of their sandboxes. Names of sockets, which need no folder, anybody could take first."""
 
 
 class Refused(Exception):
@@ -34,37 +34,53 @@ class Refused(Exception):
 class Ground:
     """Laid in this process, whose mount namespace changes with it; whoever laid it closes `cgroups` in the end.
 
+    Args:
+        kernel: Its system calls.
+        bwrap: What `find_bwrap` found in the process that asked for sandboxes.
+        packages: What sandboxes are given.
+        hidden: From `hidden_folders`.
+
     Raises:
         Refused: Something is missing here.
         OSError: The kernel refuses.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, bwrap: Path, packages: Sequence[Source], hidden: Sequence[str] = ()) -> None:
         self.kernel = kernel
         self.root = os.geteuid() == 0
         """Each sandbox has a user of its own then."""
-        bwrap = find_bwrap()
-        if bwrap is None:
-            raise Refused("bubblewrap is not installed. On Debian and Ubuntu: apt-get install bubblewrap")
-        self.bwrap = bwrap
-        perl = find_perl()
-        if perl is None or not BASH.exists():
+        self.problems: list[str] = []
+        """Interpreters that were there and could not be process 1, with the reason."""
+        self._found_bwrap, self._hidden = bwrap, hidden
+        self.bwrap = bwrap if is_of_system(bwrap) else BASE / "bubblewrap" / bwrap.relative_to(bwrap.parents[2])
+        """The program to start; one that is not the system's is copied to where every sandbox's user may execute it."""
+        interpreters = list(find_interpreters())
+        if not interpreters or not BASH.exists():
             raise Refused(
-                f"sandboxes need /bin/bash and one of {', '.join(PERLS)}. On Debian and Ubuntu: apt-get install bash perl"
+                f"sandboxes need {BASH}, and Perl or Python 3 below /usr. On Debian and Ubuntu: apt-get install bash perl"
             )
         try:
-            self.filter = system_call_filter()
-            self.calls = system_call_numbers(CALLS)
-        except OSError as error:
-            raise Refused(f"no system-call filter: {error}. On Debian and Ubuntu: apt-get install libseccomp2") from error
+            self._processor = this_processor()
+        except LookupError as error:
+            raise Refused(f"sandboxes know the system calls of {' and '.join(PROCESSORS)}, and this is {error}.") from error
+        kernel.default_library_signals(self._processor.number("rt_sigaction") or 0)
+        self.filter = seccomp.program(self._processor)
         self.cgroups = Cgroups()
         try:
             self._uid_block, self._uid_lock = self._claim_uids()
             self._enter_namespace()
-            self._prepare(perl)
+            self.interpreter = self._prepare(interpreters, packages)
+            """That of process 1."""
+            # Last: what was copied may lie there.
+            self._hide(hidden)
         except BaseException:
             self.cgroups.close()
             raise
+
+    @property
+    def calls(self) -> Mapping[str, int]:
+        """Number of each system call that process 1 makes by number."""
+        return {name: number for name in self.interpreter.calls if (number := self._processor.number(name)) is not None}
 
     @property
     def layers(self) -> list[tuple[str, bool, str]]:
@@ -72,12 +88,22 @@ class Ground:
         user = f"uid {self._uid_block} and up" if self.root else f"uid {os.getuid()} (this user)"
         found = [
             ("unprivileged user", True, user),
-            ("namespaces", True, "user, pid, mount, network, ipc, uts, cgroup"),
+            ("namespaces", True, f"user, pid, mount, network, ipc, uts, cgroup; by {self._found_bwrap}"),
+            (
+                "process 1",
+                True,
+                "; ".join([f"{self.interpreter.script} in an unreadable copy of {self.interpreter.path}", *self.problems]),
+            ),
+            (
+                "hidden packages",
+                True,
+                f"empty folders at {', '.join(self._hidden)}" if self._hidden else "none lie in the system",
+            ),
             ("read-only system", True, "/usr, /etc, /proc, /dev and / are read-only"),
             ("quotas", True, "bytes and inodes of /work, of /tmp with /dev/shm"),
             ("no capabilities", True, "none kept, no_new_privs"),
             ("rlimits", True, "processes, address space, file size, descriptors"),
-            ("seccomp", True, f"libseccomp, {len(self.filter) // 8} instructions"),
+            ("seccomp", True, f"{len(self.filter) // 8} instructions for {self._processor.name}; unknown calls are refused"),
         ]
         groups = {name for group in self.cgroups.groups for name in group.controllers}
         found += [(f"{name} cgroup", name in groups, self.cgroups.detail(name)) for name in ("pids", "memory")]
@@ -89,58 +115,107 @@ class Ground:
             return self._uid_block
         return next((uid for uid in range(self._uid_block, self._uid_block + UIDS_PER_HOST) if uid not in used), None)
 
-    def _claim_uids(self) -> tuple[int, socket.socket | None]:
-        """As root: a block of uids that no other host uses; the lock lasts as long as the process."""
+    def _claim_uids(self) -> tuple[int, int | None]:
+        """As root: a block of uids that no other host uses, and a locked file; the lock lasts as long as the process."""
         if not self.root:
             return os.getuid(), None
         mapped = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
         last = UID_FIRST + UIDS_PER_HOST * UID_BLOCKS
         if not any(first <= UID_FIRST and last <= first + count for first, _, count in mapped):
             raise Refused(f"this root has no unprivileged users {UID_FIRST} to {last}. Run as an ordinary user.")
+        folder = lock_folder()
         for block in range(UID_FIRST, last, UIDS_PER_HOST):
-            lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            lock = os.open(folder / f"uids-{block}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                lock.bind(f"\0onthejob-sandbox-uids-{block}")
-            except OSError:
-                lock.close()
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
             else:
                 return block, lock
         raise Refused(f"{UID_BLOCKS} sandbox hosts run on this machine already.")
 
     def _enter_namespace(self) -> None:
         """A mount namespace of our own; for an ordinary user inside a user namespace that allows mounting."""
-        uid, gid = os.getuid(), os.getgid()
         try:
-            self.kernel.unshare(CLONE_NEWNS if self.root else CLONE_NEWNS | CLONE_NEWUSER)
-            if not self.root:
-                Path("/proc/self/setgroups").write_text("deny")
-                Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-                Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-            self.kernel.keep_mounts_private()
+            namespaces.enter(self.kernel)
         except OSError as error:
-            remedy = "Allow user namespaces (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces, AppArmor)."
-            if self.root:
-                remedy = "Root needs CAP_SYS_ADMIN here; a container may need --privileged, or run as an ordinary user."
+            remedy = namespaces.ROOT_REMEDY if self.root else namespaces.obstacle()
             raise Refused(f"no namespaces: {error}. {remedy}") from error
 
-    def _prepare(self, perl: Path) -> None:
-        """The folders that all sandboxes share, on a tmpfs in place of /tmp."""
+    def _hide(self, folders: Iterable[str]) -> None:
+        """Put an empty folder in the place of each; the mounts of all sandboxes are made from ours."""
+        nothing = BASE / "nothing"
+        nothing.mkdir(mode=0o555)
+        for folder in folders:
+            self.kernel.bind(nothing, Path(folder))
+
+    def _prepare(self, interpreters: Iterable[Interpreter], packages: Sequence[Source]) -> Interpreter:
+        """Lay the folders that all sandboxes share, on a tmpfs in place of /tmp; returns the first interpreter that works."""
         # Read first: any of these may lie below /tmp.
-        source = Path(__file__).with_name("pid1.pl").read_bytes()
-        interpreter = perl.read_bytes()
-        self.kernel.mount_tmpfs(BASE, size=len(interpreter) + (64 << 20), files=65_536)
-        etc, pid1 = BASE / "etc", BASE / "pid1"
-        etc.mkdir()
-        pid1.mkdir()
+        here = Path(__file__).parent
+        sources = {one: ((here / one.script).read_bytes(), one.path.read_bytes()) for one in interpreters}
+        bubblewrap = {} if is_of_system(self._found_bwrap) else files_of_wheel(self._found_bwrap)
+        folders = open_folders(packages)
+        size = sum(len(program) for _, program in sources.values()) + sum(map(len, bubblewrap.values()))
+        self.kernel.mount_tmpfs(BASE, size=size + (64 << 20), files=65_536)
+        etc, run, pid1 = BASE / "etc", BASE / "run", BASE / "run" / "pid1"
+        for folder in (etc, run, pid1):
+            folder.mkdir()
+        furnish(run, packages, folders)
         for name, text in ACCOUNTS.items():
             (etc / name).write_text(text)
         (etc / "alternatives").mkdir()
         (etc / "ld.so.cache").touch()
-        (pid1 / "pid1.pl").write_bytes(source)
-        (pid1 / "perl").write_bytes(interpreter)
-        words = [str(perl), "-f", "-c", str(pid1 / "pid1.pl")]
+        for path, content in bubblewrap.items():
+            target = BASE / "bubblewrap" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            target.chmod(0o755)
+        for interpreter, (script, program) in sources.items():
+            problem = install(pid1, interpreter, script, program)
+            if not problem:
+                return interpreter
+            self.problems.append(f"{interpreter.script} does not run in {interpreter.path}: {problem}")
+        raise Refused("; ".join(self.problems))
+
+
+def lock_folder(base: Path = LOCKS) -> Path:
+    """The folder of root's locks, made when it is missing: only root may put files there, so that no other user holds one.
+
+    Raises:
+        Refused: It is another user's, or cannot be made.
+    """
+    try:
+        base.mkdir(mode=0o700, exist_ok=True)
+        status = base.lstat()
+    except OSError as error:
+        raise Refused(f"{base} cannot be made: {error.strerror}. Root's sandboxes keep locks there.") from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise Refused(f"{base} is no folder that root alone may write to. Remove it.")
+    return base
+
+
+def install(folder: Path, interpreter: Interpreter, script: bytes, program: bytes) -> str:
+    """Copy an interpreter for process 1 and its script; returns why it does not work, or nothing."""
+    (folder / interpreter.script).write_bytes(script)
+    copy = folder / INTERPRETER
+    copy.write_bytes(program)
+    copy.chmod(0o755)
+    check = ["-c"] if interpreter.script.endswith(".pl") else []
+    words = [copy, *interpreter.options, *check, folder / interpreter.script]
+    try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env={}, check=False)
-        if done.returncode != 0:
-            raise Refused(f"{perl} does not work: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
-        # Execute but not read: the kernel then makes the process undumpable, so nobody inside can trace it or open its files.
-        (pid1 / "perl").chmod(0o111)
+    except OSError as error:
+        return str(error)
+    if done.returncode != 0:
+        return done.stderr.decode("utf-8", "replace").strip()[-500:] or f"exit code {done.returncode}"
+    # Execute but not read: the kernel then makes the process undumpable, so nobody inside can trace it or open its files.
+    copy.chmod(0o111)
+    return ""
+
+
+def files_of_wheel(bwrap: Path) -> dict[Path, bytes]:
+    """Path -> content of the program and of the libraries beside its package, where it looks for them."""
+    site = bwrap.parents[2]
+    libraries = (site / f"{bwrap.parents[1].name}.libs").glob("*.so*")
+    return {path.relative_to(site): path.read_bytes() for path in (bwrap, *libraries)}

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import platform
 import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
+from onthejob.envs.claw.sandbox import isolated
 from onthejob.envs.claw.sandbox.box import BwrapSandbox, NotStartedError, Started
-from onthejob.envs.claw.sandbox.contract import HostReport, Layer, Limits, checked_paths
-from onthejob.envs.claw.sandbox.workspace import seed
+from onthejob.envs.claw.sandbox.contract import Content, HostReport, Item, Layer, Limits, checked_paths
+from onthejob.envs.claw.sandbox.hidden import hidden_folders
+from onthejob.envs.claw.sandbox.inside import sources
+from onthejob.envs.claw.sandbox.namespaces import forbidden
+from onthejob.envs.claw.sandbox.requirements import bwrap_remedy, find_bwrap
+from onthejob.envs.claw.sandbox.workspace import BESIDE, seed
 from onthejob.errors import ConfigError, ContractError, SandboxError
+
+log = logging.getLogger(__name__)
 
 BACKEND = "bwrap"
 MESSAGE_BYTES = 1 << 16
 MOST_AHEAD = 64
 BROKER_S = 300.0
 """Seconds the broker may take for one answer; it needs milliseconds on an idle machine."""
-BOOT = """
-import sys, types
-# The broker needs its neighbours but none of the packages around them, whose imports would make it large and slow to fork.
-for name, path in zip(sys.argv[3::2], sys.argv[4::2]):
-    package = types.ModuleType(name)
-    package.__path__ = [path]
-    sys.modules[name] = package
-from onthejob.envs.claw.sandbox.broker import main
-main()
-"""
 
 
 class Answer(NamedTuple):
@@ -47,25 +45,30 @@ class BwrapHost:
     """A `SandboxHost` that isolates with bubblewrap.
 
     Args:
+        data: Folders with tasks, checks or runs, which no sandbox may see; they matter where they lie in a folder of the system.
         ahead: Sandboxes that are kept started for the next `open`, with the limits of the last one, 0 to 64. Each is a process
             of 10 MB and no file.
 
     Raises:
-        ConfigError: `ahead` is out of range.
+        ConfigError: `ahead` is out of range, or one of `data` cannot be hidden.
         SandboxError: Sandboxes cannot be made here, or the first one is not isolated as it should be.
     """
 
-    def __init__(self, *, ahead: int = 0) -> None:
+    def __init__(self, *, ahead: int = 0, data: Iterable[Path] = ()) -> None:
         if not 0 <= ahead <= MOST_AHEAD:
             raise ConfigError(f"ahead must be in 0..{MOST_AHEAD} sandboxes, got {ahead}. 2 is usual.")
+        bwrap = find_bwrap()
+        if bwrap is None:
+            remedy = bwrap_remedy(os.uname().machine, platform.libc_ver())
+            raise SandboxError(f"no sandbox: bubblewrap is not installed. {remedy}")
+        given = json.dumps(sources()), json.dumps(hidden_folders(data))
         self._ahead = 0
         self._lock = threading.Lock()
         self._open: dict[int, BwrapSandbox] = {}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            words = [sys.executable, "-I", "-S", "-c", BOOT, str(theirs.fileno()), str(os.getpid())]
             self._broker = subprocess.Popen(
-                [*words, *parent_packages()],
+                [*isolated.command("broker"), str(theirs.fileno()), str(os.getpid()), str(bwrap), *given],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -75,13 +78,12 @@ class BwrapHost:
         self._requests: socket.socket | None = ours
         ours.settimeout(BROKER_S)
         try:
-            layers = self._receive().message["layers"]
-            self._report = HostReport(backend=BACKEND, layers=tuple(Layer(*layer) for layer in layers))
+            laid = self._receive().message
+            self._report = HostReport(backend=BACKEND, layers=tuple(Layer(*layer) for layer in laid["layers"]))
+            for problem in laid["problems"]:
+                log.warning("sandboxes start more slowly than they could: %s", problem)
             # Fail closed now rather than in the middle of a run: a real sandbox, its credentials checked, runs a command.
-            with self.open({"probe": b"1"}) as sandbox:
-                result = sandbox.run("cat probe && echo 2 > two", timeout_s=BROKER_S)
-                if result.stdout != b"1" or result.exit_code != 0:
-                    raise SandboxError(f"a first sandbox does not work: exit code {result.exit_code}, {result.stderr!r}.")
+            self._probe()
             self._ahead = ahead
         except BaseException:
             self.close()
@@ -91,28 +93,50 @@ class BwrapHost:
     def report(self) -> HostReport:
         return self._report
 
-    def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> BwrapSandbox:
+    def open(
+        self, files: Mapping[str, Content], limits: Limits | None = None, *, beside: Mapping[str, Content] | None = None
+    ) -> BwrapSandbox:
         limits = Limits() if limits is None else limits
-        paths = checked_paths(files)
+        items, second = checked_paths(files), None if beside is None else checked_paths(beside)
         try:
-            return self._start(paths, limits, self._ahead)
+            return self._start(items, second, limits, self._ahead)
         except NotStartedError:
             if not self._ahead:
                 raise
         # One that waited may have died meanwhile (out of memory, say).
-        return self._start(paths, limits, 0)
+        return self._start(items, second, limits, 0)
 
-    def _start(self, paths: Mapping[PurePosixPath, bytes | None], limits: Limits, ahead: int) -> BwrapSandbox:
+    def _probe(self) -> None:
+        """Have a first sandbox run a command.
+
+        Raises:
+            SandboxError: It does not.
+        """
+        try:
+            sandbox = self.open({"probe": b"1"})
+        except NotStartedError as error:
+            raise SandboxError(f"{error} {forbidden()}".strip()) from error
+        with sandbox:
+            result = sandbox.run("cat probe && echo 2 > two", timeout_s=BROKER_S)
+            if result.stdout != b"1" or result.exit_code != 0:
+                raise SandboxError(f"a first sandbox does not work: exit code {result.exit_code}, {result.stderr!r}.")
+
+    def _start(
+        self, items: Mapping[PurePosixPath, Item], beside: Mapping[PurePosixPath, Item] | None, limits: Limits, ahead: int
+    ) -> BwrapSandbox:
         """A sandbox with its files; with `ahead` 0 certainly a new one."""
-        answer = self.ask({"do": "open", "limits": asdict(limits), "ahead": ahead})
+        answer = self.ask({"do": "open", "limits": asdict(limits), "ahead": ahead, "beside": beside is not None})
         number = answer.message["id"]
         folder, *rest = answer.descriptors
         started = Started(*rest)
-        sandbox = BwrapSandbox(self, number, folder, limits, tuple(map(Path, answer.message["cgroups"])))
+        cgroups = tuple(map(Path, answer.message["cgroups"]))
+        sandbox = BwrapSandbox(self, number, folder, limits, cgroups, beside=beside is not None)
         with self._lock:
             self._open[number] = sandbox
         try:
-            seed(folder, paths, limits)
+            seed(folder, items, limits)
+            if beside is not None:
+                seed(folder, beside, limits, name=BESIDE)
         except BaseException:
             for descriptor in started:
                 os.close(descriptor)
@@ -192,14 +216,3 @@ class BwrapHost:
         if "error" in message:
             raise SandboxError(f"no sandbox: {message['error']}")
         return Answer(message, list(descriptors))
-
-
-def parent_packages() -> list[str]:
-    """Names and folders of the packages around this module, alternating."""
-    package = __name__.rpartition(".")[0].split(".")
-    folder = Path(__file__).parent
-    found: list[str] = []
-    for depth in range(len(package), 0, -1):
-        found = [".".join(package[:depth]), str(folder), *found]
-        folder = folder.parent
-    return found

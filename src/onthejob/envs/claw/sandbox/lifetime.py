@@ -20,6 +20,8 @@ from onthejob.envs.claw.sandbox.cgroups import join
 from onthejob.envs.claw.sandbox.ground import BASE, Ground
 
 REAP_S = 20.0
+SIGNALS = 1_024
+"""Queued signals and timers of one sandbox."""
 
 
 @dataclass
@@ -30,6 +32,8 @@ class Made:
     base: Path
     uid: int
     """User of its processes outside."""
+    beside: bool = False
+    """It has a second folder, read-only inside."""
     cgroups: list[Path] = field(default_factory=list)
     monitor: int = 0
     """Pid of bubblewrap outside; 0 when none runs."""
@@ -46,6 +50,7 @@ class Sandboxes:
         self.made: dict[int, Made] = {}
         """By number; numbers are not used again."""
         self._next = 0
+        self._core = core_limit()
         self._system = tuple(system_folders())
         # What we ignore ourselves, and what whoever started us ignored. Process 1 could not mend all of it: Perl puts SIGFPE back
         # to what it found.
@@ -55,14 +60,14 @@ class Sandboxes:
             if signal.getsignal(number) is not signal.SIG_DFL
         ]
 
-    def make(self, limits: dict[str, Any]) -> int | None:
+    def make(self, limits: dict[str, Any], *, beside: bool = False) -> int | None:
         """Mount, limit and start one sandbox; None when there is no user left for it."""
         uid = self._ground.free_uid({made.uid for made in self.made.values()})
         if uid is None:
             return None
         self._next += 1
         number = self._next
-        made = Made(limits=limits, base=BASE / f"s{number}", uid=uid)
+        made = Made(limits=limits, base=BASE / f"s{number}", uid=uid, beside=beside)
         self.made[number] = made
         try:
             made.descriptors.append(self._mount(made))
@@ -81,19 +86,19 @@ class Sandboxes:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         info_read, info_write = os.pipe()
         errors_read, errors_write = os.pipe()
-        filter_read, filter_write = os.pipe()
         control = theirs.detach()
-        inner = (control, info_write, errors_write, filter_read)
+        # Files and not pipes: of those an ordinary user may have so many pages, and what runs inside could use them up.
+        script, rules = os.memfd_create("command"), os.memfd_create("filter")
+        inner = (control, info_write, errors_write, rules, script)
         try:
-            words = self._words(made, control, info_write, filter_read)
+            words = self._words(made, control, script, info_write, rules)
             descriptors += [ours.detach(), info_read, errors_read]
-            # Far below a pipe's capacity, so this does not block.
-            os.write(filter_write, self._ground.filter)
-            os.close(filter_write)
+            os.write(rules, self._ground.filter)
+            os.lseek(rules, 0, os.SEEK_SET)
             made.monitor = os.fork()
             if made.monitor == 0:
                 try:
-                    self._become(made, words, errors_write, (control, info_write, filter_read))
+                    self._become(made, words, errors_write, (control, info_write, rules, script))
                 except BaseException as error:
                     os.write(errors_write, f"{type(error).__name__}: {error}".encode())
                 finally:
@@ -155,7 +160,7 @@ class Sandboxes:
         made.base.mkdir()
         quotas = {
             # The folders themselves are inodes too.
-            "w": (made.limits["workspace_bytes"], made.limits["workspace_files"] + 2),
+            "w": (made.limits["workspace_bytes"], made.limits["workspace_files"] + 2 + made.beside),
             "t": (made.limits["tmp_bytes"], made.limits["tmp_files"] + 3),
         }
         for name, (size, files) in quotas.items():
@@ -163,7 +168,7 @@ class Sandboxes:
             target.mkdir()
             self._ground.kernel.mount_tmpfs(target, size=size, files=files)
             made.mounts.append(target)
-        for inner in ("w/work", "t/tmp", "t/shm"):
+        for inner in ("w/work", "t/tmp", "t/shm", *(("w/beside",) if made.beside else ())):
             folder = made.base / inner
             folder.mkdir(mode=0o755)
             if self._ground.root:
@@ -177,6 +182,7 @@ class Sandboxes:
         for number in self._not_default:
             signal.signal(number, signal.SIG_DFL)
         join(made.cgroups)
+        resource.setrlimit(resource.RLIMIT_CORE, (self._core, self._core))
         if self._ground.root:
             os.setgroups([])
             os.setresgid(made.uid, made.uid, made.uid)
@@ -189,21 +195,45 @@ class Sandboxes:
             os.set_inheritable(descriptor, True)
         os.execve(self._ground.bwrap, words, {})
 
-    def _words(self, made: Made, control: int, info: int, filter_fd: int) -> list[str]:
+    def _words(self, made: Made, control: int, script: int, info: int, filter_fd: int) -> list[str]:
         """The command line of one sandbox, with the descriptors that it is given."""
         base, limits = made.base, made.limits
-        places = Places(etc=BASE / "etc", pid1=BASE / "pid1", work=base / "w/work", tmp=base / "t/tmp", shm=base / "t/shm")
+        places = Places(
+            etc=BASE / "etc",
+            run=BASE / "run",
+            work=base / "w/work",
+            tmp=base / "t/tmp",
+            shm=base / "t/shm",
+            beside=base / "w/beside" if made.beside else None,
+        )
         resources = {
             resource.RLIMIT_NPROC: limits["processes"],
             resource.RLIMIT_AS: limits["address_bytes"],
             resource.RLIMIT_FSIZE: limits["file_bytes"],
             resource.RLIMIT_NOFILE: limits["open_files"],
-            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_SIGPENDING: SIGNALS,
+            resource.RLIMIT_MSGQUEUE: 0,
+            # Nothing runs before process 1, whatever this user may have.
+            resource.RLIMIT_RTPRIO: 0,
+            resource.RLIMIT_NICE: 0,
         }
         return [
             *command_line(self._ground.bwrap, places, system=self._system, filter_fd=filter_fd, info_fd=info),
-            *pid1_command(control, keep=limits["output_bytes"], calls=self._ground.calls, limits=resources),
+            *pid1_command(
+                self._ground.interpreter,
+                control,
+                script,
+                keep=limits["output_bytes"],
+                calls=self._ground.calls,
+                limits=resources,
+            ),
         ]
+
+
+def core_limit() -> int:
+    """Of RLIMIT_CORE: 1, at which no core is written or handed to a program of the machine; 0 where this user may not have 1."""
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    return 1 if os.geteuid() == 0 or hard == resource.RLIM_INFINITY else min(1, hard)
 
 
 def close_all(descriptors: list[int]) -> None:

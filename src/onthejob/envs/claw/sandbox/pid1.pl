@@ -5,7 +5,7 @@
 # process 1, and because its interpreter's file may be executed but not read, the kernel lets nobody inside look into its memory
 # or descriptors.
 #
-# Arguments: the socket's descriptor, bytes kept per stream, then call:NAME=NUMBER for the system calls that Perl does not offer,
+# Arguments: the socket's descriptor, that of a file in memory for long commands, bytes kept per stream, then call:NAME=NUMBER for the system calls that Perl does not offer,
 # and limit:NUMBER=VALUE for the resource limits.
 #
 # Protocol on a stream socket, all numbers big-endian:
@@ -17,27 +17,30 @@
 use strict;
 
 my $CHUNK = 65_536;
-# Longest command handed over as an argument; the kernel's limit is 128 KiB. Longer ones go through a file in memory.
+# Longest command handed over as an argument; the kernel's limit is 128 KiB. Longer ones go through the file in memory, which the
+# broker made: nothing inside may make one.
 my $INLINE_BYTES = 100_000;
 my ($TIMED_OUT, $NOT_RUN, $SIGKILL) = (124, 126, 9);
-my ($F_SETFL, $O_NONBLOCK, $O_CLOEXEC, $CLOCK_MONOTONIC, $WNOHANG) = (4, 2048, 524_288, 1, 1);
+my ($F_SETFD, $F_SETFL, $O_NONBLOCK, $O_CLOEXEC, $CLOCK_MONOTONIC, $WNOHANG) = (2, 4, 2048, 524_288, 1, 1);
 my ($SIGCHLD, $SIG_BLOCK, $SIG_SETMASK) = (17, 0, 2);
 # A kernel's `struct sigaction` of zeros: the default, on every 64-bit machine; and the number of signals.
 my ($DEFAULT, $SIGNAL_SET_BYTES, $SIGNALS) = ("\0" x 32, 8, 64);
 my %WANTED = map { $_ => 1 } qw(Uid CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp Groups);
 
-my (%call, $control, $control_number, $keep, $ends);
+my (%call, $control, $control_number, $script, $keep, $ends);
 
 main(@ARGV);
 
 sub main {
-    ($control_number, $keep) = (shift() + 0, shift() + 0);
+    ($control_number, my $script_number, $keep) = (shift() + 0, shift() + 0, shift() + 0);
     my %limit;
     for my $word (@_) {
         my ($kind, $name, $value) = $word =~ /^(call|limit):(\w+)=(\d+)$/ or die "what is $word?\n";
         ($kind eq 'call' ? \%call : \%limit)->{$name} = $value + 0;
     }
     open($control, '+<&=', $control_number) or die "no socket: $!\n";
+    open($script, '+<&=', $script_number) or die "no file in memory: $!\n";
+    fcntl($_, $F_SETFD, 1) or die "a descriptor would be inherited: $!\n" for $control, $script;
     open(STDIN, '+<', '/dev/null') and open(STDOUT, '+<', '/dev/null') or die "no /dev/null: $!\n";
     for my $number (keys %limit) {
         my $pair = pack('QQ', $limit{$number}, $limit{$number});
@@ -55,7 +58,8 @@ sub main {
     syscall($call{rt_sigaction}, $_, $DEFAULT, 0, $SIGNAL_SET_BYTES) for 1 .. $SIGNALS;
     umask 0022;
     %ENV = (
-        PATH => '/usr/local/bin:/usr/bin:/bin',
+        PATH => '/run/bin:/usr/local/bin:/usr/bin:/bin',
+        PYTHONPATH => '/run/python',
         HOME => '/work',
         PWD  => '/work',
         USER => 'agent',
@@ -110,16 +114,19 @@ sub facts {
     return join("\n", @found, "pid $$");
 }
 
-# One output pipe: the beginning and the end are kept, everything is counted.
+# One output pipe: the beginning and the end are kept, everything is counted. A command may open its own pipe and take away what
+# was there a moment ago, so reading never waits.
 sub stream {
     pipe(my $in, my $out) or die "no pipe: $!\n";
+    fcntl($in, $F_SETFL, $O_NONBLOCK) or die "a pipe would wait: $!\n";
     return { in => $in, out => $out, size => 0, head => '', tail => '', room => int($keep / 2) };
 }
 
-# Reads once; false at the end, and when there is nothing to read yet.
+# Reads once; returns the number of bytes, 0 at the end, nothing when there is nothing to read yet.
 sub take {
     my ($stream) = @_;
-    sysread($stream->{in}, my $chunk, $CHUNK) or return 0;
+    my $count = sysread($stream->{in}, my $chunk, $CHUNK);
+    return $count if not $count;
     $stream->{size} += length $chunk;
     my $fits = substr($chunk, 0, $stream->{room}, '');
     $stream->{head} .= $fits;
@@ -129,7 +136,7 @@ sub take {
         $stream->{tail} .= $chunk;
         substr($stream->{tail}, 0, -$most, '') if length($stream->{tail}) > $most;
     }
-    return 1;
+    return $count;
 }
 
 # In the child: become bash. What goes wrong is said where the command would have spoken.
@@ -142,17 +149,14 @@ sub become {
     open(STDERR, '>&', $err->{out});
     my @words = ('bash', '-c', $command);
     if (length($command) > $INLINE_BYTES) {
-        local $^F = 1_000_000;    # bash inherits it
-        my ($name, $written) = ("command\0", 0);
-        my $number = syscall($call{memfd_create}, $name, 0);
-        if ($number >= 0 and open(my $script, '+<&=', $number)) {
-            while ($written < length($command)) {
-                $written += syswrite($script, $command, length($command) - $written, $written) || last;
-            }
-            sysseek($script, 0, 0);
-            if ($written == length($command)) {
-                exec { '/bin/bash' } 'bash', "/proc/self/fd/$number";
-            }
+        my $written = 0;
+        while ($written < length($command)) {
+            $written += syswrite($script, $command, length($command) - $written, $written) || last;
+        }
+        sysseek($script, 0, 0);
+        # bash inherits it.
+        if ($written == length($command) and fcntl($script, $F_SETFD, 0)) {
+            exec { '/bin/bash' } 'bash', '/proc/self/fd/' . fileno($script);
         }
     } else {
         exec { '/bin/bash' } @words;
@@ -186,15 +190,19 @@ sub watch {
         # Nothing is sent during a command: the other side is gone.
         exit 0 if vec($ready, $control_number, 1);
         for my $number (keys %open) {
-            delete $open{$number} if vec($ready, $number, 1) and not take($open{$number});
+            next if not vec($ready, $number, 1);
+            my $count = take($open{$number});
+            delete $open{$number} if defined $count and $count == 0;
         }
     }
 }
 
-# Kills and reaps everything else in this pid namespace.
+# Kills and reaps everything else in this pid namespace, and empties what it could have kept.
 sub bury {
     kill $SIGKILL, -1;
     1 while waitpid(-1, 0) > 0;
+    sysseek($script, 0, 0);
+    truncate($script, 0);
 }
 
 # Runs one command; returns the reply.
@@ -212,7 +220,6 @@ sub run {
         $code = watch($shell, $deadline, $out, $err);
         bury();
         for my $stream ($out, $err) {
-            fcntl($stream->{in}, $F_SETFL, $O_NONBLOCK);
             1 while take($stream);
         }
     }

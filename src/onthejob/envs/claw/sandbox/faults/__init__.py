@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onthejob.envs.claw.sandbox.faults import commands, escapes, planting, resources
+from onthejob.envs.claw.sandbox.faults import commands, escapes, holding, planting, resources, sharing
 from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
@@ -63,6 +63,16 @@ FAULTS = (
     Fault(number=65, title="files that interpreters look for", attack=planting.shadow_modules),
     Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),
     Fault(number=71, title="hundreds of orphans", attack=resources.orphans),
+    Fault(number=73, title="take the output away from process 1", attack=holding.steal_output),
+    Fault(number=74, title="slow process 1 down", attack=holding.slow_pid1),
+    Fault(number=75, title="segments, queues, files in memory", attack=holding.kernel_objects),
+    Fault(number=76, title="start the core_pattern program", attack=holding.core_dumps),
+    Fault(number=77, title="thousands of queued signals", attack=holding.queued_signals),
+    Fault(number=78, title="read the package and its tasks", attack=escapes.read_package),
+    Fault(number=79, title="hold what sandboxes share", attack=sharing.hold_what_is_shared),
+    Fault(number=80, title="watch, lease and sync what others use", attack=sharing.watch_others),
+    Fault(number=81, title="system calls newer than the filter", attack=sharing.newer_calls),
+    Fault(number=82, title="run before process 1", attack=sharing.run_first),
 )
 
 

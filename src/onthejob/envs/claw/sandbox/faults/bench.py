@@ -16,10 +16,9 @@ from typing import Self
 from onthejob.envs.claw.sandbox.box import BwrapSandbox
 from onthejob.envs.claw.sandbox.contract import CommandResult, Limits
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.programs import PYTHONS
 
 SECRET = "TOP-SECRET-7f3a91"
-PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
-"""Interpreters for attacks that a shell cannot make; sandboxes can see them, because they are below /usr."""
 PATIENCE_S = 120.0
 """For what must end by itself, also on a loaded machine."""
 SHORT_S = 1.5
@@ -83,7 +82,8 @@ class Bench:
 
     def open(self, files: Mapping[str, bytes] | None = None, **limits: int) -> BwrapSandbox:
         """A sandbox, closed after the attack."""
-        sandbox = self.host.open({} if files is None else files, Limits(**limits, start_s=PATIENCE_S, grace_s=PATIENCE_S))
+        chosen = {"start_s": PATIENCE_S, "grace_s": PATIENCE_S} | limits
+        sandbox = self.host.open({} if files is None else files, Limits(**chosen))  # pyright: ignore[reportArgumentType]
         assert isinstance(sandbox, BwrapSandbox)
         self._sandboxes.append(sandbox)
         return sandbox

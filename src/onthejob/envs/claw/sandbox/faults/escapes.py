@@ -6,7 +6,10 @@ import os
 import socket
 from pathlib import Path
 
+from onthejob.envs.claw.sandbox.arguments import INTERPRETER
 from onthejob.envs.claw.sandbox.faults.bench import SECRET, Bench, check, own_pid
+from onthejob.envs.claw.sandbox.hidden import hidden_folders
+from onthejob.envs.claw.sandbox.programs import PYTHONS
 
 WRITABLE = {"/work", "/tmp", "/dev/shm"}
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts", "/dev/console")
@@ -31,6 +34,35 @@ def read_outside(bench: Bench) -> None:
     result = bench.run(bench.open(), command)
     check(SECRET.encode() not in result.stdout, "a file outside was read")
     check(result.stdout == b"", f"something outside was listed: {result.stdout!r}")
+
+
+LOOK = """
+import os, sys
+sys.path += PLACES
+try:
+    import onthejob.errors
+    print("imported", onthejob.__path__)
+except ImportError:
+    pass
+for place in HIDDEN:
+    if os.path.isdir(place) and os.listdir(place):
+        print("listed", place)
+print("done")
+"""
+
+
+def read_package(bench: Bench) -> None:
+    """78: nothing of the package that runs the sandbox is found inside: no task, no gold command, no data of tests."""
+    package = Path(__file__).resolve().parents[4]
+    hidden = [*hidden_folders(), str(package), str(package / "envs/claw")]
+    # An empty folder of the package's name may be seen where it lies, and is a module with nothing in it.
+    code = LOOK.replace("PLACES", repr([*hidden, str(package.parent)])).replace("HIDDEN", repr(hidden))
+    sandbox = bench.open({"look.py": code.encode()})
+    for python in dict.fromkeys(("python3", *(name for name in PYTHONS if Path(name).is_file()))):
+        result = bench.run(sandbox, f'code=$(cat look.py); cd /; {python} -c "$code"')
+        check(result.stdout == b"done\n", f"{python}: {result}")
+    found = bench.run(sandbox, "find /etc /lib* /opt /run /usr -type d -name 'onthejob*' -not -empty 2> /dev/null")
+    check(found.stdout == b"", f"found: {found.stdout!r}")
 
 
 def write_outside(bench: Bench) -> None:
@@ -58,7 +90,10 @@ def steal_environment(bench: Bench) -> None:
         del os.environ["ONTHEJOB_FAULT_SECRET"]
     check(SECRET.encode() not in result.stdout, "a secret of the environment was read")
     names = {line.partition("=")[0] for line in bench.run(bench.open(), "env").stdout.decode().split()}
-    check(names <= {"PATH", "HOME", "PWD", "USER", "LANG", "TERM", "TZ", "SHLVL", "_"}, f"unexpected variables: {names}")
+    check(
+        names <= {"PATH", "PYTHONPATH", "HOME", "PWD", "USER", "LANG", "TERM", "TZ", "SHLVL", "_"},
+        f"unexpected variables: {names}",
+    )
 
 
 def connect_outside(bench: Bench) -> None:
@@ -165,13 +200,13 @@ for descriptor in range(64):
 if ctypes.CDLL(None).ptrace(16, 1, 0, 0) != -1:
     print("traced")
 try:
-    open("/run/pid1/perl", "rb")
+    open("/run/pid1/INTERPRETER", "rb")
     print("read the interpreter")
-except OSError:
+except PermissionError:
     pass
 print("done")
 """
-    result = bench.python_run(bench.open(), code)
+    result = bench.python_run(bench.open(), code.replace("INTERPRETER", INTERPRETER))
     check(result.stdout == b"done\n", f"process 1 is open: {result}")
 
 

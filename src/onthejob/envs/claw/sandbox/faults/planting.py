@@ -69,6 +69,8 @@ EXPORTS = {
     "PATH": f"{HOME}:/tmp:/usr/bin:/bin",
 }
 """What a command may set for itself, and must not set for the next one or for process 1."""
+SEARCHED = {"PATH", "PYTHONPATH"}
+"""Those of `EXPORTS` that every command is given: lists of folders, in none of which anything inside can write."""
 
 
 def planted(port: int) -> dict[str, bytes]:
@@ -85,6 +87,11 @@ def planted(port: int) -> dict[str, bytes]:
     return {name: content for names, content in kinds.items() for name in names.split()}
 
 
+def is_writable(folder: str) -> bool:
+    """True for a folder that a command may write to; one that is no full path begins where the command runs."""
+    return not folder.startswith("/") or any(f"{folder}/".startswith(f"{place}/") for place in PLACES)
+
+
 def shadow_modules(bench: Bench) -> None:
     """65: nothing planted runs: not in process 1, when it starts again, for the next command, or outside."""
     sandbox = bench.open(planted(bench.port))
@@ -99,11 +106,13 @@ def shadow_modules(bench: Bench) -> None:
     def unharmed(when: str) -> None:
         for command in commands:
             said = bench.run(sandbox, command).stdout.decode("utf-8", "replace")
-            names = {line.partition("=")[0] for line in said.splitlines() if "=" in line}
+            found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
             ran = sorted({line for line in said.splitlines() if "=" not in line})
             check(not ran, f"planted files ran {when}: {', '.join(ran)}")
-            set_too = names & (set(EXPORTS) - {"PATH"})
-            check(not set_too and f"{HOME}:" not in said, f"variables of an earlier command are set {when}: {sorted(set_too)}")
+            set_too = found.keys() & (EXPORTS.keys() - SEARCHED)
+            check(not set_too, f"variables of an earlier command are set {when}: {sorted(set_too)}")
+            open_to_all = {name for name in SEARCHED if any(map(is_writable, found.get(name, "").split(":")))}
+            check(not open_to_all, f"variables name folders that can be written {when}: {sorted(open_to_all)}")
 
     unharmed("for the next command")
     os.kill(sandbox.pid, 9)

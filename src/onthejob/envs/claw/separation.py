@@ -1,0 +1,189 @@
+"""Whether the checks of an official task may run what the agent wrote, and whether that can happen in a process of its own.
+
+A check that imports, executes or unpickles a file of the workspace hands its own process over: what it prints afterwards is what
+the agent wants. Such a task is marked. A check that starts programs can be kept apart from them (`onthejob.envs.claw.checks`), as
+long as it needs no file beside its own text. All of it is read from that text and does not depend on what an agent leaves.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+from onthejob.envs.claw.needs import RUNS
+
+CHECK = "check.py"
+NOT_NEEDED = frozenset({CHECK, "reward.sh"})
+"""Files of a `reward` folder that a separated check need not find."""
+CALLS = {
+    "import_module": "imports a module by name",
+    "__import__": "imports a module by name",
+    "spec_from_file_location": "imports a file",
+    "SourceFileLoader": "imports a file",
+    "SourcelessFileLoader": "imports a file",
+    "ExtensionFileLoader": "imports a file",
+    "exec_module": "imports a file",
+    "load_module": "imports a file",
+    "load_source": "imports a file",
+    "run_path": "executes a file",
+    "run_module": "executes a module",
+    "run_setup": "executes a file",
+    "exec": "executes text",
+    "eval": "evaluates text",
+    "FunctionType": "executes compiled code",
+    "__builtins__": "looks functions up by name",
+    "addsitedir": "imports from a folder",
+    "CDLL": "loads a library",
+    "PyDLL": "loads a library",
+    "LoadLibrary": "loads a library",
+    "dlopen": "loads a library",
+    "load_library": "loads a library",
+    "enable_load_extension": "loads a library",
+    "load_extension": "loads a library",
+    "unsafe_load": "constructs objects from YAML",
+    "unsafe_load_all": "constructs objects from YAML",
+    "full_load": "constructs objects from YAML",
+    "full_load_all": "constructs objects from YAML",
+    "read_pickle": "unpickles",
+    "fileConfig": "constructs what a file names",
+    "dictConfig": "constructs what a file names",
+    "get_type_hints": "evaluates text",
+}
+"""Called function -> what it may do with a file of the workspace in the check's own process."""
+MODULES = {
+    "pickle": "unpickles",
+    "_pickle": "unpickles",
+    "cPickle": "unpickles",
+    "cloudpickle": "unpickles",
+    "dill": "unpickles",
+    "joblib": "unpickles",
+    "jsonpickle": "constructs objects from JSON",
+    "shelve": "unpickles",
+    "torch": "unpickles",
+    "keras": "unpickles",
+    "tensorflow": "executes graphs",
+    "marshal": "loads code",
+    "runpy": "executes files",
+    "imp": "imports a file",
+    "zipimport": "imports from an archive",
+    "pkgutil": "imports modules by name",
+    "pydoc": "imports modules by name",
+    "builtins": "looks functions up by name",
+    "code": "executes text",
+    "codeop": "executes text",
+    "bdb": "executes text",
+    "pdb": "executes text",
+    "timeit": "executes text",
+    "trace": "executes text",
+    "profile": "executes text",
+    "cProfile": "executes text",
+    "ctypes": "loads a library",
+    "cffi": "loads a library",
+    "jinja2": "executes templates",
+    "mako": "executes templates",
+    "numexpr": "evaluates text",
+    "pytest": "runs tests in its own process",
+    "nose": "runs tests in its own process",
+    "unittest": "runs tests in its own process",
+    "doctest": "runs tests in its own process",
+    "distutils": "executes files",
+    "setuptools": "executes files",
+}
+"""Imported module -> the same."""
+ATTRIBUTES = {
+    ("sys", "path"): "changes where modules are imported from",
+    ("sys", "path_hooks"): "changes where modules are imported from",
+    ("sys", "meta_path"): "changes where modules are imported from",
+    ("sys", "modules"): "changes what is imported",
+    **{("yaml", f"{kind}Loader"): "constructs objects from YAML" for kind in ("", "C", "Unsafe", "CUnsafe", "Full", "CFull")},
+    ("pandas", "eval"): "evaluates text",
+}
+"""Used attribute of a module -> the same."""
+ALLOWING = {"allow_pickle": "unpickles"}
+"""Name of an argument that is true -> the same."""
+FRAMES = frozenset({"eval", "query"})
+"""Methods of pandas that evaluate text."""
+STARTS = re.compile(
+    rb"\bos\.(?:exec|spawn|posix_spawn|fork|system\b|popen\b)|\bfrom[ \t]+os[ \t]+import\b|\bimport[ \t]+os[ \t]+as\b"
+    rb"|\bgetattr\([ \t]*os\b|\bmultiprocessing\b|\bProcessPoolExecutor\b|\bpty\b|\bcreate_subprocess_"
+    rb"|\b(?:import|from)[ \t]+(?:pexpect|plumbum|invoke|fabric|git|sh|docker)\b"
+)
+"""Occurs in files that start programs otherwise than by `needs.RUNNERS`."""
+_IMPORTED = rf"(?:\bimport|\bfrom)[ \t(][^\n#]*(?:\\\n[^\n]*)*\b(?:{'|'.join(MODULES)})\b"
+_SYS = r"\bsys\s*\.\s*(?:path|path_hooks|meta_path|modules)\b|\bfrom\s+sys\s+import\b|\bimport\s+sys\s+as\b|,\s*sys\s+as\b"
+_NAMED = rf"\b(?:{'|'.join((*CALLS, *ALLOWING, 'pandas', *(name for top, name in ATTRIBUTES if top == 'yaml')))})\b"
+_WORTH_PARSING = re.compile(f"{_IMPORTED}|{_NAMED}|{_SYS}".encode())
+
+
+def starts_programs(checks: Mapping[str, bytes]) -> bool:
+    """True when one of the Python files may start a program."""
+    return any(RUNS.search(data) or STARTS.search(data) for path, data in checks.items() if path.endswith(".py"))
+
+
+def why_inseparable(checks: Mapping[str, bytes]) -> str:
+    """The reason why what the agent wrote may run with the checks' own rights; empty when it cannot.
+
+    Args:
+        checks: Path -> content of the task's `reward` folder.
+    """
+    for path, data in sorted(checks.items()):
+        if not path.endswith(".py") or not _WORTH_PARSING.search(data):
+            continue
+        try:
+            tree = ast.parse(data)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return f"{path} cannot be read as Python"
+        if found := next(_reasons(tree), ""):
+            return f"{path} {found}"
+    others = sorted(set(checks) - NOT_NEEDED)
+    if others and starts_programs(checks):
+        return f"a program that {CHECK} starts could read {others[0]} beside it"
+    return ""
+
+
+def _reasons(tree: ast.Module) -> Iterator[str]:
+    aliases = {
+        name.asname or name.name.split(".")[0]: name.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for name in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (f"{MODULES[top]} ({top})" for name in node.names if (top := name.name.split(".")[0]) in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            top = (node.module or "").split(".")[0]
+            yield from (f"{MODULES[top]} ({top})" for _ in node.names[:1] if top in MODULES)
+            pairs = ((top, name.name) for name in node.names)
+            yield from (f"{ATTRIBUTES[pair]} ({'.'.join(pair)})" for pair in pairs if pair in ATTRIBUTES)
+            yield from (f"{CALLS[name.name]} ({name.name})" for name in node.names if name.name in CALLS)
+        elif isinstance(node, ast.Attribute):
+            yield from _of_attribute(node, aliases)
+        elif isinstance(node, ast.Name) and node.id in CALLS:
+            yield f"{CALLS[node.id]} ({node.id})"
+        elif isinstance(node, ast.Call):
+            yield from _of_call(node)
+
+
+def _of_attribute(node: ast.Attribute, aliases: Mapping[str, str]) -> Iterator[str]:
+    """Also where it is not called at once: `run = importlib.import_module`."""
+    if node.attr in CALLS and node.attr not in ("exec", "eval"):
+        yield f"{CALLS[node.attr]} ({node.attr})"
+    if node.attr in FRAMES and "pandas" in aliases.values():
+        yield f"evaluates text (pandas {node.attr})"
+    if isinstance(node.value, ast.Name):
+        pair = (aliases.get(node.value.id, node.value.id), node.attr)
+        if pair in ATTRIBUTES:
+            yield f"{ATTRIBUTES[pair]} ({'.'.join(pair)})"
+
+
+def _of_call(node: ast.Call) -> Iterator[str]:
+    """What an argument allows, and functions that are looked up by a name that is written there."""
+    for word in node.keywords:
+        if word.arg in ALLOWING and not (isinstance(word.value, ast.Constant) and not word.value.value):
+            yield f"{ALLOWING[word.arg]} ({word.arg})"
+    if isinstance(node.func, ast.Name) and node.func.id == "getattr":
+        for argument in node.args[1:2]:
+            if isinstance(argument, ast.Constant) and argument.value in CALLS:
+                yield f"{CALLS[str(argument.value)]} ({argument.value})"

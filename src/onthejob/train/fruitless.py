@@ -1,0 +1,97 @@
+"""Iterations in which nothing can be learned although the tasks may have much to teach: no group, or no valid reply.
+
+Unlike a pool that has converged they are no result: the run ends as a failure that says why. All is read from the record, so a
+resumed run ends where an uninterrupted one does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onthejob.errors import TrainingError
+from onthejob.types import Kind
+
+if TYPE_CHECKING:
+    from onthejob.record.store import Run
+    from onthejob.rollout.collect import Collection
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 3
+"""Fruitless iterations in a row after which a run ends."""
+
+
+def warn_of_losses(collection: Collection, roles: Sequence[str], iteration: int) -> None:
+    """Say in the log why an iteration has no group, and which rewards no role received."""
+    if not collection.groups:
+        log.warning("iteration %d has no group: %s", iteration, _why_no_group(collection, roles))
+    received = {name for episode in collection.episodes for turn in episode.transcript for name in turn.rewards}
+    strangers = sorted({name for episode in collection.episodes for name in episode.unseated})
+    silent = [role for role in roles if role not in received]
+    if strangers and silent:
+        log.warning(
+            "iteration %d: no step rewarded %s, while rewards went to %s, which no request asks. An actor has the same name in "
+            "Step.rewards and in observation.actor.",
+            iteration,
+            ", ".join(silent),
+            ", ".join(strangers),
+        )
+
+
+def check_fruitful(run: Run, roles: Sequence[str]) -> None:
+    """Refuse to continue when the last iterations were fruitless; a single one is pointed out in the log.
+
+    Args:
+        run: the record, up to the last committed iteration.
+        roles: the trained roles.
+
+    Raises:
+        TrainingError: says why, and what to do.
+    """
+    last = [n for n in run.iterations() if n > 0][-PATIENCE:]
+    empty = {n for n in last if _value(run, n, "loop", "groups") == 0.0}
+    mute = {n for n in last if n not in empty and not any(_taught(run, n, role) for role in roles)}
+    if last and last[-1] in mute:
+        log.warning("no reply of %s was valid in iteration %d: nothing is learned from it", ", ".join(roles), last[-1])
+    if len(empty | mute) < PATIENCE:
+        return
+    if not mute:
+        raise TrainingError(
+            f"iterations {last[0]} to {last[-1]} of {run.path} have no group, so nothing can be learned. Groups come from "
+            f"decisions of the trained roles ({', '.join(roles)}): check their names, and raise --collect.segment-turns where "
+            "their turns come late."
+        )
+    raise TrainingError(
+        f"no reply of {', '.join(roles)} was valid in iterations {last[0]} to {last[-1]} of {run.path}, so nothing can be "
+        "learned: the policy does not know the format of a reply. Warm it up with demonstrations (`onthejob collect`, "
+        "`onthejob sft`, then `onthejob train --init`), or raise --sampling.max-new-tokens where replies are cut."
+    )
+
+
+def _taught(run: Run, iteration: int, role: str) -> bool:
+    """Whether a reply was valid, or a group alive: whole episodes can differ although none of their replies is valid."""
+    scope = f"train/{role}"
+    alive = _value(run, iteration, scope, "frac_reward_zero_std") < 1.0
+    return alive or _value(run, iteration, scope, "valid_rate") > 0.0
+
+
+def _value(run: Run, iteration: int, scope: str, name: str) -> float:
+    (metric,) = run.read_metrics(scope, iteration=iteration, name=name)
+    return metric.value
+
+
+def _why_no_group(collection: Collection, roles: Sequence[str]) -> str:
+    turns = [turn for episode in collection.episodes for turn in episode.transcript]
+    asked = sorted({turn.actor for turn in turns})
+    ours = [turn for turn in turns if turn.actor in roles]
+    if collection.unheld:
+        return f"{collection.unheld} segments end where a conversation from before their first state continues"
+    if not ours:
+        return (
+            f"none of the trained roles ({', '.join(roles)}) was asked in {len(turns)} turns; asked: {', '.join(asked) or 'none'}"
+        )
+    if not any(turn.kind is Kind.ACT for turn in ours):
+        return f"all {len(ours)} requests of the trained roles are retries or reflections"
+    return f"the {len(ours)} turns of the trained roles gave no two trajectories of one task, or partners played them"

@@ -1,0 +1,76 @@
+"""The settings with which a run is made; a resumed run repeats them, or it would be two experiments under one name."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from onthejob.errors import ConfigError
+from onthejob.train.state import Parts
+
+log = logging.getLogger(__name__)
+
+FREE = frozenset({"iterations", "minutes", "workers", "learner.max_tokens", "learner.gradient_checkpointing"})
+"""May change on a resume: how long and how fast a run goes, which changes nothing of what an iteration does."""
+_SHOWN = 60
+
+
+def settings_of(parts: Parts) -> dict[str, Any]:
+    """Dotted name -> value in JSON's types, named as the options of `onthejob train` are where there is one."""
+    config = asdict(parts.config)
+    loop = {name: value for name, value in config.items() if name not in ("collect", "branch", "sampling")}
+    nested = {
+        **loop,
+        **{name: config[name] for name in ("collect", "branch", "sampling")},
+        "learner": asdict(parts.learner.config),
+        "judging": None if parts.judge is None else asdict(parts.judge.config),
+        "partners": {actor: policy.version for actor, policy in sorted(parts.partners.items())},
+        "base_digest": parts.base_digest,
+        "pool": parts.pool.identity(),
+    }
+    return json.loads(json.dumps(dict(_flat(nested))))
+
+
+def check_settings(recorded: Mapping[str, Any] | None, parts: Parts) -> None:
+    """Refuse to resume a run under other settings than it was made with; what may change is recorded as a live message.
+
+    Args:
+        recorded: as `settings_of` gave it at the last checkpoint; None in checkpoints of versions that kept none.
+        parts: of the resumed run.
+
+    Raises:
+        ConfigError: names the settings that differ, with both values.
+    """
+    if recorded is None:
+        return
+    now = settings_of(parts)
+    # A setting that one of two versions does not know is at its default there, which may have another name here.
+    changed = {name: (recorded[name], now[name]) for name in recorded.keys() & now.keys() if recorded[name] != now[name]}
+    changed |= {
+        name: (recorded.get(name), now.get(name)) for name in recorded.keys() ^ now.keys() if name.startswith("partners.")
+    }
+    wrong = [f"{name} {_shown(old)} (now {_shown(new)})" for name, (old, new) in sorted(changed.items()) if name not in FREE]
+    if wrong:
+        raise ConfigError(
+            f"run {parts.run.path} was made with {', '.join(wrong)}. Resume it with its own settings (iterations, minutes, "
+            "workers and the learner's memory options may change), or start a new run from its adapters."
+        )
+    if changed:
+        log.info("resumed with other %s", ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in sorted(changed.items())))
+        parts.run.live("resumed", {"iteration": parts.run.last_iteration(), "changed": changed})
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    return [
+        pair
+        for name, value in values.items()
+        for pair in (_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)])
+    ]
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

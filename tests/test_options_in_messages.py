@@ -1,0 +1,69 @@
+"""An option that a message names exists: advice that cannot be followed is worse than none."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from onthejob.cli import COMMANDS, parse
+
+PACKAGE = Path(__file__).parent.parent / "src/onthejob"
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
+FOREIGN = re.compile(r"`pip install[^`]*")
+SPOKEN = {"warn", "warning", "progress", "info", "error"}
+"""Methods that say something to the user, besides errors."""
+
+
+def options_of(path: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """What the parser of a command takes."""
+    entry = COMMANDS[path]
+    kind = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        parse(kind, ["--help"], prog="onthejob")
+    return set(OPTION.findall(capsys.readouterr().out))
+
+
+@cache
+def messages(file: Path) -> tuple[tuple[int, str], ...]:
+    """Line and text of every string in a raised error or in what is said to the user, and in constants that these use."""
+    return tuple(_strings(ast.parse(file.read_text(encoding="utf-8"))))
+
+
+def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        says = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SPOKEN
+        if says or (isinstance(node, ast.Raise) and node.exc is not None):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
+
+
+def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """In a command's own module it is an option of that command (or the message names the command), elsewhere of some command."""
+    monkeypatch.setenv("COLUMNS", "200")
+    known = {path: options_of(path, capsys) for path in COMMANDS}
+    every = set().union(*known.values())
+    wrong = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        own = {path for path, entry in COMMANDS.items() if file == PACKAGE / "commands" / f"{entry.module}.py"}
+        for line, text in messages(file):
+            allowed = set().union(*(known[path] for path in own)) if own else every
+            allowed |= set().union(*(known[path] for path in COMMANDS if f"`{path}" in text or f"`onthejob {path}" in text))
+            wrong += [
+                f"{file.relative_to(PACKAGE)}:{line} {name}"
+                for name in OPTION.findall(FOREIGN.sub("", text))
+                if name not in allowed
+            ]
+    assert wrong == []
+
+
+def test_the_test_sees_messages():
+    found = messages(PACKAGE / "rollout/branch.py")
+    assert any("--branch.group-size" in text for _, text in found)

@@ -1,0 +1,51 @@
+// What the race page decides from its worlds: what its form begins with, when its charts are stale, and when it is over.
+import type { Seats, WorldName } from '../api/client';
+import { ROLES } from './roles';
+import type { World } from './world';
+
+export const LANES: readonly WorldName[] = ['race-1', 'race-2', 'race-3'];
+export const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id);
+export const NOBODY = '';
+
+export interface Form {
+  teams: string[];
+  scenario: string;
+  seed: string;
+  days: string;
+}
+export const FIRST_FORM: Form = { teams: ['heuristic', 'expert', NOBODY], scenario: 'baseline', seed: '1000', days: '30' };
+
+/** The races among a server's worlds, in the order of their lanes. */
+export const racing = (worlds: readonly Seats[]): Seats[] =>
+  LANES.flatMap((name) => worlds.filter(({ world }) => world === name));
+
+/** The form that would start what runs: who sits in most seats of a lane is its team. */
+export function formOf(running: readonly Seats[]): Form {
+  const [first] = running;
+  if (!first) return FIRST_FORM;
+  const team = (seats: Seats | undefined): string => {
+    const players = SEATED.map((role) => seats?.seats[role] ?? NOBODY);
+    const count = (player: string): number => players.filter((one) => one === player).length;
+    return [...players].sort((a, b) => count(b) - count(a))[0] ?? NOBODY;
+  };
+  return {
+    teams: LANES.map((name) => team(running.find(({ world }) => world === name))),
+    scenario: first.scenario,
+    seed: String(first.seed),
+    days: String(first.days),
+  };
+}
+
+/** Changes when charts must be drawn anew: every twentieth frame while frames come in, and with the last one. */
+export const chartKey = (lanes: readonly World[]): string =>
+  lanes
+    .map(({ seats, frames }) => {
+      const whole = Boolean(seats.done) && frames.length >= seats.length;
+      return `${seats.world} ${seats.epoch} ${whole ? `end ${frames.length}` : Math.floor(frames.length / 20)}`;
+    })
+    .join();
+
+/** True when no lane of the `watched` ones can grow: each is here with all its frames, and is not played on. */
+export const settled = (watched: readonly WorldName[], lanes: readonly World[]): boolean =>
+  lanes.length === watched.length &&
+  lanes.every(({ seats, frames }) => frames.length >= seats.length && (Boolean(seats.done) || !seats.playing));
