@@ -35,9 +35,9 @@ from onthejob.evaluate.collect import collect_states
 from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.statistics import Estimate, mean_interval, spearman
 from onthejob.evaluate.teams import scripted_team
+from onthejob.keys import keyed_seed, keyed_uniform
 from onthejob.players import scripted
 from onthejob.record import Run
-from onthejob.rollout.keys import keyed_seed, keyed_uniform
 from onthejob.rollout.stand_ins import Rates
 from onthejob.stack import find_adapters, load_stack
 from onthejob.types import Context, Policy, Sampling, Split

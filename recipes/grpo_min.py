@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from peft import LoraConfig, get_peft_model
 
-from onthejob.rollout.keys import keyed_choice, keyed_seed
+from onthejob.keys import keyed_choice, keyed_seed
 from onthejob.testing import ToyWorkplace, random_legal_reply, teach, tiny_model, toy_examples, toy_tasks
 from onthejob.types import Observation, Split
 

@@ -22,7 +22,7 @@ from trl import GRPOConfig, GRPOTrainer
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
-from onthejob.rollout.keys import keyed_choice
+from onthejob.keys import keyed_choice
 from onthejob.testing import teach, tiny_model
 from onthejob.types import Message, Split, Task
 

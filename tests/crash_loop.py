@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from onthejob.keys import keyed_uniform
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
@@ -30,7 +31,6 @@ from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
-from onthejob.rollout.keys import keyed_uniform
 from onthejob.rollout.pool import TaskPool
 from onthejob.testing import ToyWorkplace, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
 from onthejob.train import TrainConfig, train

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.cli import COMMANDS, parse
+from onthejob.cli import COMMANDS, begun, parse
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,7 +44,9 @@ def check_command(line: str, place: str) -> None:
     words = shlex.split(line)
     path = next((" ".join(words[1 : 1 + n]) for n in (2, 1) if " ".join(words[1 : 1 + n]) in COMMANDS), None)
     assert path is not None, f"{place}: no such command: {line}"
-    parse(options(path), words[1 + len(path.split()) :], prog=f"onthejob {path}")
+    rest = words[1 + len(path.split()) :]
+    kind, default = begun(options(path), rest, COMMANDS[path])
+    parse(kind, rest, prog=f"onthejob {path}", default=default)
 
 
 def options(path: str) -> type:
@@ -59,8 +61,9 @@ def test_the_readme_lists_every_command_and_no_other():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_in_the_documents_parse(document: Path):
+def test_commands_in_the_documents_parse(document: Path, monkeypatch: pytest.MonkeyPatch):
     """Every `onthejob ...` of a shell block, or in a line of text with options, names a real command with real options."""
+    monkeypatch.chdir(ROOT)
     text = document.read_text(encoding="utf-8")
     spoken = [
         code for code in re.findall(r"`(onthejob [^`]*)`", text) if " -" in code and "..." not in code and "--help" not in code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.cli import COMMANDS, parse
+from onthejob.interop.dataset import Dataset
 
 PACKAGE = Path(__file__).parent.parent / "src/onthejob"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
@@ -50,6 +52,7 @@ def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[
     monkeypatch.setenv("COLUMNS", "200")
     known = {path: options_of(path, capsys) for path in COMMANDS}
     every = set().union(*known.values())
+    every |= {f"--env.{field.name.replace('_', '-')}" for field in dataclasses.fields(Dataset)}
     wrong = []
     for file in sorted(PACKAGE.rglob("*.py")):
         own = {path for path, entry in COMMANDS.items() if file == PACKAGE / "commands" / f"{entry.module}.py"}

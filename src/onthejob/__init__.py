@@ -1,12 +1,13 @@
 """LLM agents that learn on the job.
 
-Shows the vocabulary (`onthejob.types`) and the exceptions (`onthejob.errors`). The rooms are imported by name, so that
-`import onthejob` touches no disk, no network and no torch:
+Shows the vocabulary (`onthejob.types`), the base class of environments of your own (`Env`) and the exceptions
+(`onthejob.errors`). The rooms are imported by name, so that `import onthejob` touches no disk, no network and no torch:
 
     from onthejob.learn.lora import Snapshot
     from onthejob.learn.advantage import advantages
 """
 
+from onthejob.envs.env import Env, Next
 from onthejob.errors import (
     ConfigError,
     ContractError,
@@ -47,6 +48,7 @@ __all__ = [
     "ConfigError",
     "Context",
     "ContractError",
+    "Env",
     "Environment",
     "Forkable",
     "Group",
@@ -54,6 +56,7 @@ __all__ = [
     "Message",
     "MissingDependency",
     "ModelError",
+    "Next",
     "Observation",
     "OnTheJobError",
     "Policy",

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onthejob import __version__
-from onthejob.commands.options import from_toml, stated
+from onthejob.commands.options import from_toml, stated_env
 from onthejob.commands.terminal import Output, Terminal, shown
 from onthejob.errors import ConfigError, OnTheJobError
 
@@ -37,6 +37,10 @@ REMEDIES = {
 """Error of the system -> what helps."""
 
 
+SWITCHES = ("--json", "--quiet", "--debug")
+"""Options of every command that take no value."""
+
+
 class Entry(NamedTuple):
     """Where a command lives: a dataclass of options with a method `run(terminal) -> exit code`."""
 
@@ -44,18 +48,26 @@ class Entry(NamedTuple):
     name: str
     summary: str
     configurable: bool = False
-    """Takes --config FILE, whose values become the defaults that flags override, and --env NAME, on which the defaults depend."""
+    """Takes --config FILE, whose values become the defaults that flags override."""
+    places: bool = False
+    """Takes --env REF, on which the defaults and the options --env.NAME depend."""
+    first: bool = False
+    """With `places`: the environment may also be the first word."""
 
 
 COMMANDS: dict[str, Entry] = {
     "demo": Entry("demo", "Demo", "Let the sales agent of the office practise for some minutes, and show what that changed."),
-    "play": Entry("play", "Play", "Play one episode and show every turn."),
-    "collect": Entry("collect", "Collect", "Write a scripted player's demonstrations, one file per role."),
+    "play": Entry("play", "Play", "Play one episode and show every turn.", places=True, first=True),
+    "collect": Entry("collect", "Collect", "Write a scripted player's demonstrations, one file per role.", places=True),
     "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
-    "train": Entry("train", "Train", "GRPO on what the roles' actions lead to.", configurable=True),
+    "train": Entry("train", "Train", "GRPO on what the roles' actions lead to.", configurable=True, places=True),
     "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states."),
-    "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired."),
-    "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv."),
+    "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired.", places=True),
+    "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv.", places=True, first=True),
+    "env new": Entry("env", "New", "Write an environment of your own that runs as it is, and its test."),
+    "env check": Entry("env", "Check", "Play an environment and say what is wrong with it.", places=True, first=True),
+    "env list": Entry("env", "List", "List the environments that are built in or installed."),
+    "env show": Entry("env", "Show", "Show an environment: roles, limits, options, tasks, a prompt.", places=True, first=True),
     "view": Entry("view", "View", "Watch the office, replay it, take a seat, and look into runs."),
     "serve model": Entry("servers", "Model", "Serve the base and its adapters with vLLM on loopback."),
     "serve trainer": Entry("servers", "Trainer", "Make updates for runs on other machines."),
@@ -145,7 +157,7 @@ def run(path: str, words: list[str]) -> int:
     debug = False
     try:
         options = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
-        default = defaults(options, words) if entry.configurable else None
+        options, default = begun(options, words, entry)
         try:
             command = parse(options, words, prog=f"onthejob {path}", default=default)
         except SystemExit as error:
@@ -183,12 +195,24 @@ def parse(options: Any, words: Sequence[str], *, prog: str, default: Any = None)
     return tyro.cli(options, prog=prog, args=list(words), default=default, config=config)
 
 
-def defaults(options: Any, words: Sequence[str]) -> Any:
-    """What options that are not given are: those of the file of --config, before them those of the workplace of --env."""
-    file = last_value(words, "--config")
-    env = last_value(words, "--env") or ("" if file is None else stated(Path(file), "env"))
-    start = options.starting(env)
-    return start if file is None else from_toml(start, Path(file))
+def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
+    """The class whose options are parsed, and what those that are not given are; None for the class's own defaults.
+
+    An environment of the user's own brings options of its own; the file of --config comes before them all.
+    """
+    file = last_value(words, "--config") if entry.configurable else None
+    env = last_value(words, "--env") if entry.places else None
+    if env is None and entry.first:
+        env = first_word(words)
+    env = env or ("" if file is None else stated_env(Path(file)))
+    if env:
+        from onthejob.commands.own import is_own, typed
+
+        options = typed(options, env) if is_own(env) else options
+        default = options.starting(env)
+    else:
+        default = options() if file is not None else None
+    return options, default if file is None else from_toml(default, Path(file))
 
 
 def last_value(words: Sequence[str], flag: str) -> str | None:
@@ -200,6 +224,15 @@ def last_value(words: Sequence[str], flag: str) -> str | None:
         elif word.startswith(f"{flag}="):
             found = word.partition("=")[2]
     return found
+
+
+def first_word(words: Sequence[str]) -> str | None:
+    """The first word that is neither an option nor an option's value."""
+    for before, word in zip(("", *words), words, strict=False):
+        takes = before.startswith("-") and "=" not in before and before not in SWITCHES
+        if not takes and not word.startswith("-") and "=" not in word:
+            return word
+    return None
 
 
 def report(message: str, code: int) -> int:

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+from onthejob.keys import keyed_seed
+
 
 class Split(StrEnum):
     """Which pool a task belongs to. Training refuses DEV and TEST; tries are judged on DEV; TEST is for the final table."""
@@ -83,6 +85,10 @@ class Task:
     """Seed of the episode; all luck inside it descends from this number."""
     payload: Mapping[str, Any] = field(default_factory=dict)
     """Environment-specific and JSON-serialisable; `family` or `scenario` names the family for statistics."""
+
+    def draw(self, name: str) -> int:
+        """A whole number in [0, 2^63) that this task always has under `name`: a secret, a size, who begins."""
+        return keyed_seed(self.seed, "draw", name)
 
     def row(self) -> dict[str, Any]:
         """All of it in JSON's types."""

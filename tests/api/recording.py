@@ -23,13 +23,13 @@ from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.compare import compare
 from onthejob.evaluate.matched import document, keep
 from onthejob.evaluate.teams import scripted_team
+from onthejob.keys import keyed_choice, keyed_uniform
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
 from onthejob.players import scripted, team
 from onthejob.record import Run
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
 from onthejob.rollout.collect import CollectConfig, Collector, collect_episodes
-from onthejob.rollout.keys import keyed_choice, keyed_uniform
 from onthejob.rollout.library import SnapshotLibrary, visit
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.rollout.summary import summarise

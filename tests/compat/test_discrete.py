@@ -16,7 +16,7 @@ from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
-from onthejob.rollout.keys import keyed_choice
+from onthejob.keys import keyed_choice
 from onthejob.types import Split
 
 

@@ -29,8 +29,8 @@ from onthejob.compat import pettingzoo as office_v0
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.tasks import FIRST_SEED, office_tasks
 from onthejob.errors import ConfigError, ContractError
+from onthejob.keys import keyed_choice
 from onthejob.players import scripted
-from onthejob.rollout.keys import keyed_choice
 from onthejob.types import Context, Sampling, Split
 
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ from onthejob.evaluate.behaviours import INVALID, action_counts, drift, shifts
 from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.compare import OVERALL, Comparison, Key, compare
 from onthejob.evaluate.teams import Team, one_seat, scripted_team
+from onthejob.keys import keyed_seed
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.rollout.keys import keyed_seed
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, random_legal_reply, toy_tasks
 from onthejob.types import Completion, Context, Sampling, Split, Task
 

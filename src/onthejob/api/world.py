@@ -20,8 +20,8 @@ from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import State
 from onthejob.errors import ContractError, OnTheJobError, RecordError
+from onthejob.keys import keyed_seed
 from onthejob.rollout.episode import Encoder
-from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.replay import Said
 from onthejob.texts import encodable
 from onthejob.types import Context, Kind, Message, Observation, Policy, Sampling, Task

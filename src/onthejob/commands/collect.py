@@ -1,4 +1,7 @@
-"""`onthejob collect`: demonstrations, one JSONL file per role: decisions of the office, conversations of the claw."""
+"""`onthejob collect`: demonstrations, one JSONL file per role: decisions of the office, conversations of the claw.
+
+Conversations in an environment of the user's own are written by `collect_own`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.outputs import check_folder
+from onthejob.commands.own import OWN_PLACE, Own, OwnEnv, is_own
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import refuse_foreign
@@ -28,8 +32,9 @@ if TYPE_CHECKING:
 OWN = {
     "office": ("policy", "random_share", "alternatives", "scenarios", "seeds", "first", "days", "hosted"),
     "claw": ("claw", "gold"),
+    OWN_PLACE: ("policy", "count", "hosted"),
 }
-"""Options that only one workplace has."""
+"""Options that not every workplace has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +50,22 @@ class Collect:
     and so many random legal ones; what was executed is among them or comes on top, with an alternative's weight, and keeps its
     mark. They share one prompt, so imitating them costs little more than imitating one, and the model sees which replies are
     possible.
+
+    Your own environment (--env path/to/file.py): --count whole episodes of training tasks, in which --policy plays all roles. A
+    line is one conversation of one role, as a model would have it in its context; a fresh request begins another one. A
+    conversation with an unusable reply is marked `negative`.
     """
 
-    env: Literal["office", "claw"] = "office"
-    """Which workplace."""
+    env: str = "office"
+    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`."""
+    own: OwnEnv = None
+    """Options of an environment of your own."""
     policy: str = "expert"
-    """Office: a scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`): its replies
-    are written in canonical form."""
+    """Office and your own environment: a scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`,
+    `bedrock:MODEL`), whose replies in the office are written in canonical form. Empty for your own environment's usual player."""
+    count: int = 300
+    """Your own environment: number of episodes, spread over the training tasks; with fewer tasks, each is played several
+    times, which makes a difference for a player whose replies depend on its seed."""
     random_share: float = 0.3
     """Office: share of turns that are a random legal action, in [0, 1]."""
     alternatives: int = 0
@@ -71,13 +85,23 @@ class Collect:
     gold: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     """Claw: how many demonstrations of which kind."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
-    """Office: the hosted model, when one plays."""
+    """Bounds of the hosted model, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+    @classmethod
+    def starting(cls, env: str) -> Collect:
+        """The defaults in workplace `env`."""
+        return cls(env=env, policy="") if is_own(env) else cls(env=env)
 
     def run(self, terminal: Terminal) -> int:
         """Play; the files appear when all are complete."""
-        refuse_foreign(self, self.env, OWN)
+        refuse_foreign(self, self.env if self.own is None else OWN_PLACE, OWN)
         check_folder(self.out, "--out")
+        if self.own is not None:
+            from onthejob.commands.collect_own import collect_own
+
+            place = Own(ref=self.env, env=self.own)
+            return collect_own(terminal, place, who=self.policy, count=self.count, out=self.out, hosted=self.hosted)
         return {"office": self._office, "claw": self._claw}[self.env](terminal)
 
     def _claw(self, terminal: Terminal) -> int:
@@ -178,8 +202,8 @@ def demonstrations(task: Task, policy: str | Policy, random_share: float, altern
     """
     from onthejob.commands.office import make_office
     from onthejob.envs.office.env import INVALID_KEY
+    from onthejob.keys import keyed_seed, keyed_uniform
     from onthejob.players import scripted
-    from onthejob.rollout.keys import keyed_seed, keyed_uniform
     from onthejob.types import Context, Sampling
 
     player, random = scripted(policy) if isinstance(policy, str) else policy, scripted("random")

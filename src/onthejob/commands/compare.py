@@ -14,6 +14,7 @@ from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
 from onthejob.commands.office import Office, check_prompts
 from onthejob.commands.outputs import check_plain_name, check_writable
+from onthejob.commands.own import Own, OwnEnv
 from onthejob.commands.reports import check_names, complete, run_behind
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import (
@@ -30,6 +31,7 @@ from onthejob.commands.seats import (
 )
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace, refuse_foreign
+from onthejob.commands.workplaces import built_in
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split, Task
 
@@ -67,8 +69,10 @@ class Compare:
     teams: tyro.conf.Positional[tuple[str, ...]]
     """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), or `NAME=` one of these."""
-    env: Literal["office", "claw"] = "office"
-    """Which workplace."""
+    env: str = "office"
+    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`."""
+    own: OwnEnv = None
+    """Options of an environment of your own."""
     scenarios: tuple[str, ...] = ("all",)
     """Office: scenario names or TOML files; `all` for the shipped ones."""
     seeds: int = 4
@@ -126,8 +130,15 @@ class Compare:
     """Hosted models, when one plays."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
+    @classmethod
+    def starting(cls, env: str) -> Compare:
+        """The defaults in workplace `env`."""
+        return cls(teams=tyro.MISSING, env=env)
+
     def place(self) -> Workplace:
         """The workplace of these options."""
+        if self.own is not None:
+            return Own(ref=self.env, env=self.own)
         retries = retries_for(self.retries, self.teams)
         office = Office(
             scenarios=self.scenarios,
@@ -141,8 +152,7 @@ class Compare:
             reflect=self.reflect,
             model=self.model.name if self.prompt_budget is not None else "",
         )
-        places: dict[str, Workplace] = {"office": office, "claw": self.claw}
-        return places[self.env]
+        return built_in({"office": office, "claw": self.claw}[self.env])
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
@@ -225,7 +235,8 @@ class Compare:
         sheets = matched_sheets(comparison, groupings, place.headline, featured=featured) if detailed else []
         tables: list[RenderableType] = [sheet_table(sheet) for sheet in sheets]
         if not detailed and len(comparison.teams) > 1:
-            tables = [differences_table(comparison, metric, featured=featured) for metric in place.headline]
+            stratum = next(iter(groupings))
+            tables = [differences_table(comparison, metric, featured=featured, stratum=stratum) for metric in place.headline]
         tables.append(comparison_table(comparison, metrics=shown))
         data = document(comparison)
         if accounts:
@@ -279,7 +290,7 @@ class Compare:
         return earlier
 
     def _tasks(self, place: Workplace) -> list[Task]:
-        from onthejob.rollout.keys import keyed_sample
+        from onthejob.keys import keyed_sample
 
         tasks = place.tasks(Split(self.split))
         if not 0 < self.limit < len(tasks):

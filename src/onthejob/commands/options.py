@@ -38,15 +38,33 @@ def from_toml(default: T, path: Path) -> T:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"--config {path} is not TOML: {error}") from error
-    return overlay(default, data, where=str(path))
+    flat, _ = from_table(data, str(path))
+    return overlay(default, flat, where=str(path))
 
 
-def stated(path: Path, key: str) -> str:
-    """The text that the file states for a top-level key; empty without one. What is wrong with a file, `from_toml` says."""
+def from_table(data: Mapping[str, Any], where: str) -> tuple[dict[str, Any], str]:
+    """A file's or record's options with the table `[env]` as the fields `env` and `own`, and the fingerprint that it states.
+
+    Raises:
+        ConfigError: `[env]` names no environment.
+    """
+    table = data.get("env")
+    if not isinstance(table, Mapping):
+        return dict(data), ""
+    options = dict(table)
+    ref, fingerprint = options.pop("ref", None), options.pop("fingerprint", "")
+    if not isinstance(ref, str) or not ref:
+        raise ConfigError(f'{where}: [env] names no environment. Add ref = "path/to/file.py:Class".')
+    return {**data, "env": ref} | ({"own": options} if options or "own" in data else {}), str(fingerprint)
+
+
+def stated_env(path: Path) -> str:
+    """The environment that the file states; empty without one. What is wrong with a file, `from_toml` says."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")).get(key, "")
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("env", "")
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return ""
+    found = found.get("ref", "") if isinstance(found, Mapping) else found
     return found if isinstance(found, str) else ""
 
 
@@ -78,15 +96,19 @@ def overlay(default: T, data: Mapping[str, Any], *, where: str) -> T:
     return dataclasses.replace(default, **changed)  # type: ignore[type-var]
 
 
-def to_toml(options: Any, *, without: Collection[str] = ()) -> str:
+def to_toml(options: Any, *, without: Collection[str] = (), table: str = "", first: Mapping[str, str] | None = None) -> str:
     """The TOML text from which `from_toml` gives `options` back. Options that are None are left out: TOML has no null.
 
     Args:
         options: a dataclass, nested or not.
         without: top-level fields to leave out.
+        table: put everything below this table.
+        first: keys that stand before the options, in the table.
     """
     lines: list[str] = []
-    _write(options, (), lines, without)
+    _write(options, (table,) if table else (), lines, without)
+    begin = 1 if table else 0
+    lines[begin:begin] = [f"{name} = {_value(value)}" for name, value in (first or {}).items()]
     return "\n".join(lines).strip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""`onthejob play`: one episode, turn by turn. The office is played here, the claw in `play_claw`."""
+"""`onthejob play`: one episode, turn by turn. The office is played here, the claw in `play_claw`, all others in `play_own`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.outputs import check_writable
+from onthejob.commands.own import OWN_PLACE, Own, OwnEnv, check_parsed
 from onthejob.commands.seats import (
     ACCOUNT_COLUMNS,
     PARTNER,
@@ -57,37 +58,46 @@ OWN = {
         "reflect",
     ),
     "claw": ("task", "claw"),
+    OWN_PLACE: ("seat", "task", "split"),
 }
-"""Options that only one workplace has."""
+"""Options that not every workplace has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
     """Play one episode and show every turn: who did what, whether it was possible, and what it was worth."""
 
-    workplace: tyro.conf.Positional[Literal["office", "claw"]] = "office"
-    """Which workplace."""
+    workplace: tyro.conf.Positional[str] = "office"
+    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
+    env: str = ""
+    """The workplace, when it is not the first word."""
+    own: OwnEnv = None
+    """Options of an environment of your own."""
     team: str = "heuristic"
     """Office: who sits in all seats: a scripted player (heuristic, expert, ...), `base`, a run, a folder of adapters, or a hosted
     model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
-    """Office: somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
+    """Office and your own environment: somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
     role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
     """Office: the seat that --policy takes."""
     policy: str | None = None
     """Office: who takes the seat of --role; `human` is you, with undo and a replay file; otherwise as for --seat.
     Claw: who works; `human` is you, `gold` (the default), `noop`, `idle`, `base` (or `llm`), a run (`RUN:best`), a folder of
-    adapters, or a hosted model as for --team."""
+    adapters, or a hosted model as for --team.
+    Your own environment: who plays all roles that --seat does not name: `human`, one of its scripted players (the default is its
+    usual one), `base`, a run, a folder of adapters, or a hosted model."""
     replay: Path = Path("replay.json")
     """Office: where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
     scenario: str = "baseline"
     """Office: a shipped scenario, or the path of a TOML file."""
     seed: int = 1_000
-    """Office: of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. Claw: of the replies."""
+    """Office: of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. Elsewhere: of the replies."""
     days: int = 5
     """Office: length in days of 14 turns, 1 to 90."""
     task: str = ""
-    """Claw: a task id or a family (`onthejob tasks list`); by default the first training task."""
+    """Claw and your own environment: a task id or a family (`onthejob tasks list`); by default the first training task."""
+    split: Literal["train", "dev", "test"] | None = None
+    """Your own environment: the split in which the task is looked for; None looks into all of them."""
     claw: Claw = field(default_factory=Claw)
     """Claw: which tasks, under which rules."""
     temperature: float = 0.0
@@ -115,8 +125,13 @@ class Play:
 
     def run(self, terminal: Terminal) -> int:
         """Play, printing turns as they happen; then the figures."""
-        refuse_foreign(self, self.workplace, OWN)
-        tokens = {"office": Office.max_new_tokens, "claw": Claw.max_new_tokens}[self.workplace]
+        if self.env not in ("", self.workplace):
+            raise ConfigError(f"the workplace is named twice: {self.workplace} and --env {self.env}. Leave one of them out.")
+        check_parsed(self.workplace, self.own, "play")
+        own = None if self.own is None else Own(ref=self.workplace, env=self.own)
+        refuse_foreign(self, self.workplace if own is None else OWN_PLACE, OWN)
+        usual = {"office": Office.max_new_tokens, "claw": Claw.max_new_tokens}
+        tokens = usual[self.workplace] if own is None else own.max_new_tokens
         sampling = Sampling(
             temperature=self.temperature, max_new_tokens=tokens if self.max_new_tokens is None else self.max_new_tokens
         )
@@ -125,6 +140,23 @@ class Play:
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
         if self.transcript is not None:
             check_writable(self.transcript, "--transcript")
+        if own is not None:
+            from onthejob.commands.play_own import play_own
+
+            return play_own(
+                terminal,
+                own,
+                self.policy,
+                others=self.seat,
+                wanted=self.task,
+                split=self.split,
+                sampling=sampling,
+                seed=self.seed,
+                model=self.model,
+                hosted=self.hosted,
+                exact=self.max_new_tokens is not None,
+                transcript=self.transcript,
+            )
         if self.workplace == "claw":
             from onthejob.commands.play_claw import play_claw
 
@@ -142,6 +174,11 @@ class Play:
             )
         return self._play_office(terminal, sampling)
 
+    @classmethod
+    def starting(cls, env: str) -> Play:
+        """The defaults in workplace `env`."""
+        return cls(workplace=env)
+
     def _play_office(self, terminal: Terminal, sampling: Sampling) -> int:
         from onthejob.commands.office import check_days, check_prompts, make_office, most_turns, scenarios_named
         from onthejob.envs.office.tasks import split_of
@@ -155,9 +192,7 @@ class Play:
         if len(scenarios) != 1:
             raise ConfigError(f"play takes one scenario, got {self.scenario!r}. Choose one of {', '.join(scenarios)}.")
         (scenario,) = scenarios
-        others = dict(part.split("=", 1) for part in self.seat if "=" in part)
-        if len(others) != len(self.seat) or set(others) - set(SEATS):
-            raise ConfigError(f"--seat takes role=who with a role of {', '.join(SEATS)}, got {' '.join(self.seat)!r}.")
+        others = seated_apart(self.seat, SEATS)
         if (self.role is None) != (self.policy is None):
             raise ConfigError("--role and --policy go together, e.g. --role sales --policy human.")
         by_hand = self.policy == HUMAN
@@ -256,6 +291,18 @@ class Play:
                 terminal.progress(f"{role}: {team.policies[role].version} instead of {before.version}")
         except OnTheJobError as error:
             terminal.warn(str(error))
+
+
+def seated_apart(given: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
+    """Role -> who takes its seat, from `role=who` of --seat.
+
+    Raises:
+        ConfigError: another form, an unknown role, or a role that is named twice.
+    """
+    found = dict(part.split("=", 1) for part in given if "=" in part)
+    if len(found) != len(given) or set(found) - set(roles):
+        raise ConfigError(f"--seat takes role=who with a role of {', '.join(roles)}, got {' '.join(given)!r}.")
+    return found
 
 
 class LateEncoder:

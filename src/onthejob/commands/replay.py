@@ -14,6 +14,7 @@ from onthejob.commands.claw import Claw, Corpus
 from onthejob.commands.runs import existing_run
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError, RecordError
+from onthejob.types import Split, Task
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
@@ -134,7 +135,7 @@ def _origins(options: Train) -> Callable[[Episode], Origin | str]:
     """Where a recorded episode began, or why that cannot be said."""
     from onthejob.rollout.origin import Origin, read_origin
 
-    corpus = Corpus(options.claw) if options.env == Claw.name else None
+    find = _finder(options)
 
     def origin_of(episode: Episode) -> Origin | str:
         if episode.facts.get("error") is not None:
@@ -142,10 +143,17 @@ def _origins(options: Train) -> Callable[[Episode], Origin | str]:
         origin = read_origin(episode.facts, f"episode {episode.name!r} of iteration {episode.iteration}")
         if origin is not None:
             return origin
-        task = corpus.find(str(episode.facts.get("task"))) if corpus is not None else None
+        task = find(str(episode.facts.get("task")))
         return "the record does not say where they began" if task is None else Origin(task=task)
 
     return origin_of
+
+
+def _finder(options: Train) -> Callable[[str], Task | None]:
+    """What finds a training task by its id, where episodes begin with one."""
+    if options.own is not None:
+        return {task.id: task for task in options.place().tasks(Split.TRAIN)}.get
+    return Corpus(options.claw).find if options.env == Claw.name else lambda wanted: None
 
 
 def _encoder(options: Train, terminal: Terminal) -> Encoder | None:

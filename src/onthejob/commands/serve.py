@@ -14,9 +14,11 @@ import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
+from onthejob.commands.own import OWN_PLACE, Own, OwnEnv, check_parsed
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.commands.workplace import refuse_foreign
 from onthejob.errors import ConfigError
+from onthejob.types import Split
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
 
 OWN = {"office": ("profile", "reader", "prompt_budget", "tokenizer", "reflect"), "claw": ("claw",)}
 """Options that only one workplace has."""
-FILES = {"office": 1, "claw": 6}
-"""Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts."""
+FILES = {"office": 1, "claw": 6, OWN_PLACE: 4}
+"""Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts; an environment of the
+user's own may open some."""
 SPARE_FILES = 256
 """Open files that the server itself needs, beside one per connection."""
 SPARE_CONNECTIONS = 128
@@ -38,8 +41,10 @@ SPARE_CONNECTIONS = 128
 class Env:
     """Serve a workplace under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md."""
 
-    workplace: tyro.conf.Positional[Literal["office", "claw"]] = "office"
-    """Which workplace."""
+    workplace: tyro.conf.Positional[str] = "office"
+    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
+    own: OwnEnv = None
+    """Options of an environment of your own."""
     host: str = "127.0.0.1"
     """Address to listen on. Only this machine by default; anybody who reaches the port can play."""
     port: int = 8000
@@ -65,19 +70,26 @@ class Env:
     """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
+    @classmethod
+    def starting(cls, env: str) -> Env:
+        """The defaults in workplace `env`."""
+        return cls(workplace=env)
+
     def run(self, terminal: Terminal) -> int:
         """Serve; ends with Ctrl-C."""
+        check_parsed(self.workplace, self.own, "serve env")
+        name = self.workplace if self.own is None else OWN_PLACE
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
-        refuse_foreign(self, self.workplace, OWN)
+        refuse_foreign(self, name, OWN)
         _ = self._config  # it says what is wrong with it
         key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
-        served = {"office": self._office, "claw": self._claw}[self.workplace]
+        served = {"office": self._office, "claw": self._claw, OWN_PLACE: self._own}[name]
 
         from onthejob.compat.openenv import make_app
 
         # Before anything is opened: the process that makes sandboxes inherits the limit.
-        allow_files(FILES[self.workplace] * self.max_sessions + SPARE_FILES)
+        allow_files(FILES[name] * self.max_sessions + SPARE_FILES)
         with bind(self.host, self.port) as held, served() as workplace:
             app = make_app(workplace, max_sessions=self.max_sessions, session_timeout_s=self.session_timeout_s, trainer_key=key)
             return self._serve(terminal, app, held)
@@ -112,6 +124,16 @@ class Env:
         tasks = {split: self.claw.tasks(split) for split in self.claw.splits()}
         with open_host(unsafe=self.claw.unsafe, data=self.claw.data) as host:
             yield claw(tasks, host=host, config=self.claw.rules)
+
+    @contextmanager
+    def _own(self) -> Iterator[Workplace]:
+        from onthejob.compat.own import own
+
+        place = Own(ref=self.workplace, env=self.own)
+        place.check()
+        tasks = place.splits()
+        with place.opened():
+            yield own(place.env, tasks, players=place.replies(tasks[Split.TRAIN]), default_player=place.partner)
 
     def _serve(self, terminal: Terminal, app: FastAPI, held: socket.socket) -> int:
         from onthejob.compat.openenv import server_options

@@ -6,7 +6,7 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from onthejob.commands.listening import bind, is_loopback, serve, shown_host
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplaces import WORKPLACES
+from onthejob.envs.env import ROLE
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.learn.lora import LoraSpec
@@ -125,9 +126,7 @@ class Trainer:
             raise ConfigError("--tls-cert and --tls-key go together.")
         if not is_loopback(self.host) and self.tls_cert is None:
             raise ConfigError(f"{self.host} can be reached from other machines: give --tls-cert and --tls-key, or use 127.0.0.1.")
-        if not self.roles or not any(set(self.roles) <= set(place.roles) for place in WORKPLACES.values()):
-            known = "; ".join(f"{', '.join(place.roles)} ({name})" for name, place in WORKPLACES.items())
-            raise ConfigError(f"roles must be some of one workplace's, got {', '.join(self.roles) or 'none'}. They are: {known}.")
+        check_roles(self.roles)
         check_certificate(self.tls_cert, self.tls_key)
         if self.serve_model:
             check_start(self.server)
@@ -283,3 +282,21 @@ def wait_for_end(server: ModelServer) -> None:
             server.recover()
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def check_roles(roles: Sequence[str]) -> None:
+    """Refuse roles that no one workplace has; names that no built-in one uses are those of an environment of the user's own.
+
+    Raises:
+        ConfigError: there are none, some are of different workplaces, or one cannot name an adapter.
+    """
+    places = {name: set(place.roles) for name, place in WORKPLACES.items()}
+    strange = not set().union(*places.values()) & set(roles)
+    if roles and strange and all(ROLE.fullmatch(role) for role in roles):
+        return
+    if not roles or not any(set(roles) <= names for names in places.values()):
+        known = "; ".join(f"{', '.join(place.roles)} ({name})" for name, place in WORKPLACES.items())
+        raise ConfigError(
+            f"roles must be some of one workplace's, got {', '.join(roles) or 'none'}. They are: {known}; or those of an "
+            "environment of your own, which match [a-z][a-z0-9_]*."
+        )

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from onthejob.commands.checking import quick_check
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
-from onthejob.commands.options import overlay, to_toml
+from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
+from onthejob.commands.own import Own, OwnEnv, as_table, is_own, read_options
 from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
@@ -32,11 +34,12 @@ from onthejob.commands.training import (
     updated_by,
 )
 from onthejob.commands.workplace import Workplace, changed, refuse_foreign
-from onthejob.commands.workplaces import WORKPLACES
+from onthejob.commands.workplaces import built_in
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.models.catalogue import is_hosted
+from onthejob.plugins import anchored as anchored_ref
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.serve.server import ServerConfig
 from onthejob.train import TrainConfig
@@ -67,6 +70,8 @@ OWN = {
     "claw": ("claw",),
 }
 """Options that only one workplace has."""
+FOREIGN = tuple(name for names in OWN.values() for name in names)
+"""Options that no environment of the user's own has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +81,11 @@ class Train:
     Defaults depend on the workplace: `onthejob train --env claw --help` shows those of the claw.
     """
 
-    env: Literal["office", "claw"] = "office"
-    """Which workplace."""
+    env: str = "office"
+    """Which workplace: `office`, `claw`, or an environment of your own as `path/to/file.py:Class`, `package.module:Class` or the
+    name that an installed package gives it."""
+    own: OwnEnv = None
+    """Options of an environment of your own."""
     roles: tuple[str, ...] = Office.roles
     """Which roles are trained; the office's others are played by --partner."""
     scenarios: tuple[str, ...] = ("all",)
@@ -162,9 +170,11 @@ class Train:
 
     def run(self, terminal: Terminal) -> int:
         """Train, resume, look, replay an update, or print the configuration."""
+        return self._fitted()._run(terminal)
+
+    def _run(self, terminal: Terminal) -> int:
         if self.print_config:
-            settings = self._settings()
-            terminal.result(settings, to_toml(self, without=PLACE))
+            terminal.result(self._settings(), self._toml())
             return 0
         self._check()
         if self.from_groups:
@@ -173,12 +183,15 @@ class Train:
 
     @classmethod
     def starting(cls, env: str) -> Train:
-        """The defaults in workplace `env`; those of the office when there is none of this name."""
-        kind = WORKPLACES.get(env)
-        return cls() if kind is None else cls(env=kind.name, roles=kind.roles, train=kind.loop())  # type: ignore[arg-type]
+        """The defaults in workplace `env`."""
+        start = cls(env=env)
+        place = start.place()
+        return dataclasses.replace(start, roles=place.roles, train=place.loop())
 
     def place(self) -> Workplace:
         """The workplace of these options."""
+        if self.own is not None:
+            return Own(ref=self.env, env=self.own)
         office = Office(
             scenarios=self.scenarios,
             seeds=self.seeds,
@@ -192,8 +205,17 @@ class Train:
             reflect=self.reflect,
             model=self.model.name if self.prompt_budget is not None else "",
         )
-        places: dict[str, Workplace] = {"office": office, "claw": self.claw}
-        return places[self.env]
+        return built_in({"office": office, "claw": self.claw}[self.env])
+
+    def _fitted(self) -> Train:
+        """These options with the limits that options of the environment set, where the loop's own were left at their defaults."""
+        if self.own is None:
+            return self
+        usual, now, loop = Own(ref=self.env, env=type(self.own)()).loop(), self.place().loop(), self.train
+        fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
+        if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
+            fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)
+        return dataclasses.replace(self, train=dataclasses.replace(loop, **fitted))
 
     def _check(self) -> None:
         place = self.place()
@@ -258,7 +280,18 @@ class Train:
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
-        return {key: value for key, value in jsonable(self).items() if key not in PLACE}
+        found = {key: value for key, value in jsonable(self).items() if key not in (*PLACE, "own")}
+        if self.own is None:
+            return found
+        found = {key: value for key, value in found.items() if key not in FOREIGN}
+        return found | {"env": as_table(self.env, self.own, fingerprint=self.place().fingerprint)}
+
+    def _toml(self) -> str:
+        """These options as a file for --config."""
+        if self.own is None:
+            return to_toml(self, without=(*PLACE, "own"))
+        written = to_toml(self, without=(*PLACE, *FOREIGN, "own", "env"))
+        return f"{written}\n{to_toml(self.own, table='env', first={'ref': anchored_ref(self.env)})}"
 
     def _train(self, terminal: Terminal) -> int:
         from onthejob.record import Run
@@ -277,6 +310,8 @@ class Train:
         # A curriculum spans what the run was started with, however far it is extended.
         pool = task_pool(started)
         with seated(options) as others, options.place().opened() as make_env:
+            if isinstance(own := options.place(), Own):
+                quick_check(own)
             options = options._ready(terminal, init)
             stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
             with updated_by(options, stack, learner) as learner:
@@ -368,7 +403,12 @@ def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
         ConfigError: they are not those of this version's `train`.
     """
     config = {key: value for key, value in run.config.items() if key not in without}
-    return overlay(Train(), _without_none(config), where=f"the configuration of {run.path}")
+    return read_options(Train, _without_none(config), f"the configuration of {run.path}", _usual)
+
+
+def _usual(command: type[Train], env: str) -> Train:
+    """The defaults below a record, which states all options: those of the office, whatever `env` is."""
+    return command(env=env) if is_own(env) else command()
 
 
 def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -289,7 +289,7 @@ def _validator(
     partners: Mapping[str, Policy],
 ) -> Evaluate:
     from onthejob.evaluate.validation import validator
-    from onthejob.rollout.keys import keyed_sample, keyed_seed
+    from onthejob.keys import keyed_sample, keyed_seed
 
     tasks = place.tasks(Split.DEV)
     return validator(

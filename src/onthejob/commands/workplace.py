@@ -1,8 +1,8 @@
 """What the commands need to know of a workplace: its tasks, environments, players and figures.
 
-One class per workplace implements `Workplace`; `WORKPLACES` in `onthejob.commands.workplaces` lists them. Its fields are the
-options that only this workplace has, so that an instance is a workplace as the command line described it. Nothing below the
-commands knows any of this: the loop, the comparison and the rest are handed what they need.
+One class per built-in workplace implements `Workplace` (`WORKPLACES` in `onthejob.commands.workplaces` lists them), and
+`onthejob.commands.own.Own` is any environment of the user's own. An instance is a workplace as the command line described it.
+Nothing below the commands knows any of this: the loop, the comparison and the rest are handed what they need.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from onthejob.errors import ConfigError
 from onthejob.rollout.pool import Curriculum, Grow
@@ -21,24 +21,44 @@ from onthejob.types import Environment, Policy, Split, Task
 class Workplace(Protocol):
     """One environment, as commands play, train and judge in it."""
 
-    name: ClassVar[str]
-    roles: ClassVar[tuple[str, ...]]
-    """Actors that can be trained."""
-    shown: ClassVar[tuple[str, ...]]
-    """Metrics of an episode that a table shows."""
-    headline: ClassVar[tuple[str, ...]]
-    """Those of which differences are shown."""
-    max_new_tokens: ClassVar[int]
-    """Usual limit of a reply."""
-    threads: ClassVar[int]
-    """Threads that step environments when whole episodes are played; more than 1 where stepping waits."""
-    forkable: ClassVar[bool]
-    """Decisions can be branched; else only whole episodes are compared."""
-    goes_on: ClassVar[bool]
-    """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Actors that can be trained."""
+        ...
 
-    @classmethod
-    def loop(cls) -> TrainConfig:
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Metrics of an episode that a table shows."""
+        ...
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        """Those of which differences are shown."""
+        ...
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Usual limit of a reply."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Threads that step environments when whole episodes are played; more than 1 where stepping waits."""
+        ...
+
+    @property
+    def forkable(self) -> bool:
+        """Decisions can be branched; else only whole episodes are compared."""
+        ...
+
+    @property
+    def goes_on(self) -> bool:
+        """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
+        ...
+
+    def loop(self) -> TrainConfig:
         """Defaults of the training loop."""
         ...
 

@@ -9,7 +9,7 @@ from onthejob.envs.office.observation import OfficeObservation
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.errors import ConfigError
-from onthejob.rollout.keys import keyed_seed
+from onthejob.keys import keyed_seed
 from onthejob.types import Context, Policy, Sampling, Split
 
 Teammates = str | Mapping[str, str | Policy]

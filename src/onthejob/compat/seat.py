@@ -22,7 +22,7 @@ from typing import Any
 
 from onthejob.compat.workplace import Reply, Workplace
 from onthejob.errors import ConfigError, ContractError
-from onthejob.rollout.keys import keyed_seed
+from onthejob.keys import keyed_seed
 from onthejob.types import Environment, Forkable, Observation, Split, Step, StopReason, Task
 
 log = logging.getLogger(__name__)
@@ -317,6 +317,10 @@ class Seat:
         others = [] if role == TABLE else [seat for seat in self.workplace.seats if seat != role]
         if given is not None and not others:
             raise SeatError(Code.BAD_RESET, "teammates has no effect when the client plays every seat. Leave it out.")
+        if others and not self.workplace.players:
+            raise SeatError(
+                Code.BAD_RESET, f"{self.workplace.name} has no player for {', '.join(others)}. Take every seat: role {TABLE!r}."
+            )
         default = self.workplace.default_player
         chosen = given if isinstance(given, dict) else dict.fromkeys(others, default if given is None else given)
         for seat, name in chosen.items():

@@ -11,8 +11,8 @@ from onthejob.evaluate.cache import EvaluationCache, ReplyKey, decoding_name
 from onthejob.evaluate.scores import Cell, QualityConfig
 from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.teams import Team
+from onthejob.keys import keyed_seed
 from onthejob.rollout.episode import Encoder, exceeds
-from onthejob.rollout.keys import keyed_seed
 from onthejob.types import Completion, Context, Forkable, Observation, Policy, Sampling
 
 

@@ -15,8 +15,8 @@ from onthejob.errors import ConfigError
 from onthejob.evaluate.branches import EnvFactory
 from onthejob.evaluate.states import HeldOutState, refuse_training_tasks
 from onthejob.evaluate.teams import Team
+from onthejob.keys import keyed_uniform
 from onthejob.rollout.episode import Encoder, LiveEpisode
-from onthejob.rollout.keys import keyed_uniform
 from onthejob.rollout.play import play
 from onthejob.types import Completion, Forkable, Kind, Sampling, Step, StopReason, Task
 

@@ -57,15 +57,15 @@ def comparison_table(comparison: Comparison, *, metrics: Sequence[str] = ()) -> 
     return table
 
 
-def differences_table(comparison: Comparison, metric: str, *, featured: str = "") -> Table:
-    """The featured team (default: the last) minus each other, overall and per scenario, paired by task."""
+def differences_table(comparison: Comparison, metric: str, *, featured: str = "", stratum: str = "scenario") -> Table:
+    """The featured team (default: the last) minus each other, overall and per `stratum`, paired by task."""
     featured = featured_team(featured, comparison.teams)
     title = f"{metric} of {featured} minus others, paired by task"
-    table = _table(title, names="scenario, minus", numbers=("tasks", "difference [95 % interval]"))
-    for stratum in comparison.strata_names():
+    table = _table(title, names=f"{stratum}, minus", numbers=("tasks", "difference [95 % interval]"))
+    for name in comparison.strata_names():
         others = [team for team in comparison.teams if team != featured]
-        found = {team: comparison.difference(featured, team, metric, stratum) for team in others}
-        _section(table, stratum, [(team, str(each.n), _colored(each)) for team, each in found.items()])
+        found = {team: comparison.difference(featured, team, metric, name) for team in others}
+        _section(table, name, [(team, str(each.n), _colored(each)) for team, each in found.items()])
     return table
 
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from onthejob.errors import ConfigError, ContractError, TrainingError
+from onthejob.keys import keyed_seed
 from onthejob.processes import worker_pool
 from onthejob.rollout.contract import accepted_branch
-from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.stand_ins import Rates
 from onthejob.types import (
     Branch,

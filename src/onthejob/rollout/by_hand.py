@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from onthejob.errors import ConfigError, ContractError
-from onthejob.rollout.keys import keyed_seed
+from onthejob.keys import keyed_seed
 from onthejob.rollout.replay import Replay, Said, execute
 from onthejob.types import Context, Forkable, Observation, Policy, Sampling, Step, Task
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from onthejob.errors import ConfigError
+from onthejob.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.branch import (
     BranchConfig,
     BranchFailure,
@@ -31,7 +32,6 @@ from onthejob.rollout.branch import (
 )
 from onthejob.rollout.contract import state_count, state_metrics
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
-from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
 from onthejob.rollout.play import act_each, advance, begin, episode_groups, occurrences, outgrown, play, policy_for, start
 from onthejob.rollout.pulse import Pulse

@@ -10,9 +10,9 @@ from functools import partial
 from itertools import islice
 
 from onthejob.errors import ConfigError
+from onthejob.keys import keyed_seed
 from onthejob.progress import Progress
 from onthejob.rollout.episode import Encoder, LiveEpisode
-from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.library import Entry
 from onthejob.rollout.play import act_each, begin
 from onthejob.rollout.stand_ins import Habits

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, RecordError
+from onthejob.keys import keyed_choice, keyed_uniform
 from onthejob.rollout.branch import forkable
 from onthejob.rollout.contract import state_count
 from onthejob.rollout.episode import Encoder, LiveEpisode
-from onthejob.rollout.keys import keyed_choice, keyed_uniform
 from onthejob.rollout.play import play
 from onthejob.types import Environment, Forkable, Policy, Sampling, Task
 

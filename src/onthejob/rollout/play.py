@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from onthejob.errors import ConfigError, ContractError, MissingDependency, ProviderError
+from onthejob.keys import keyed_seed
 from onthejob.rollout.contract import check_request
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
-from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.room import SHORTER
 from onthejob.types import Completion, Context, Environment, Group, Observation, Policy, Sampling, Step, StopReason, Task

@@ -10,7 +10,7 @@ from statistics import pstdev
 from typing import Any, Protocol
 
 from onthejob.errors import ConfigError
-from onthejob.rollout.keys import keyed_sample
+from onthejob.keys import keyed_sample
 from onthejob.types import Group, Split, StopReason, Task
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import variance
 
 from onthejob.errors import ConfigError, TrainingError
+from onthejob.keys import keyed_sample
 from onthejob.progress import Progress
 from onthejob.rollout.branch import (
     BranchConfig,
@@ -25,7 +26,6 @@ from onthejob.rollout.branch import (
     group_worlds,
     score_replies,
 )
-from onthejob.rollout.keys import keyed_sample
 from onthejob.rollout.library import Entry
 from onthejob.types import Forkable, Observation
 

@@ -5,6 +5,7 @@ tokenizer; none of them is a mock. Importing this package does not import torch.
 """
 
 from onthejob.testing.conformance import ADVERSARIAL_REPLIES, Conformance, check_environment
+from onthejob.testing.own import Played, check_env, play_env, random_reply
 from onthejob.testing.policies import ScriptedTokens
 from onthejob.testing.shell import ToyShell, shell_tasks
 from onthejob.testing.tiny import Tiny, teach, tiny_model, tiny_tokenizer
@@ -20,14 +21,18 @@ from onthejob.testing.workplace import (
 __all__ = [
     "ADVERSARIAL_REPLIES",
     "Conformance",
+    "Played",
     "ScriptedTokens",
     "Tiny",
     "ToyShell",
     "ToyWorkplace",
+    "check_env",
     "check_environment",
     "expert_reply",
     "heuristic_reply",
+    "play_env",
     "random_legal_reply",
+    "random_reply",
     "shell_tasks",
     "teach",
     "tiny_model",

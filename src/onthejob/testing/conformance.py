@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onthejob.errors import ContractError
+from onthejob.keys import keyed_choice, keyed_seed
 from onthejob.rollout.contract import accepted_branch, accepted_step, check_messages, check_request, state_count, state_metrics
-from onthejob.rollout.keys import keyed_choice, keyed_seed
 from onthejob.types import Environment, Forkable, Kind, Observation, Step, Task
 
 ADVERSARIAL_REPLIES: tuple[str, ...] = (

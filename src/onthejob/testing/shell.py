@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onthejob.errors import ContractError
-from onthejob.rollout.keys import keyed_choice
+from onthejob.keys import keyed_choice
 from onthejob.types import Message, Observation, Split, Step, StopReason, Task, TextObservation
 
 SYSTEM = "You work in a shell. Commands: write WORD, ls, done."

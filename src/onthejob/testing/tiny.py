@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onthejob.rollout.keys import keyed_sample
+from onthejob.keys import keyed_sample
 from onthejob.types import Message
 
 if TYPE_CHECKING:

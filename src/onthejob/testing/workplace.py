@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from onthejob.errors import ContractError
-from onthejob.rollout.keys import keyed_choice, keyed_seed, keyed_uniform
+from onthejob.keys import keyed_choice, keyed_seed, keyed_uniform
 from onthejob.types import Branch, Kind, Message, Observation, Split, Step, StopReason, Task, TextObservation
 
 ACTORS: tuple[str, ...] = ("maker", "seller")

@@ -18,11 +18,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
+from onthejob.keys import keyed_seed
 from onthejob.rollout.branch import BranchScorer
 from onthejob.rollout.collect import Collection, Collector, collect_episodes
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.judge import add_opinion
-from onthejob.rollout.keys import keyed_seed
 from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view

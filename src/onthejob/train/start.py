@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 from onthejob.errors import ConfigError
+from onthejob.keys import keyed_sample, keyed_seed
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchScorer, Scales, forkable
 from onthejob.rollout.habits import observe_habits
-from onthejob.rollout.keys import keyed_sample, keyed_seed
 from onthejob.rollout.library import Entry, SnapshotLibrary, openings, visit
 from onthejob.rollout.scales import measure_scales
 from onthejob.rollout.stand_ins import StandIns

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onthejob.envs.claw.replies import FEEDBACK, MAX_REPLY_CHARS, Problem, Reply, parse
 from onthejob.envs.claw.stops import TABLES
-from onthejob.rollout.keys import keyed_seed
+from onthejob.keys import keyed_seed
 from onthejob.testing import ADVERSARIAL_REPLIES
 
 

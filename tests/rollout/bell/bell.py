@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onthejob.rollout.keys import keyed_uniform
+from onthejob.keys import keyed_uniform
 from onthejob.types import Message, Observation, Split, Step, StopReason, Task, TextObservation
 
 SYSTEM = Message("system", "You are a porter.")

@@ -1,0 +1,169 @@
+"""`onthejob collect --env REF`: whole episodes of a player in an environment of the user's own, as conversations to imitate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from onthejob.commands.conversations import Conversation, Listened
+from onthejob.commands.own import Own
+from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
+from onthejob.commands.terminal import Terminal, table
+from onthejob.errors import ConfigError
+from onthejob.files import published_file
+from onthejob.models.catalogue import is_hosted
+from onthejob.rollout.play import occurrences, play
+from onthejob.texts import encodable_in
+from onthejob.types import Environment, Policy, Sampling, Split, StopReason, Task
+
+CHUNK = 64
+"""Episodes in lock step."""
+RANDOM = "random"
+"""Name of the player whose conversations are marked so."""
+
+
+def collect_own(terminal: Terminal, place: Own, *, who: str, count: int, out: Path, hosted: HostedOptions) -> int:
+    """Play `count` episodes of training tasks and write every role's conversations.
+
+    Args:
+        terminal: where the counts are shown.
+        place: the environment.
+        who: plays all roles: a scripted player or a hosted model; empty for the environment's usual player.
+        count: episodes, spread over the training tasks; when there are fewer tasks, each is played again with another seed of the
+            player.
+        out: folder of the files, one per role that replied.
+        hosted: bounds of a hosted model.
+
+    Returns:
+        The exit code: 1 when an episode failed; what the others said is written.
+
+    Raises:
+        ConfigError: no such player, or nothing could be collected.
+    """
+    if count < 1:
+        raise ConfigError(f"count must be >= 1 episode, got {count}. Set --count 300.")
+    place.check()
+    tasks = spread(place.tasks(Split.TRAIN), count)
+    with closing(HostedSeats(hosted, schema=None)) as seats, place.opened() as make_env:
+        policy = player_of(place, who, tasks, seats)
+        found, failed = _conversations(terminal, place, make_env, policy, tasks)
+        accounts = seats.accounts
+    if not found:
+        raise ConfigError(f"none of the {count} episodes of {place.name} could be played. The log above says why.")
+    files = _write(out, place, found, version=policy.version)
+    counts = {role: _counted([one for _, one in found if one.role == role]) for role in place.roles}
+    rows = [(role, *counts[role].values(), str(files.get(role, "-"))) for role in place.roles]
+    columns = ("role", "conversations", "replies", "not usable", "mean reward", "file")
+    tables = [table(columns, rows)]
+    if accounts:
+        tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))
+    data = {
+        "out": out,
+        "policy": policy.version,
+        "episodes": count - failed,
+        "failed": failed,
+        "counts": counts,
+        "hosted": accounts,
+    }
+    if failed:
+        terminal.warn(f"{failed} of {count} episodes failed and are not among the demonstrations")
+    terminal.result(data, *tables)
+    return 1 if failed else 0
+
+
+def spread(tasks: Sequence[Task], count: int) -> list[Task]:
+    """`count` of `tasks`, evenly over the whole list; all of them several times where there are fewer."""
+    rounds, rest = divmod(count, len(tasks))
+    return [*list(tasks) * rounds, *(tasks[index * len(tasks) // rest] for index in range(rest))]
+
+
+def player_of(place: Own, who: str, tasks: Sequence[Task], hosted: HostedSeats) -> Policy:
+    """The player of that name; the environment's usual one without a name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if is_hosted(who):
+        return hosted.policy(who)
+    known, name = place.players(tasks), who or place.partner
+    if not known:
+        kind = type(place.env).__name__
+        raise ConfigError(
+            f"{kind} has no scripted player. Write {kind}.players(), give legal replies (for the random player), or name a "
+            "hosted model as --policy."
+        )
+    if name not in known:
+        raise ConfigError(
+            f"--policy {name} is no player of {place.name}, which has {', '.join(known)}. A hosted model works too."
+        )
+    return known[name]
+
+
+def _conversations(
+    terminal: Terminal, place: Own, make_env: Callable[[], Environment], policy: Policy, tasks: Sequence[Task]
+) -> tuple[list[tuple[Task, Conversation]], int]:
+    """All conversations with their tasks, in order, and the number of episodes that failed."""
+    found: list[tuple[Task, Conversation]] = []
+    failed, numbers = 0, occurrences(tasks)
+    for first in range(0, len(tasks), CHUNK):
+        chunk = tasks[first : first + CHUNK]
+        with ExitStack() as opened:
+            envs = [Listened(make_env()) for _ in chunk]
+            for env in envs:
+                opened.callback(env.close)
+            episodes = play(
+                envs,
+                chunk,
+                dict.fromkeys(place.roles, policy),
+                Sampling(max_new_tokens=place.max_new_tokens),
+                seed=0,
+                max_turns=place.max_turns,
+                workers=place.threads,
+                numbers=numbers[first : first + CHUNK],
+            )
+        for env, episode in zip(envs, episodes, strict=True):
+            if episode.stop is StopReason.ERROR:
+                failed += 1
+            else:
+                found += [(episode.task, conversation) for conversation in env.conversations]
+        terminal.progress(f"{first + len(chunk)}/{len(tasks)} episodes")
+    return found, failed
+
+
+def _write(out: Path, place: Own, found: Sequence[tuple[Task, Conversation]], *, version: str) -> dict[str, Path]:
+    """Role -> its file; a role that never replied has none."""
+    out.mkdir(parents=True, exist_ok=True)
+    files: dict[str, Path] = {}
+    for role in place.roles:
+        rows = [_row(task, one, place.family(task), version=version) for task, one in found if one.role == role]
+        if rows:
+            files[role] = out / f"{role}.jsonl"
+            with published_file(files[role]) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(encodable_in(row), ensure_ascii=False) + "\n" for row in rows)
+    return files
+
+
+def _row(task: Task, conversation: Conversation, family: str, *, version: str) -> dict[str, Any]:
+    """One line of a file; `sft` does not imitate a conversation in which a reply could not be used."""
+    return {
+        "role": conversation.role,
+        "task": task.id,
+        "family": family,
+        "messages": [message._asdict() for message in conversation.messages],
+        "marked": "negative" if not conversation.valid else "random" if version == RANDOM else "expert",
+        "reward": conversation.reward,
+    }
+
+
+def _counted(conversations: Sequence[Conversation]) -> dict[str, float]:
+    """Figures of one role."""
+    number = len(conversations)
+    return {
+        "conversations": number,
+        "replies": sum(one.replies for one in conversations),
+        "negative": sum(not one.valid for one in conversations),
+        "reward": sum(one.reward for one in conversations) / number if number else 0.0,
+    }

@@ -1,0 +1,226 @@
+"""`onthejob play REF`: one episode of an environment of the user's own: what each role reads, its reply, and what that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onthejob.commands.conversations import Listened
+from onthejob.commands.own import Own
+from onthejob.commands.play import HUMAN, report, seated_apart, write_transcript
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
+from onthejob.commands.terminal import Terminal
+from onthejob.errors import ConfigError
+from onthejob.models.catalogue import is_hosted
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.types import Completion, Observation, Policy, Sampling, Split, Step, Task
+
+if TYPE_CHECKING:
+    from onthejob.models.chat import ChatEncoder
+    from onthejob.rollout.episode import LiveEpisode
+    from onthejob.stack import Stack
+
+HELP = "A line is a reply. Ctrl-D ends the game."
+MOST_LEGAL = 20
+"""Legal replies that a person is shown."""
+
+
+def play_own(
+    terminal: Terminal,
+    place: Own,
+    who: str | None,
+    *,
+    others: Sequence[str],
+    wanted: str,
+    split: str | None,
+    sampling: Sampling,
+    seed: int,
+    model: ModelOptions,
+    hosted: HostedOptions,
+    exact: bool,
+    transcript: Path | None,
+    ask: Callable[[str], str] = input,
+) -> int:
+    """Play one task and print every turn, then the figures.
+
+    Args:
+        terminal: where everything is shown.
+        place: the environment.
+        who: takes all seats: `human`, a scripted player, `base`, a run, a folder of adapters or a hosted model; None for the
+            environment's usual player.
+        others: `role=who`, for seats that somebody else takes.
+        wanted: id or family of the task; empty for the first one.
+        split: in which split; None looks into all of them, training first.
+        sampling: of a model's replies.
+        seed: root of the seeds of all replies.
+        model: the base model.
+        hosted: bounds of a hosted model.
+        exact: the limit of `sampling` holds for a hosted model too; else the catalogue's applies when it is longer.
+        transcript: also write every turn as one JSON line into this file.
+        ask: prints its argument and returns a line; EOFError ends the game.
+
+    Returns:
+        The exit code: 1 when it ended in an error.
+
+    Raises:
+        ConfigError: no such task, role or player.
+    """
+    from onthejob.rollout.play import play
+    from onthejob.rollout.room import check_room
+
+    place.check()
+    task = find_task(place, wanted, split)
+    with closing(HostedSeats(hosted, schema=None, exact=exact)) as seats, place.opened() as make_env:
+        players, shipped = _seating(place, who, others), place.players([task])
+        people = {role for role, name in players.items() if name == HUMAN}
+        if people and terminal.json:
+            raise ConfigError("a person plays in the terminal. Drop --json.")
+
+        def check(chat: ChatEncoder) -> None:
+            local = {role for role, name in players.items() if not (name in shipped or name == HUMAN or is_hosted(name))}
+            check_room(chat, make_env, task, actors=local, partners=place.partners(task.split), sampling=sampling)
+
+        policies, stack = _policies(place, players, shipped, model, seats, terminal, check, ask)
+        env = Listened(make_env())
+
+        def on_turn(live: LiveEpisode, completion: Completion, step: Step) -> None:
+            if not terminal.json:
+                show_turn(terminal, live, env.answered, completion, step, people=people)
+
+        try:
+            (episode,) = play(
+                [env],
+                [task],
+                policies,
+                sampling,
+                seed=seed,
+                encoder=stack.chat if stack else None,
+                max_turns=place.max_turns,
+                on_turn=on_turn,
+            )
+        finally:
+            env.close()
+        accounts = seats.accounts
+    if transcript is not None:
+        write_transcript(transcript, episode)
+    return report(terminal, episode, accounts)
+
+
+def find_task(place: Own, wanted: str, split: str | None) -> Task:
+    """The task of this id, or the first of this family; when nothing is named, the first one.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    first = ""
+    for one in Split if split is None else (Split(split),):
+        for task in place.tasks(one):
+            if not wanted or wanted in (task.id, place.family(task)):
+                return task
+            first = first or task.id
+    where = "" if split is None else f" in the split {split}"
+    raise ConfigError(f"there is no task or family {wanted!r} of {place.name}{where}; its first task is {first}.")
+
+
+def _seating(place: Own, who: str | None, others: Sequence[str]) -> dict[str, str]:
+    """Role -> who takes its seat.
+
+    Raises:
+        ConfigError: somebody has to be named.
+    """
+    apart = seated_apart(others, place.roles)
+    rest = [role for role in place.roles if role not in apart]
+    usual = place.partner if who is None else who
+    if rest and not usual:
+        raise ConfigError(
+            f"{place.name} has no scripted player, so name who plays {', '.join(rest)}: --policy human, base, a run, a folder of "
+            "adapters or a hosted model."
+        )
+    if who is not None and not rest:
+        raise ConfigError(f"--policy {who} has no seat: --seat names somebody for every role. Leave one of them out.")
+    return {role: apart.get(role, usual) for role in place.roles}
+
+
+def _policies(
+    place: Own,
+    players: Mapping[str, str],
+    shipped: Mapping[str, Policy],
+    model: ModelOptions,
+    hosted: HostedSeats,
+    terminal: Terminal,
+    check: Callable[[ChatEncoder], None],
+    ask: Callable[[str], str],
+) -> tuple[dict[str, Policy], Stack | None]:
+    """Role -> who answers, and the model that was loaded, if any."""
+    specs = [name for name in dict.fromkeys(players.values()) if name != HUMAN]
+    parts = [[role for role, name in players.items() if name == spec] for spec in specs]
+    made, stack = teams(
+        specs,
+        model,
+        terminal.progress,
+        seats=place.roles,
+        shipped=shipped,
+        hosted=hosted,
+        parts=parts,
+        goes_on=place.goes_on,
+        check=check,
+    )
+    policies: dict[str, Policy] = {}
+    for team, roles in zip(made, parts, strict=True):
+        policies |= {role: team.policies[role] for role in roles}
+    if HUMAN in players.values():
+        typed = ScriptedPolicy(Typing(terminal, ask), version=HUMAN)
+        policies |= {role: typed for role, name in players.items() if name == HUMAN}
+    return policies, stack
+
+
+class Typing:
+    """A person at the terminal: shows what a role reads, and takes a line as its reply."""
+
+    def __init__(self, terminal: Terminal, ask: Callable[[str], str]) -> None:
+        self._terminal, self._ask = terminal, ask
+        terminal.say(HELP)
+
+    def __call__(self, observation: Observation, seed: int) -> str:
+        self._terminal.say(f"\n{_read(observation)}")
+        if legal := observation.view.get("legal"):
+            more = f" and {len(legal) - MOST_LEGAL} more" if len(legal) > MOST_LEGAL else ""
+            self._terminal.say(f"possible: {', '.join(map(str, legal[:MOST_LEGAL]))}{more}")
+        try:
+            return self._ask(f"{observation.actor}> ")
+        except EOFError as error:
+            raise KeyboardInterrupt from error
+
+
+def show_turn(
+    terminal: Terminal,
+    live: LiveEpisode,
+    request: Observation | None,
+    completion: Completion,
+    step: Step,
+    *,
+    people: set[str],
+) -> None:
+    """Print one turn: what the role read, its reply, and what everybody was paid.
+
+    Where a person plays, only the person's own turns: what the others read may be their secret.
+    """
+    if request is None or (people and request.actor not in people):
+        return
+    if not people:
+        terminal.say(f"\n{_read(request)}")
+    said = completion.text.strip()
+    reply = said if step.valid else f"{said!r} (unusable)"
+    rest = {role: reward for role, reward in step.rewards.items() if role != request.actor and reward and not people}
+    paid = "".join(f"  | {role} {reward:+.2f}" for role, reward in rest.items())
+    terminal.say(f"{live.turn:4d} {request.actor:<10} {step.rewards.get(request.actor, 0.0):+7.2f}  {reply}{paid}")
+
+
+def _read(request: Observation) -> str:
+    """What a role reads, its system prompt where a context begins."""
+    texts = [
+        f"[{message.role}] {message.content}" if message.role == "system" else message.content for message in request.messages
+    ]
+    return f"{request.actor} reads: " + "\n".join(texts)

@@ -1,0 +1,322 @@
+"""Env: the base class of an environment of your own.
+
+    class Guess(Env):
+        roles = ("guesser",)
+        highest: int = 9                       # an option: --env.highest 20
+
+        def tasks(self, split): ...            # what is played
+        def reset(self, task): ...             # begin an episode: return self.ask(...)
+        def step(self, reply): ...             # take a reply: return self.ask, self.tell, self.invalid or self.end (...)
+
+An instance plays one episode at a time. Annotated fields are its options; everything that `reset` and `step` set on `self` is the
+state of the episode. Nothing here calls a model, and nothing but these four members has to be written. What the loop steps is
+`onthejob.envs.running.Running`, which keeps the promises of `onthejob.types.Environment` on an Env's behalf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, dataclass_transform
+
+from onthejob.errors import ConfigError, ContractError
+from onthejob.keys import keyed_seed
+from onthejob.types import Message, Observation, Split, StopReason, Task
+
+FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000}
+"""First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
+MOST_TASKS = 40_000
+"""Tasks of one split at most, so that the splits' seeds stay apart."""
+LIMITS = ("max_turns", "max_new_tokens", "threads", "forks", "partner")
+"""What a class states and may also offer as an option, by annotating it."""
+ROLE = re.compile(r"[a-z][a-z0-9_]*")
+Reply = Callable[[Observation, int], str]
+"""A scripted player: (request, seed) -> reply, a pure function."""
+Forks = Literal["copy", "replay", "no"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Whom an environment asks, and with what."""
+
+    role: str
+    text: str
+    system: str = ""
+    """Goes before `text` where a context begins."""
+    legal: tuple[str, ...] = ()
+    view: Mapping[str, Any] = field(default_factory=dict)
+    fresh: bool | None = None
+    """Begin a new context; None does so when the role is asked for the first time."""
+    before: tuple[Message, ...] = ()
+    """Messages of a conversation that stand between `system` and `text` where a context begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """What comes of a reset or a reply: the next request, or the end; made by `ask`, `tell`, `invalid` and `end`."""
+
+    request: Request | None
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    valid: bool = True
+    stop: StopReason | None = None
+
+
+@dataclass(slots=True)
+class Now:
+    """Where an episode is."""
+
+    task: Task
+    turn: int = 0
+    """Replies so far."""
+    world: int = 0
+    """Which luck is met from now on; 0 is the main line."""
+    request: Request | None = None
+    """What waits for a reply."""
+
+
+@dataclass_transform(kw_only_default=True)
+class Env:
+    """Base class of an environment: subclass it and write `roles`, `tasks`, `reset` and `step`."""
+
+    roles: ClassVar[tuple[str, ...]] = ()
+    """Who is asked; each can be trained with an adapter of its own. Names match [a-z][a-z0-9_]*."""
+    max_turns: ClassVar[int] = 20
+    """Replies, of all roles together, after which an episode is over in any case."""
+    max_new_tokens: ClassVar[int] = 64
+    """Usual limit of a reply in tokens."""
+    forks: ClassVar[Forks] = "copy"
+    """How an episode is continued twice from the same state: `copy` copies what `reset` and `step` set on `self` (numbers, texts,
+    lists, dictionaries, sets, dataclasses, enums, `random.Random`), `replay` plays the replies so far again, which needs an
+    environment that always does the same, and `no` cannot."""
+    headline: ClassVar[tuple[str, ...]] = ("reward",)
+    """Metrics whose differences `compare` shows."""
+    partner: ClassVar[str] = ""
+    """The scripted player of roles that are not trained, and of branches; empty for the first of `players`, else `random`."""
+    threads: ClassVar[int] = 1
+    """Threads that step episodes side by side; more than 1 where stepping waits for something."""
+
+    _now: Now
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__init__" in cls.__dict__:
+            raise ConfigError(
+                f"{cls.__name__} defines __init__. Write options as annotated fields with defaults, e.g. `highest: int = 9`, and "
+                "set the state of an episode in reset."
+            )
+        dataclass(kw_only=True)(cls)
+
+    # What is written for an environment.
+
+    def tasks(self, split: Split) -> list[Task]:
+        """The tasks of a split, the same in every call; `self.seeded(split)` makes some."""
+        raise NotImplementedError(f"{type(self).__name__} has no tasks(split). Return e.g. self.seeded(split, count=200).")
+
+    def reset(self, task: Task) -> Next:
+        """Begin the task's episode and ask for the first reply: `return self.ask(role, text)`."""
+        raise NotImplementedError(f"{type(self).__name__} has no reset(task). Return self.ask(role, text).")
+
+    def step(self, reply: str) -> Next:
+        """Take the reply of the role last asked: return `ask`, `tell`, `invalid` or `end`. Never raises because of `reply`."""
+        raise NotImplementedError(f"{type(self).__name__} has no step(reply). Return self.tell(text) or self.end(reward=...).")
+
+    # What may be written besides.
+
+    def players(self) -> Mapping[str, Reply]:
+        """Name -> scripted player of any role; `random` need not be among them where `legal` replies are given."""
+        return {}
+
+    def family(self, task: Task) -> str:
+        """What a task is like: training keeps its statistics by family, comparisons can be read by it."""
+        return str(task.payload.get("family", "all"))
+
+    def groupings(self) -> Mapping[str, Callable[[Task], str]]:
+        """Name -> what tasks are told apart by in a comparison; the first is the one for intervals."""
+        return {"family": self.family}
+
+    def fingerprint(self) -> str:
+        """What else than the source and the options decides how episodes go, e.g. the digest of a file of tasks."""
+        return ""
+
+    def anchored(self) -> Mapping[str, Any]:
+        """Options whose values are recorded otherwise than they were given, e.g. the absolute path of a file."""
+        return {}
+
+    def open(self) -> None:
+        """Called once before episodes are played in this process."""
+
+    def close(self) -> None:
+        """Called once after the last one."""
+
+    # What they are written with.
+
+    @property
+    def world(self) -> int:
+        """Which luck the episode meets; what `rng` draws depends on it."""
+        return self._now.world
+
+    @property
+    def role(self) -> str:
+        """Who gave the reply that is being taken."""
+        request = self._now.request
+        if request is None:
+            raise ContractError(f"{type(self).__name__}: nobody has replied yet. In reset, name the role: self.ask(role, text).")
+        return request.role
+
+    def seeded(self, split: Split, count: int = 200, **payload: Any) -> list[Task]:
+        """`count` tasks of a split that differ by their seed; no seed is in two splits.
+
+        Raises:
+            ConfigError: a count that is not in 1..40,000.
+        """
+        if not 1 <= count <= MOST_TASKS:
+            raise ConfigError(f"{type(self).__name__}.seeded needs count in 1..{MOST_TASKS}, got {count}.")
+        first, name = FIRST_SEEDS[split], name_of(type(self))
+        return [
+            Task(id=f"{name}-{split}-{number:05d}", env=name, split=split, seed=first + number, payload=dict(payload))
+            for number in range(count)
+        ]
+
+    def rng(self, name: str = "") -> random.Random:
+        """Randomness of this turn: depends on the task, the turn, `name` and the world, and on nothing else."""
+        now = self._now
+        return random.Random(keyed_seed(now.task.seed, "rng", name, now.turn, now.world))
+
+    def ask(
+        self,
+        role: str,
+        text: str,
+        *,
+        system: str = "",
+        legal: Sequence[str] = (),
+        view: Mapping[str, Any] | None = None,
+        fresh: bool | None = None,
+        before: Sequence[Message] = (),
+        reward: float = 0.0,
+        rewards: Mapping[str, float] | None = None,
+    ) -> Next:
+        """Ask `role` for a reply.
+
+        Args:
+            role: one of `roles`.
+            text: what it is told.
+            system: stands before `text` where its context begins.
+            legal: texts of legal replies, all or a fair sample; random players choose among them.
+            view: what scripted players see beside `text` and `legal`, in JSON's types; nothing that the role may not know.
+            fresh: begin a new context; by default only the first time that the role is asked.
+            before: messages of a conversation that stand between `system` and `text` where its context begins.
+            reward: for who has just replied.
+            rewards: role -> reward, for anyone.
+        """
+        request = Request(
+            role=role,
+            text=text,
+            system=system,
+            legal=self._replies(legal),
+            view=dict(view or {}),
+            fresh=fresh,
+            before=tuple(before),
+        )
+        return Next(request=request, rewards=self._paid(reward, rewards))
+
+    def tell(
+        self,
+        text: str,
+        *,
+        legal: Sequence[str] | None = None,
+        view: Mapping[str, Any] | None = None,
+        reward: float = 0.0,
+        rewards: Mapping[str, float] | None = None,
+    ) -> Next:
+        """Tell who has just replied what came of it, and ask it for the next reply; `legal` and `view` stay unless given."""
+        before = self._now.request
+        if before is None:
+            raise ContractError(f"{type(self).__name__}.reset: nobody has replied yet. Use self.ask(role, text).")
+        request = Request(
+            role=before.role,
+            text=text,
+            legal=before.legal if legal is None else self._replies(legal),
+            view=before.view if view is None else dict(view),
+            fresh=False,
+        )
+        return Next(request=request, rewards=self._paid(reward, rewards))
+
+    def invalid(self, feedback: str, *, reward: float = 0.0) -> Next:
+        """The reply could not be used: tell the role why, and ask it again."""
+        return dataclasses.replace(self.tell(feedback, reward=reward), valid=False)
+
+    def end(
+        self,
+        reward: float | None = None,
+        *,
+        rewards: Mapping[str, float] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        valid: bool = True,
+        stop: StopReason = StopReason.DONE,
+    ) -> Next:
+        """End the episode.
+
+        Args:
+            reward: for every role.
+            rewards: role -> reward; instead of `reward`.
+            metrics: name -> figure of the episode, for tables.
+            valid: False when the last reply could not be used.
+            stop: why.
+        """
+        if reward is not None and rewards is not None:
+            raise ContractError(f"{type(self).__name__}: self.end takes reward= for every role or rewards= by role, not both.")
+        paid = dict(rewards or {}) if reward is None else dict.fromkeys(self.roles, reward)
+        return Next(request=None, rewards=paid, metrics=dict(metrics or {}), valid=valid, stop=stop)
+
+    def _paid(self, reward: float, rewards: Mapping[str, float] | None) -> dict[str, float]:
+        paid = dict(rewards or {})
+        if reward:
+            # Alone it stays what it is, so that one that is no number is named as it was given.
+            paid[self.role] = paid[self.role] + reward if self.role in paid else reward
+        return paid
+
+    def _replies(self, legal: Sequence[str]) -> tuple[str, ...]:
+        if isinstance(legal, str):
+            raise ContractError(f"{type(self).__name__}: legal is the text {legal!r:.60}, and must list texts. Pass legal=[...].")
+        return tuple(legal)
+
+
+def name_of(kind: type[Env]) -> str:
+    """Name of an environment in ids and tables: that of its class, in lower case with hyphens."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def options_of(env: Env) -> dict[str, Any]:
+    """Name -> value of an environment's options."""
+    return {one.name: getattr(env, one.name) for one in dataclasses.fields(env)}  # type: ignore[arg-type]
+
+
+def check_class(kind: type[Env]) -> None:
+    """Refuse an environment that cannot be played, from what its class says.
+
+    Raises:
+        ConfigError: says what is missing and how to write it.
+    """
+    name = kind.__name__
+    if not isinstance(kind.roles, (tuple, list)) or not kind.roles or not all(isinstance(role, str) for role in kind.roles):
+        raise ConfigError(f"{name}.roles must name who is asked, got {kind.roles!r}. Write e.g. roles = ('player',).")
+    if wrong := [role for role in kind.roles if not ROLE.fullmatch(role)]:
+        raise ConfigError(f"{name}.roles must match [a-z][a-z0-9_]*, as adapters carry the names; got {', '.join(wrong)}.")
+    if len(set(kind.roles)) != len(kind.roles):
+        raise ConfigError(f"{name}.roles names a role twice: {', '.join(kind.roles)}. Give each a name of its own.")
+    if missing := [method for method in ("tasks", "reset", "step") if getattr(kind, method) is getattr(Env, method)]:
+        raise ConfigError(f"{name} lacks {', '.join(missing)}. An Env needs roles, tasks(split), reset(task) and step(reply).")
+    for method, limit in (("max_turns", kind.max_turns), ("max_new_tokens", kind.max_new_tokens), ("threads", kind.threads)):
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ConfigError(f"{name}.{method} must be a whole number >= 1, got {limit!r}.")
+    if kind.forks not in ("copy", "replay", "no"):
+        raise ConfigError(f"{name}.forks must be 'copy', 'replay' or 'no', got {kind.forks!r}.")
+    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if one.name == "ref" or (hasattr(Env, one.name) and one.name not in LIMITS):
+            raise ConfigError(f"{name} has an option {one.name!r}, which means something else for every Env. Call it otherwise.")
+        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{name}: option {one.name!r} needs a default, e.g. `{one.name}: int = 9`.")

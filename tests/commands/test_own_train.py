@@ -1,0 +1,235 @@
+"""`train`, `--resume`, `compare` and `--config` in an environment that only a file of the user's knows."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onthejob.cli import main
+from onthejob.commands.servers import check_roles
+from onthejob.errors import ConfigError
+from onthejob.record import Run
+from onthejob.testing import teach, tiny_model
+from onthejob.types import Message
+
+LETTERS = '''
+"""Two pick letters; what pays is private."""
+
+from onthejob import Env, Next, Split, Task
+
+ALPHABET = "abcdefgh"
+
+
+class Letters(Env):
+    roles = ("first", "second")
+    max_turns, max_new_tokens = 4, 3
+    bonus: float = 1.0
+    """Paid for the letter that pays."""
+
+    def tasks(self, split: Split) -> list[Task]:
+        return self.seeded(split, count=40)
+
+    def reset(self, task: Task) -> Next:
+        self.paying, self.picked = task.draw("letter") % 3, []
+        return self.request(0)
+
+    def request(self, number: int) -> Next:
+        return self.ask(self.roles[number % 2], "pick a letter", legal=list(ALPHABET))
+
+    def step(self, reply: str) -> Next:
+        if reply.strip() not in ALPHABET or not reply.strip():
+            return self.end(rewards={self.role: -1.0}, valid=False)
+        self.picked.append(reply.strip())
+        paid = {self.role: self.bonus * (ALPHABET.index(reply.strip()) % 3 == self.paying)}
+        if len(self.picked) == 4:
+            return self.end(rewards=paid, metrics={"letters": len(set(self.picked))})
+        following = self.request(len(self.picked))
+        return Next(request=following.request, rewards=paid)
+
+    def players(self):
+        return {"always_a": lambda seen, seed: "a"}
+'''
+SMALL = ("--collect.episodes", "2", "--branch.group-size", "4", "--lora.rank", "2", "--sampling.temperature", "1")
+
+
+@pytest.fixture(scope="module")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model that answers with some letter."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny = tiny_model(words=["pick", "letter", *"abcdefgh"])
+    teach(tiny, [((Message("user", "pick a letter"),), letter) for letter in "abcdefgh"], steps=60, batch=8)
+    tiny.model.save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Path:
+    """The file, in the empty folder in which `call` runs commands."""
+    path = tmp_path / "letters.py"
+    path.write_text(LETTERS, encoding="utf-8")
+    return path
+
+
+def model(path: Path) -> tuple[str, ...]:
+    return "--model.name", str(path), "--model.dtype", "float32"
+
+
+def test_a_run_records_what_it_played_and_resumes_exactly(call, letters: Path, tiny_path: Path):
+    env = ("--env", "letters.py:Letters", "--env.bonus", "2", *SMALL, *model(tiny_path))
+    call("train", *env, "--iterations", "2", "--name", "a")
+    with Run.open(Path("runs/a"), readonly=True) as run:
+        assert run.config["env"]["ref"] == f"{letters}:Letters"
+        assert run.config["env"]["bonus"] == 2.0
+        assert len(run.config["env"]["fingerprint"]) == 16
+        assert run.config["roles"] == ["first", "second"]
+        assert not {"scenarios", "partner", "claw"} & set(run.config)
+        paid = {t["rewards"]["first"] for e in run.read_episodes(1) for t in e.timeline if t["actor"] == "first"}
+        assert paid <= {-1.0, 0.0, 2.0}
+        assert len(paid) > 1
+        assert run.read_metrics("train/second", name="delta_l2")
+    straight = call("train", *env, "--iterations", "3", "--name", "b")
+    resumed = call("train", "--resume", "a", "--extend", "3")
+    for role in ("first", "second"):
+        assert resumed["adapters"][role]["digest"] == straight["adapters"][role]["digest"], "resumed = uninterrupted"
+        assert resumed["adapters"][role]["version"] == 3, "every iteration taught something"
+
+    compared = call("compare", "b", "random", "always_a", "--env", "letters.py", "--limit", "6", *model(tiny_path))
+    assert {row["team"] for row in compared["episodes"]} == {"b", "random", "always_a"}
+
+
+def test_decisions_are_branched_without_any_more_code(call, letters: Path, tiny_path: Path):
+    branch = (
+        "--grouping", "branch", "--library-tasks", "2", "--library-share", "1", "--scale-states", "8",
+        "--collect.segment-turns", "4", "--branch.turns", "4", "--branch.worlds", "1",
+    )  # fmt: skip
+    result = call("train", "--env", "letters.py", *SMALL, *branch, *model(tiny_path), "--iterations", "1", "--name", "branches")
+    assert result["iterations"] == 1
+    with Run.open(Path("runs/branches"), readonly=True) as run:
+        groups = list(run.read_groups(1))
+        assert {group.actor for group in groups} == {"first", "second"}
+        assert any(len({t.ret for t in group.trajectories}) > 1 for group in groups), "replies differ in what they are worth"
+    letters.write_text(LETTERS.replace("    max_turns,", '    forks = "no"\n    max_turns,'), encoding="utf-8")
+    other = letters.rename(letters.with_name("fixed.py"))
+    assert "needs a workplace that can be forked" in call("train", "--env", other.name, "--grouping", "branch", code=2)
+
+
+def test_a_file_of_options_names_the_environment_and_states_its_own(call, letters: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "--env", "letters.py", "--env.bonus", "3", "--print-config"]) == 0
+    written = capsys.readouterr().out
+    assert f'[env]\nref = "{letters}"\nbonus = 3.0' in written
+    Path("mine.toml").write_text(written, encoding="utf-8")
+    assert main(["train", "--config", "mine.toml", "--print-config"]) == 0
+    again = capsys.readouterr().out
+    Path("again.toml").write_text(again, encoding="utf-8")
+    assert main(["train", "--config", "again.toml", "--print-config"]) == 0
+    assert capsys.readouterr().out == again
+    assert again.endswith(written[written.index("[env]") :])
+    assert main(["train", "--config", "mine.toml", "--env.bonus", "4", "--print-config"]) == 0
+    assert "bonus = 4.0" in capsys.readouterr().out
+    for wrong, said in (
+        ("[env]\nbonus = 1.0\n", 'names no environment. Add ref = "path/to/file.py:Class"'),
+        ('[env]\nref = "letters.py"\nbons = 1.0\n', "unknown key 'bons'; known: bonus. Did you mean bonus?"),
+        ('[env]\nref = "letters.py"\nbonus = "much"\n', "bonus = 'much'"),
+        ('env = "elsewhere.py"\n', "there is no file elsewhere.py"),
+    ):
+        Path("wrong.toml").write_text(wrong, encoding="utf-8")
+        assert said in call("train", "--config", "wrong.toml", code=2)
+
+
+def test_options_of_other_workplaces_are_not_offered(call, letters: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(AssertionError, match="Unrecognized options"):
+        call("train", "--env", "letters.py", "--scenarios", "churn", code=0)
+    assert main(["train", "--env", "letters.py", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--env.bonus" in shown
+    assert "Paid for the letter that pays" in shown
+    assert not [flag for flag in ("--scenarios", "--claw.count", "--profile") if flag in shown]
+    assert "roles must be some of first, second" in call("train", "--env", "letters.py", "--roles", "third", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "turns"),
+    [
+        ((), 3, 4),
+        (("--env.max-new-tokens", "9", "--env.max-turns", "6"), 9, 6),
+        (("--env.max-new-tokens", "9", "--sampling.max-new-tokens", "5"), 5, 4),
+    ],
+)
+def test_limits_that_are_options_hold_in_training(call, letters: Path, words: tuple[str, ...], tokens: int, turns: int):
+    limits = "    max_turns: int = 4\n    max_new_tokens: int = 3\n"
+    letters.write_text(LETTERS.replace("    max_turns, max_new_tokens = 4, 3\n", limits), encoding="utf-8")
+    config = call("train", "--env", "letters.py", *words, "--print-config")["train"]
+    assert (config["sampling"]["max_new_tokens"], config["max_turns"]) == (tokens, turns)
+
+
+@pytest.mark.slow
+def test_a_changed_source_is_said_when_a_run_goes_on(letters: Path, tiny_path: Path, tmp_path: Path):
+    command = [sys.executable, "-m", "onthejob", "train"]
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True)
+
+    small = ("--lora.rank", "2", "--collect.episodes", "1", "--branch.group-size", "2")
+    run("--env", "letters.py", *small, *model(tiny_path), "--iterations", "1", "--name", "a")
+    assert "has changed" not in run("--resume", "a", "--extend", "2").stderr
+    letters.write_text(f"{LETTERS}\n# another line\n", encoding="utf-8")
+    assert "the source of" in run("--resume", "a", "--extend", "3").stderr
+    letters.unlink()
+    gone = subprocess.run([*command, "--resume", "a"], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    assert gone.returncode == 2
+    assert f"there is no file {letters}" in gone.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_as_if_nothing_had_been(letters: Path, tiny_path: Path, tmp_path: Path):
+    command = [sys.executable, "-m", "onthejob", "train"]
+    words = ["--env", "letters.py", *SMALL, *model(tiny_path), "--iterations", "8", "--quiet"]
+    with subprocess.Popen([*command, *words, "--name", "killed"], cwd=tmp_path) as process:
+        deadline = time.monotonic() + 240
+        while last_iteration(tmp_path / "runs" / "killed") < 2:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    for last in (["--resume", "killed"], [*words, "--name", "straight"]):
+        subprocess.run([*command, *last], cwd=tmp_path, timeout=240, check=True)
+    with (
+        Run.open(tmp_path / "runs" / "killed", readonly=True) as run,
+        Run.open(tmp_path / "runs" / "straight", readonly=True) as other,
+    ):
+        for role in ("first", "second"):
+            digests = [[adapter.digest for adapter in one.adapters(role)] for one in (run, other)]
+            assert digests[0][-1] == digests[1][-1]
+
+
+def last_iteration(folder: Path) -> int:
+    """Of a run that may not exist yet."""
+    if not (folder / "run.sqlite").is_file():
+        return -1
+    with Run.open(folder, readonly=True) as run:
+        return run.last_iteration() or 0
+
+
+@pytest.mark.parametrize(
+    ("roles", "said"),
+    [
+        ((), "got none"),
+        (("ceo", "agent"), "got ceo, agent"),
+        (("ceo", "first"), "got ceo, first"),
+        (("Sales",), "got Sales"),
+        (("first", "second"), ""),
+        (("ceo", "dev"), ""),
+    ],
+)
+def test_a_worker_trains_roles_of_one_workplace(roles: tuple[str, ...], said: str):
+    if not said:
+        check_roles(roles)
+        return
+    with pytest.raises(ConfigError, match=f"roles must be some of one workplace's, {said}"):
+        check_roles(roles)
