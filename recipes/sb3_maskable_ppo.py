@@ -34,7 +34,7 @@ def office(role: str, days: int, split: str) -> gymnasium.Env:
 
 
 def returns(role: str, days: int, pick: Pick, episodes: int) -> list[float]:
-    """The return of every held-out episode; episode k is the same for every policy."""
+    """The return of each held-out episode; episode k is the same for every policy."""
     env, found = office(role, days, "dev"), []
     for number in range(episodes):
         (observation, info), total, over = env.reset(seed=number), 0.0, False

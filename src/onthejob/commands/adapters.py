@@ -1,4 +1,4 @@
-"""`onthejob adapters import`: an adapter that PEFT, TRL or Unsloth made, for every place that takes ours."""
+"""`onthejob adapters import`: make an adapter from PEFT, TRL or Unsloth usable wherever ours are."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Conversation:
 
     role: str
     messages: list[Message] = field(default_factory=list)
-    """Ends with a reply: what nobody replied to is not part of it."""
+    """Ends with a reply; a last request that nobody answered is left out."""
     reward: float = 0.0
     """Sum of what the role was paid from this conversation's first request to the next one's."""
     valid: bool = True
