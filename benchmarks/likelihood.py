@@ -5,7 +5,7 @@ temperature 1 says the same word for word; and whether each of their tokens has 
 does. On demonstrations that were not trained on, these are near what is passed where there is one way to do a task, and they fall
 before play does when updates break what was imitated. They say nothing about what is done well in other words.
 
-    onthejob collect --env claw --claw.seed 1 --gold.count 60 --gold.near-misses 0 --out others
+    onthejob collect --env claw --env.seed 1 --gold.count 60 --gold.near-misses 0 --out others
     python benchmarks/likelihood.py others adapters/claw RUN-OR-FOLDER [--role agent] [--limit 60]
 
 With `--by family` also per family, the least sure first: those of which more should be demonstrated (`collect --gold.focus`).

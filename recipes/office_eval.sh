@@ -15,4 +15,4 @@ done
 onthejob eval start=adapters/start longer=adapters/longer grpo=team --split test --first 28 --per-role 500 --episodes 8 \
     --temperature 0.8
 onthejob compare base start=adapters/start longer=adapters/longer grpo=team heuristic expert random --split test \
-    --first 28 --seeds 8 --temperature 0.8 --report report.html
+    --env.first 28 --env.seeds 8 --temperature 0.8 --report report.html

@@ -173,12 +173,12 @@ def test_runs_that_are_not_there_or_damaged(call, runs_dir: Path, tmp_path: Path
 
 def test_printed_options_are_a_config_file_that_flags_override(call, tmp_path: Path):
     file = tmp_path / "mine.toml"
-    file.write_text(call("train", "--seeds", "3", "--learner.lr", "0.5", "--print-config").out, encoding="utf-8")
+    file.write_text(call("train", "--env.seeds", "3", "--learner.lr", "0.5", "--print-config").out, encoding="utf-8")
     again = json.loads(
-        call("train", "--config", file, "--branch.group-size", "5", "--seeds", "4", "--print-config", "--json").out
+        call("train", "--config", file, "--branch.group-size", "5", "--env.seeds", "4", "--print-config", "--json").out
     )
     assert again["learner"]["lr"] == 0.5, "the file overrides the default"
-    assert again["seeds"] == 4, "a flag overrides the file"
+    assert again["env"]["seeds"] == 4, "a flag overrides the file"
     assert again["train"]["branch"]["group_size"] == 5
     printed = tomllib.loads(call("train", f"--config={file}", "--print-config").out)
     assert printed == tomllib.loads(file.read_text(encoding="utf-8"))
@@ -194,16 +194,16 @@ def test_printed_options_are_a_config_file_that_flags_override(call, tmp_path: P
         (["--learner.adam-eps", "0"], ["adam_eps"]),
         (["--learner.weight-decay", "inf"], ["weight_decay"]),
         (["--seed", "-1"], ["seed must be >= 0"]),
-        (["--days", "0"], ["days must be in 1..90"]),
+        (["--env.days", "0"], ["days must be in 1..90"]),
         (["--learner.loss.loss", "ppo"], ["ppo"]),
         (["--roles", "boss"], ["boss", "sales"]),
-        (["--scenarios", "nowhere"], ["nowhere", "baseline"]),
-        (["--partner", "nobody"], ["nobody", "heuristic"]),
+        (["--env.scenarios", "nowhere"], ["nowhere", "baseline"]),
+        (["--env.partner", "nobody"], ["nobody", "heuristic"]),
         (["--model.name", "no such model"], ["no such model"]),
         (["--init", "no-such-run"], ["no-such-run"]),
         (["--extend", "9"], ["--extend", "--resume"]),
         (["--reference", "x"], ["--reference", "--from-groups"]),
-        (["--resume", "runs/x", "--seeds", "3"], ["--resume", "seeds"]),
+        (["--resume", "runs/x", "--env.seeds", "3"], ["--resume", "env.seeds"]),
         (["--from-groups", "runs/x"], ["RUN:ITERATION"]),
         (["--config", "missing.toml"], ["missing.toml"]),
     ],
@@ -221,7 +221,7 @@ def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["play", "--days", "0"], "days must be in 1..90"),
+        (["play", "--env.days", "0"], "days must be in 1..90"),
         (["play", "--temperature", "nan"], "temperature"),
         (["play", "--max-new-tokens", "0"], "max_new_tokens"),
         (["play", "--transcript", "/dev/null/said.jsonl"], "--transcript cannot be written to /dev/null/said.jsonl"),
@@ -229,7 +229,7 @@ def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str
         (["eval", "heuristic", "--days", "0"], "days must be in 1..90"),
         (["eval", "heuristic", "--temperature", "0"], "temperature must be above 0, got 0.0"),
         (["eval", "heuristic", "--temperature", "nan"], "temperature must be above 0, got nan"),
-        (["compare", "heuristic", "--days", "91"], "days must be in 1..90"),
+        (["compare", "heuristic", "--env.days", "91"], "days must be in 1..90"),
         (["sft", "--seed", "-1"], "seed must be >= 0"),
         (["demo", "--minutes", "-1"], "minutes must be finite and >= 0"),
         (["demo", "--states", "39"], "states must be >= 40, got 39"),
@@ -260,7 +260,7 @@ def test_damaged_weights_and_devices_that_are_not_there(call, tmp_path: Path):
     tiny = tiny_model()
     tiny.model.save_pretrained(tmp_path)
     tiny.tokenizer.save_pretrained(tmp_path)
-    words = ("play", "--team", "base", "--days", "1", "--model.name", tmp_path)
+    words = ("play", "--team", "base", "--env.days", "1", "--model.name", tmp_path)
     if not torch.cuda.is_available():
         ended = call(*words, "--model.device", "cuda")
         assert ended.code == 2

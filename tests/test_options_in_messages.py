@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from onthejob.cli import COMMANDS, parse
+from onthejob.commands.claw import Claw
+from onthejob.commands.env import flags_of
+from onthejob.commands.workplaces import typed
 from onthejob.interop.dataset import Dataset
 
 PACKAGE = Path(__file__).parent.parent / "src/onthejob"
@@ -26,6 +29,7 @@ def options_of(path: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """What the parser of a command takes."""
     entry = COMMANDS[path]
     kind = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
+    kind = typed(kind, entry.env) if entry.env else kind
     capsys.readouterr()
     with pytest.raises(SystemExit):
         parse(kind, ["--help"], prog="onthejob")
@@ -53,6 +57,7 @@ def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[
     known = {path: options_of(path, capsys) for path in COMMANDS}
     every = set().union(*known.values())
     every |= {f"--env.{field.name.replace('_', '-')}" for field in dataclasses.fields(Dataset)}
+    every |= {flag for flag, _, _ in flags_of(Claw(), "--env.")}
     wrong = []
     for file in sorted(PACKAGE.rglob("*.py")):
         own = {path for path, entry in COMMANDS.items() if file == PACKAGE / "commands" / f"{entry.module}.py"}

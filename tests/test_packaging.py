@@ -90,8 +90,8 @@ def test_both_files_of_locked_packages_agree(repository: Path):
         (("train", "--env", "claw", "--init", "adapters/claw"), "only in the project's repository"),
         (("serve", "model", "adapters/office"), "only in the project's repository"),
         (("model", "merge", "sales", "out", "--from", "adapters/office"), "only in the project's repository"),
-        (("train", "--reader", "adapters/claims"), "only in the project's repository"),
-        (("serve", "env", "--port", "0", "--reader", "adapters/claims"), "only in the project's repository"),
+        (("train", "--env.reader", "adapters/claims"), "only in the project's repository"),
+        (("serve", "env", "--port", "0", "--env.reader", "adapters/claims"), "only in the project's repository"),
         (("train", "--config", "recipes/office.toml"), "repository and source archive"),
     ],
 )

@@ -53,17 +53,21 @@ class Entry(NamedTuple):
     """Takes --env REF, on which the defaults and the options --env.NAME depend."""
     first: bool = False
     """With `places`: the environment may also be the first word."""
+    env: str = ""
+    """With `places`: the environment where none is named; empty where one must be."""
 
 
 COMMANDS: dict[str, Entry] = {
     "demo": Entry("demo", "Demo", "Let the sales agent of the office practise for some minutes, and show what that changed."),
-    "play": Entry("play", "Play", "Play one episode and show every turn.", places=True, first=True),
-    "collect": Entry("collect", "Collect", "Write a scripted player's demonstrations, one file per role.", places=True),
+    "play": Entry("play", "Play", "Play one episode and show every turn.", places=True, first=True, env="office"),
+    "collect": Entry(
+        "collect", "Collect", "Write a scripted player's demonstrations, one file per role.", places=True, env="office"
+    ),
     "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
-    "train": Entry("train", "Train", "GRPO on what the roles' actions lead to.", configurable=True, places=True),
+    "train": Entry("train", "Train", "GRPO on what the roles' actions lead to.", configurable=True, places=True, env="office"),
     "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states."),
-    "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired.", places=True),
-    "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv.", places=True, first=True),
+    "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired.", places=True, env="office"),
+    "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv.", places=True, first=True, env="office"),
     "env new": Entry("env", "New", "Write an environment of your own that runs as it is, and its test."),
     "env check": Entry("env", "Check", "Play an environment and say what is wrong with it.", places=True, first=True),
     "env list": Entry("env", "List", "List the environments that are built in or installed."),
@@ -198,21 +202,20 @@ def parse(options: Any, words: Sequence[str], *, prog: str, default: Any = None)
 def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
     """The class whose options are parsed, and what those that are not given are; None for the class's own defaults.
 
-    An environment of the user's own brings options of its own; the file of --config comes before them all.
+    The environment brings options of its own; the file of --config comes before them all.
     """
     file = last_value(words, "--config") if entry.configurable else None
     env = last_value(words, "--env") if entry.places else None
     if env is None and entry.first:
         env = first_word(words)
-    env = env or ("" if file is None else stated_env(Path(file)))
-    if env:
-        from onthejob.commands.own import is_own, typed
+    env = env or (stated_env(Path(file)) if file is not None else "") or entry.env
+    if not env:
+        return options, None
+    from onthejob.commands.workplaces import earlier, typed
 
-        options = typed(options, env) if is_own(env) else options
-        default = options.starting(env)
-    else:
-        default = options() if file is not None else None
-    return options, default if file is None else from_toml(default, Path(file))
+    options = typed(options, env)
+    default = options.starting(env)
+    return options, default if file is None else from_toml(default, Path(file), earlier, env)
 
 
 def last_value(words: Sequence[str], flag: str) -> str | None:

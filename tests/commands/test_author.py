@@ -76,7 +76,7 @@ def test_only_what_is_proven_is_accepted(call, chat: Chat):
         assert [task.id for task in place.tasks(split)] == [task.id for task in Claw().tasks(split)], (
             "nothing written is held out"
         )
-    assert call("play", "claw", "--claw.folder", "corpus", "--task", tasks[1].id)["metrics"]["passed"] == 1.0
+    assert call("play", "claw", "--env.folder", "corpus", "--task", tasks[1].id)["metrics"]["passed"] == 1.0
     assert "holds a corpus already" in call("tasks", "synth", "--by", chat.name, "--out", "corpus", code=2)
 
 

@@ -33,7 +33,7 @@ from onthejob.stack import find_adapters
 from onthejob.testing import ScriptedTokens, teach, tiny_model, tiny_tokenizer
 from onthejob.types import Message, Sampling, Split, Task
 
-CORPUS = ("--claw.count", "64")
+CORPUS = ("--env.count", "64")
 
 
 @pytest.mark.parametrize(("who", "passed", "stop"), [("gold", 1.0, "done"), ("noop", 0.0, "done"), ("idle", 0.0, "max_turns")])
@@ -86,18 +86,18 @@ def test_what_a_person_means():
 @pytest.mark.parametrize(
     ("words", "said_"),
     [
-        (("play", "claw", "--days", "3"), "--days has no effect in the workplace 'claw'"),
+        (("play", "claw", "--env.days", "3"), "Unrecognized options: --env.days"),
         (("play", "--task", "x"), "--task has no effect in the workplace 'office'"),
         (("play", "claw", *CORPUS, "--task", "no-such-task"), "no task or family 'no-such-task'"),
         (("play", "claw", *CORPUS, "--policy", "nobody"), "nobody is called 'nobody'"),
         (("play", "claw", "--policy", "human"), "Drop --json"),
-        (("play", "claw", "--claw.protocol.max-turns", "0"), "max_turns must be >= 1"),
-        (("train", "--env", "claw", "--scenarios", "churn"), "--scenarios has no effect"),
-        (("train", "--claw.count", "9"), "--claw has no effect in the workplace 'office'"),
+        (("play", "claw", "--env.protocol.max-turns", "0"), "max_turns must be >= 1"),
+        (("train", "--env", "claw", "--env.scenarios", "churn"), "Unrecognized options: --env.scenarios"),
+        (("train", "--env.count", "9"), "Unrecognized options: --env.count"),
         (("train", "--env", "claw", "--roles", "sales"), "roles must be some of agent, got sales"),
-        (("train", "--env", "claw", "--claw.reward.mode", "binary", "--claw.reward.turn-penalty", "0.1"), "no turn penalty"),
-        (("train", "--env", "claw", "--claw.folder", "nowhere"), "nowhere is not a folder"),
-        (("train", "--env", "claw", "--claw.official", "."), "clawgym_train"),
+        (("train", "--env", "claw", "--env.reward.mode", "binary", "--env.reward.turn-penalty", "0.1"), "no turn penalty"),
+        (("train", "--env", "claw", "--env.folder", "nowhere"), "nowhere is not a folder"),
+        (("train", "--env", "claw", "--env.official", "."), "clawgym_train"),
         (("train", "--env", "claw", "--branch.worlds", "3"), "branch.worlds: no effect where whole episodes are compared"),
         (("train", "--env", "claw", "--learner.advantage.shrink"), "advantage.shrink needs the values"),
         (("train", "--learner.advantage.shrink", "--branch.worlds", "1"), "branch.worlds is 1"),
@@ -112,13 +112,18 @@ def test_what_a_person_means():
         (("train", "--trainer", "http://127.0.0.1:1", "--trainer-wait-s", "-1"), "finite and >= 0"),
         (("train", "--trainer", "http://127.0.0.1:1", "--trainer-wait-s", "inf"), "finite and >= 0"),
         (("train", "--trainer", "http://127.0.0.1:1", "--trainer-wait-s", "nan"), "finite and >= 0"),
-        (("collect", "--env", "claw", "--days", "3"), "--days has no effect"),
+        (("collect", "--env", "claw", "--env.days", "3"), "Unrecognized options: --env.days"),
+        (("collect", "--env.profile", "full", "--env.retries", "1"), "--env.retries, --env.profile has no effect in `collect`"),
         (("collect", "--gold.count", "3"), "--gold has no effect"),
         (("collect", "--env", "claw", "--gold.count", "500"), "1..400 demonstrations"),
-        (("compare", "noop", "--env", "claw", "--alone", "sales"), "--alone takes some of agent"),
+        (("compare", "noop", "--env", "claw", "--alone", "sales"), "--alone has no effect in claw, which has one role"),
         (("compare", "noop", "--env", "claw", "--limit", "-1"), "limit must be >= 0"),
         (("compare", "expert", "--env", "claw", *CORPUS), "gold, idle, noop"),
-        (("serve", "env", "claw", "--profile", "full"), "--profile has no effect"),
+        (("serve", "env", "claw", "--env.profile", "full"), "Unrecognized options: --env.profile"),
+        (("serve", "env", "--env.seeds", "3"), "--env.seeds has no effect in `serve env`"),
+        (("play", "--env.first", "3"), "--env.first has no effect in `play`"),
+        (("train", "--env.retries", "3"), "--env.retries must be 0 in training"),
+        (("compare", "expert", "--env.tokenizer", "x"), "no effect without --env.prompt-budget"),
     ],
 )
 def test_options_that_cannot_work_are_refused(call, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said_: str):
@@ -173,7 +178,7 @@ def test_scripted_rows_are_compared_on_the_same_tasks(call):
     fewer = ("--env", "claw", *CORPUS, "--limit", "4")
     assert "different tasks" in call("compare", "idle", *fewer, "--beside", "earlier.json", code=2)
     assert "temperature" in call("compare", "idle", *small, "--temperature", "0.5", "--beside", "earlier.json", code=2)
-    other = ("--claw.protocol.max-turns", "4")
+    other = ("--env.protocol.max-turns", "4")
     assert "env" in call("compare", "idle", *small, *other, "--beside", "earlier.json", code=2), "played under other rules"
 
 
@@ -221,25 +226,26 @@ def test_the_pool_grows_by_training_tasks_that_the_corpus_does_not_have():
 def test_defaults_and_config_files_follow_the_workplace(call, capsys: pytest.CaptureFixture[str]):
     claw, office = call("train", "--env", "claw", "--print-config"), call("train", "--print-config")
     assert (claw["train"]["grouping"], claw["roles"]) == ("episodes", ["agent"])
-    assert (office["train"]["grouping"], office["claw"]) == ("branch", claw["claw"])
+    assert (claw["env"]["ref"], claw["env"]["growth"]) == ("claw", 104)
+    assert (office["train"]["grouping"], office["env"]["ref"], office["env"]["seeds"]) == ("branch", "office", 200)
     Path("mine.toml").write_text(
         'env = "claw"\n[claw.rules.reward]\nturn_penalty = 0.5\n[train]\niterations = 7\n', encoding="utf-8"
     )
-    mine = call("train", "--config", "mine.toml", "--claw.growth", "9", "--print-config")
-    assert mine["claw"]["rules"]["reward"]["turn_penalty"] == 0.5
-    assert (mine["train"]["iterations"], mine["train"]["grouping"], mine["claw"]["growth"]) == (7, "episodes", 9)
-    assert main(["train", "--env", "claw", "--claw.reward.turn-penalty", "0.05", "--print-config"]) == 0
+    mine = call("train", "--config", "mine.toml", "--env.growth", "9", "--print-config")
+    assert mine["env"]["rules"]["reward"]["turn_penalty"] == 0.5
+    assert (mine["train"]["iterations"], mine["train"]["grouping"], mine["env"]["growth"]) == (7, "episodes", 9)
+    assert main(["train", "--env", "claw", "--env.reward.turn-penalty", "0.05", "--print-config"]) == 0
     Path("again.toml").write_text(capsys.readouterr().out, encoding="utf-8")
-    assert call("train", "--config", "again.toml", "--print-config")["claw"]["rules"]["reward"]["turn_penalty"] == 0.05
+    assert call("train", "--config", "again.toml", "--print-config")["env"]["rules"]["reward"]["turn_penalty"] == 0.05
 
 
 def test_a_corpus_in_files_is_played_and_its_splits_are_kept(call):
     call("tasks", "synth", "--out", "corpus", "--count", "64")
     files = Claw(folder=Path("corpus"))
     assert [task.id for task in files.tasks(Split.DEV)] == [task.id for task in Claw(count=64).tasks(Split.DEV)]
-    assert call("play", "claw", "--claw.folder", "corpus")["metrics"]["passed"] == 1.0
+    assert call("play", "claw", "--env.folder", "corpus")["metrics"]["passed"] == 1.0
     Path("corpus/train.jsonl").write_bytes(Path("corpus/test.jsonl").read_bytes())
-    assert "which is of split test" in call("train", "--env", "claw", "--claw.folder", "corpus", code=2)
+    assert "which is of split test" in call("train", "--env", "claw", "--env.folder", "corpus", code=2)
 
 
 def test_only_the_splits_that_are_played_need_a_file(call):
@@ -249,12 +255,12 @@ def test_only_the_splits_that_are_played_need_a_file(call):
     assert Claw(folder=Path("corpus")).splits() == (Split.TEST,)
     (wanted, *_) = Claw(folder=Path("corpus")).tasks(Split.TEST)
     for named in ((), ("--task", wanted.id)):
-        told = call("play", "claw", "--claw.folder", "corpus", *named)
+        told = call("play", "claw", "--env.folder", "corpus", *named)
         assert (told["task"], told["metrics"]["passed"]) == (wanted.id, 1.0)
-    call("compare", "gold", "noop", "--env", "claw", "--claw.folder", "corpus", "--split", "test", "--limit", "1")
-    assert "train.jsonl" in call("serve", "env", "claw", "--claw.folder", "corpus", "--port", "0", code=2)
+    call("compare", "gold", "noop", "--env", "claw", "--env.folder", "corpus", "--split", "test", "--limit", "1")
+    assert "train.jsonl" in call("serve", "env", "claw", "--env.folder", "corpus", "--port", "0", code=2)
     Path("corpus/test.jsonl").unlink()
-    assert "holds none of train.jsonl, dev.jsonl, test.jsonl" in call("play", "claw", "--claw.folder", "corpus", code=2)
+    assert "holds none of train.jsonl, dev.jsonl, test.jsonl" in call("play", "claw", "--env.folder", "corpus", code=2)
 
 
 def test_the_pool_of_a_folder_without_held_out_files_grows(call):
@@ -287,7 +293,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 TRAIN = (
     "--collect.episodes", "3", "--branch.group-size", "4", "--sampling.max-new-tokens", "12", "--lora.rank", "2",
-    "--claw.protocol.max-turns", "3", "--learner.lr", "0.003",
+    "--env.protocol.max-turns", "3", "--learner.lr", "0.003",
 )  # fmt: skip
 
 
@@ -375,7 +381,7 @@ def hand_made(name: str, stops: str, scripts: Sequence[Sequence[str]], task: Tas
             env.close()
     (group,) = episode_groups(episodes, prefix="it0001", actors=[ACTOR])
     assert group.facts["turns"] == [len(script) for script in scripts]
-    config = {key: value for key, value in jsonable(replace(Train.starting("claw"), claw=place)).items() if key not in PLACE}
+    config = replace(Train.starting("claw"), own=place)._settings()
     with Run.create("runs", config=config, name=name) as run, run.iteration(1) as record:
         record.groups([group], [advantages(group, AdvantageConfig())])
 

@@ -25,10 +25,10 @@ def short(tmp_path: Path) -> Path:
 def test_a_prompt_that_cannot_fit_is_refused_before_the_model_is_loaded(call, short: Path):
     model = ("--model.name", short, "--model.dtype", "float32")
     for words in (
-        ("play", "office", "--team", "base", "--days", "1"),
-        ("play", "office", "--seat", "hr=base", "--days", "1"),
-        ("compare", "base", "--scenarios", "baseline", "--seeds", "1", "--days", "1"),
-        ("train", "--roles", "hr", "--scenarios", "baseline", "--days", "1", "--runs", "runs"),
+        ("play", "office", "--team", "base", "--env.days", "1"),
+        ("play", "office", "--seat", "hr=base", "--env.days", "1"),
+        ("compare", "base", "--env.scenarios", "baseline", "--env.seeds", "1", "--env.days", "1"),
+        ("train", "--roles", "hr", "--env.scenarios", "baseline", "--env.days", "1", "--runs", "runs"),
     ):
         said = call(*words, *model, code=2)
         assert "tokens; with a reply of up to 32 it exceeds the model's context of 64" in said

@@ -20,7 +20,7 @@ from onthejob.testing.chat_server import IDLE, Chat
 
 
 def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, secret: str, tmp_path: Path):
-    told = call("play", "office", "--seat", f"sales={chat.name}", "--days", "2", "--transcript", "t.jsonl")
+    told = call("play", "office", "--seat", f"sales={chat.name}", "--env.days", "2", "--transcript", "t.jsonl")
     account = told["hosted"]["sales"]
     assert account["outcomes"] == {"ok": account["turns"]}
     assert account["prompt_tokens"] == 10 * account["turns"]
@@ -36,10 +36,10 @@ def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, secret: str, tm
 @pytest.mark.parametrize(
     "words",
     [
-        ("play", "office", "--days", "1", "--retries", "0", "--team"),
-        ("play", "claw", "--claw.count", "64", "--policy"),
-        ("compare", "--scenarios", "baseline", "--seeds", "1", "--days", "1", "--retries", "0"),
-        ("compare", "--env", "claw", "--claw.count", "64", "--limit", "1"),
+        ("play", "office", "--env.days", "1", "--env.retries", "0", "--team"),
+        ("play", "claw", "--env.count", "64", "--policy"),
+        ("compare", "--env.scenarios", "baseline", "--env.seeds", "1", "--env.days", "1", "--env.retries", "0"),
+        ("compare", "--env", "claw", "--env.count", "64", "--limit", "1"),
     ],
 )
 def test_a_stated_limit_of_a_reply_is_what_is_sent(call, chat: Chat, words: tuple[str, ...]):
@@ -54,7 +54,7 @@ def test_a_stated_limit_of_a_reply_is_what_is_sent(call, chat: Chat, words: tupl
 
 def test_a_stated_limit_is_kept_when_the_reply_is_cut(call, chat: Chat):
     chat.finish = "length"
-    words = ("play", "office", "--seat", f"sales={chat.name}#small", "--days", "1", "--retries", "0")
+    words = ("play", "office", "--seat", f"sales={chat.name}#small", "--env.days", "1", "--env.retries", "0")
     call(*words, "--max-new-tokens", "24")
     assert {body["max_tokens"] for body in chat.seen} == {24}
     chat.seen.clear()
@@ -73,7 +73,7 @@ def test_a_server_that_cannot_be_reached_is_named_while_it_is_waited_for(tmp_pat
 
 def test_feedback_grows_until_the_eighth_try(call, chat: Chat):
     chat.reply = lambda body: "I think we should sell more."
-    told = call("play", "office", "--seat", f"sales={chat.name}", "--days", "1")
+    told = call("play", "office", "--seat", f"sales={chat.name}", "--env.days", "1")
     assert told["actors"]["sales"]["valid"] == 0
     lengths = [len(body["messages"]) for body in chat.seen[:9]]
     assert lengths == [2, 4, 6, 8, 10, 12, 14, 16, 18]
@@ -81,7 +81,7 @@ def test_feedback_grows_until_the_eighth_try(call, chat: Chat):
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(feedback))
     assert told["actors"]["sales"]["retries"] == 8 * told["hosted"]["sales"]["turns"] // 9
     chat.seen.clear()
-    call("play", "office", "--seat", f"sales={chat.name}", "--days", "1", "--retries", "0")
+    call("play", "office", "--seat", f"sales={chat.name}", "--env.days", "1", "--env.retries", "0")
     assert {len(body["messages"]) for body in chat.seen} == {2}
 
 
@@ -89,8 +89,8 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
     """Its own words come back among the insights of its later prompts, and nobody else's."""
     lesson = "Two calls win a lead"
     chat.reply = lambda body: IDLE if "response_format" in body else f"{lesson} [0]\nPlan: call twice"
-    words = ("play", "office", "--seat", f"sales={chat.name}", "--days", "6", "--profile", "full")
-    told = call(*words, "--reflect")
+    words = ("play", "office", "--seat", f"sales={chat.name}", "--env.days", "6", "--env.profile", "full")
+    told = call(*words, "--env.reflect")
     asked = [index for index, body in enumerate(chat.seen) if "response_format" not in body]
     assert len(asked) == 1, "once in 84 turns"
     before, after = chat.seen[: asked[0]], chat.seen[asked[0] + 1 :]
@@ -108,14 +108,14 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("play", "--reflect", "--profile", "full"), "--reflect has no effect without a model"),
-        (("play", "--prompt-budget", "200"), "--prompt-budget has no effect without a model of this machine"),
-        (("compare", "heuristic", "expert", "--prompt-budget", "200"), "--prompt-budget has no effect"),
-        (("compare", "heuristic", "--reflect", "--profile", "full"), "--reflect has no effect"),
-        (("compare", "base", "--reflect"), "reflect needs the memories of the full profile"),
-        (("compare", "base", "--prompt-budget", "0"), "budget must be at least 1 token"),
-        (("train", "--reflect"), "reflect needs the memories of the full profile"),
-        (("train", "--env", "claw", "--prompt-budget", "200"), "--prompt-budget has no effect in the workplace 'claw'"),
+        (("play", "--env.reflect", "--env.profile", "full"), "--env.reflect has no effect without a model"),
+        (("play", "--env.prompt-budget", "200"), "--env.prompt-budget has no effect without a model of this machine"),
+        (("compare", "heuristic", "expert", "--env.prompt-budget", "200"), "--env.prompt-budget has no effect"),
+        (("compare", "heuristic", "--env.reflect", "--env.profile", "full"), "--env.reflect has no effect"),
+        (("compare", "base", "--env.reflect"), "reflect needs the memories of the full profile"),
+        (("compare", "base", "--env.prompt-budget", "0"), "budget must be at least 1 token"),
+        (("train", "--env.reflect"), "reflect needs the memories of the full profile"),
+        (("train", "--env", "claw", "--env.prompt-budget", "200"), "Unrecognized options: --env.prompt-budget"),
         (("office", "behaviours", "--prompt-budget", "200"), "--prompt-budget has no effect without a model of this machine"),
         (("office", "behaviours", "--reflect"), "--reflect has no effect without a model"),
         (
@@ -123,11 +123,11 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
             "reflect needs the memories of the full profile",
         ),
         (("office", "behaviours", "--teams", "base", "--reflect", "--replays", "a.json"), "--reflect does not fit --replays"),
-        (("serve", "env", "--prompt-budget", "200"), "--prompt-budget and --tokenizer go together"),
-        (("serve", "env", "--tokenizer", "smollm2-135m"), "--prompt-budget and --tokenizer go together"),
-        (("serve", "env", "--reflect"), "reflect needs the memories of the full profile"),
-        (("serve", "env", "claw", "--reflect"), "--reflect has no effect in the workplace 'claw'"),
-        (("play", "--prompt-budget", "200", "--seat", "sales=openai:http://127.0.0.1:9/v1#small"), "of this machine"),
+        (("serve", "env", "--env.prompt-budget", "200"), "--env.prompt-budget needs --env.tokenizer here"),
+        (("serve", "env", "--env.tokenizer", "smollm2-135m"), "--env.tokenizer has no effect without --env.prompt-budget"),
+        (("serve", "env", "--env.reflect"), "reflect needs the memories of the full profile"),
+        (("serve", "env", "claw", "--env.reflect"), "Unrecognized options: --env.reflect"),
+        (("play", "--env.prompt-budget", "200", "--seat", "sales=openai:http://127.0.0.1:9/v1#small"), "of this machine"),
     ],
 )
 def test_options_of_prompts_that_nobody_reads_are_refused(call, words: tuple[str, ...], said: str):
@@ -137,7 +137,7 @@ def test_options_of_prompts_that_nobody_reads_are_refused(call, words: tuple[str
 
 def test_a_provider_that_fails_ends_the_episode_and_is_no_bad_reply(call, chat: Chat):
     chat.status = 403
-    said = call("play", "office", "--seat", f"sales={chat.name}#small", "--days", "1", code=1)
+    said = call("play", "office", "--seat", f"sales={chat.name}#small", "--env.days", "1", code=1)
     assert said["stop"] == "error"
     assert "authentication" in said["error"]
     assert said["metrics"] == {}
@@ -145,7 +145,17 @@ def test_a_provider_that_fails_ends_the_episode_and_is_no_bad_reply(call, chat: 
 
 
 def test_hosted_models_are_compared_and_cached(call, chat: Chat):
-    words = ("compare", "heuristic", f"small={chat.name}#small", "--scenarios", "baseline", "--seeds", "1", "--days", "1")
+    words = (
+        "compare",
+        "heuristic",
+        f"small={chat.name}#small",
+        "--env.scenarios",
+        "baseline",
+        "--env.seeds",
+        "1",
+        "--env.days",
+        "1",
+    )
     told = call(*words)
     assert {row["team"] for row in told["means"]} == {"heuristic", "small"}
     asked = len(chat.seen)
@@ -157,7 +167,7 @@ def test_hosted_models_are_compared_and_cached(call, chat: Chat):
 
 def test_demonstrations_of_a_hosted_model_are_canonical(call, chat: Chat, tmp_path: Path):
     chat.reply = lambda body: '```json\n{"target": "", "action_type": "idle", "reasoning": "none"}\n```'
-    one = ("--scenarios", "baseline", "--seeds", "1", "--days", "1")
+    one = ("--env.scenarios", "baseline", "--env.seeds", "1", "--env.days", "1")
     call("collect", "--policy", f"{chat.name}#small", "--random-share", "0", *one, "--out", "demos")
     rows = [json.loads(line) for path in (tmp_path / "demos").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert {row["reply"] for row in rows} == {IDLE}
@@ -188,8 +198,8 @@ def test_what_cannot_work_is_said_before_anything_is_loaded(call, monkeypatch, w
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--partner", "bedrock:small"), "Set AWS_DEFAULT_REGION"),
-        (("--partner", "anthropic:claude-haiku-4-5"), "Set the environment variable ANTHROPIC_API_KEY"),
+        (("--env.partner", "bedrock:small"), "Set AWS_DEFAULT_REGION"),
+        (("--env.partner", "anthropic:claude-haiku-4-5"), "Set the environment variable ANTHROPIC_API_KEY"),
         (("--judge", "anthropic:claude-haiku-4-5"), "Set the environment variable ANTHROPIC_API_KEY"),
     ],
 )
@@ -216,9 +226,9 @@ def test_hosted_colleagues_play_and_judge_in_training(call, chat: Chat, tiny_bas
     chat.reply = reply
     stated = ("--judging.max-tokens", "40")
     small = (
-        "--scenarios",
+        "--env.scenarios",
         "baseline",
-        "--days",
+        "--env.days",
         "1",
         "--library-tasks",
         "0",
@@ -238,7 +248,7 @@ def test_hosted_colleagues_play_and_judge_in_training(call, chat: Chat, tiny_bas
         "0",
     )
     small += ("--branch.group-size", "2", "--branch.turns", "2", "--branch.worlds", "1", "--iterations", "1", "--lora.rank", "2")
-    who = ("--partner", f"{chat.name}#colleague", "--judge", f"{chat.name}#judge")
+    who = ("--env.partner", f"{chat.name}#colleague", "--judge", f"{chat.name}#judge")
     call("train", "--dry-run", "--roles", "sales", *who, *stated, *small, "--name", "a", "--model.name", tiny_base)
     assert {body["model"] for body in chat.seen} == {"colleague", "judge"}
     assert {body["max_tokens"] for body in chat.seen if body["model"] == "judge"} == {40}
@@ -267,7 +277,7 @@ def test_seats_change_hands_while_the_episode_runs(call, chat: Chat, tmp_path: P
 
     chat.reply = reply
     seat = f"sales={chat.name}#small"
-    call("play", "office", "--seat", seat, "--days", "3", "--orders", "orders.json", "--transcript", "t.jsonl")
+    call("play", "office", "--seat", seat, "--env.days", "3", "--orders", "orders.json", "--transcript", "t.jsonl")
     turns = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     who = [turn["policy"] for turn in turns if turn["actor"] == "sales"]
     assert who[:2] == [f"{chat.name}#small"] * 2

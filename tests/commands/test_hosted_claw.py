@@ -22,7 +22,7 @@ from onthejob.rollout.play import play
 from onthejob.testing.chat_server import Chat, conversation
 from onthejob.types import Sampling, Split, Task
 
-CORPUS = ("--claw.count", "64")
+CORPUS = ("--env.count", "64")
 
 
 @pytest.fixture

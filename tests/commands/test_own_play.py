@@ -260,7 +260,7 @@ def test_play_refuses_what_it_cannot_do(call, guess: Path, trade: Path):
         (("ofice",), "there is no environment 'ofice'"),
         (("office", "--env", "guess.py"), "named twice: office and --env guess.py"),
         (("claw", "--split", "dev"), "--split has no effect in the workplace 'claw'"),
-        (("--reflect", "guess.py"), "name the environment before the options"),
+        (("--env.reflect", "guess.py"), "name the environment before the options"),
     ):
         assert said in call("play", *words, code=2)
 

@@ -38,9 +38,9 @@ pytestmark = pytest.mark.server
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 SMALL = (
-    "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--scenarios", "baseline", "--days", "2",
-    "--seeds", "2", "--collect.episodes", "1", "--collect.segment-turns", "3", "--collect.partner-share", "0", "--lora.rank", "2",
-    "--branch.group-size", "4", "--branch.turns", "6", "--branch.worlds", "1", "--iterations", "1",
+    "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--env.scenarios", "baseline", "--env.days", "2",
+    "--env.seeds", "2", "--collect.episodes", "1", "--collect.segment-turns", "3", "--collect.partner-share", "0",
+    "--lora.rank", "2", "--branch.group-size", "4", "--branch.turns", "6", "--branch.worlds", "1", "--iterations", "1",
     "--sampling.max-new-tokens", "4", "--roles", "ceo", "dev", "--model.dtype", "float32",
 )  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_a_worker_serves_the_role_of_another_workplace(
     port = free_port()
     shape = ("--lora.rank", "2", "--model.name", base, "--model.dtype", "float32")
     worker = start(environ, tmp_path, "serve", "trainer", "--port", str(port), "--roles", "agent", *shape)
-    short = ("--claw.count", "64", "--claw.protocol.max-turns", "1", "--sampling.max-new-tokens", "2", "--iterations", "1")
+    short = ("--env.count", "64", "--env.protocol.max-turns", "1", "--sampling.max-new-tokens", "2", "--iterations", "1")
     few = ("--collect.episodes", "1", "--branch.group-size", "2", "--runs", tmp_path / "runs", "--name", "far")
     try:
         url = f"http://127.0.0.1:{port}"

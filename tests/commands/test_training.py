@@ -33,7 +33,7 @@ from onthejob.testing import teach, tiny_model
 from onthejob.types import Kind, Message, Split
 
 UNSHAPED = (
-    "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--scenarios", "baseline", "--days", "3",
+    "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--env.scenarios", "baseline", "--env.days", "3",
     "--collect.episodes", "4", "--collect.segment-turns", "7", "--collect.partner-share", "0",
     "--branch.group-size", "6", "--branch.turns", "14", "--branch.worlds", "1",
     "--sampling.max-new-tokens", "40", "--sampling.temperature", "0.7",
@@ -65,7 +65,7 @@ def model(path: Path) -> tuple[str, ...]:
 
 
 def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
-    collected = call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2", "--random-share", "0.5")
+    collected = call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2", "--random-share", "0.5")
     for role in SEATS:
         lines = Path(f"demonstrations/{role}.jsonl").read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
@@ -73,7 +73,9 @@ def test_demonstrations_are_marked_and_become_adapters(call, tiny_path: Path):
         assert {row["role"] for row in rows} == {role}
         assert all(row["messages"][0]["role"] == "system" and row["task"].startswith("office-baseline-1") for row in rows)
         assert all(row["reward"] < 0 for row in rows if row["marked"] == "negative")
-    again = call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2", "--random-share", "0.5", "--out", "b")
+    again = call(
+        "collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2", "--random-share", "0.5", "--out", "b"
+    )
     assert again["counts"] == collected["counts"]
     assert Path("b/sales.jsonl").read_bytes() == Path("demonstrations/sales.jsonl").read_bytes()
 
@@ -101,7 +103,7 @@ def test_what_cannot_be_written_or_named_is_refused_before_a_model_is_loaded(cal
     assert "file is no folder" in call(*start, "--runs", "file", code=2)
     Run.create("runs", config={}, name="taken").close()
     assert "a run named 'taken' exists in runs" in call(*start, "--name", "taken", code=2)
-    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "1")
+    call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "1")
     for words in (
         ("sft", "--out", "file/x", *nothing),
         ("sft", "--out", "/proc/x", *nothing),
@@ -110,7 +112,7 @@ def test_what_cannot_be_written_or_named_is_refused_before_a_model_is_loaded(cal
         ("model", "merge", "sales", "/proc/x/y", "--model", "./no-model"),
         ("runs", "export", "taken", "--out", "file"),
         ("compare", "heuristic", "--report", "/proc/x/report.html"),
-        ("play", "office", "--days", "1", "--transcript", "/proc/x/t.jsonl"),
+        ("play", "office", "--env.days", "1", "--transcript", "/proc/x/t.jsonl"),
     ):
         said = call(*words, code=2)
         assert re.search(r"cannot be (written to|a folder at)", said), said
@@ -187,7 +189,7 @@ def test_a_full_or_read_only_disk_ends_in_a_clear_error_and_the_run_goes_on(call
 
 @pytest.mark.slow  # two processes that import torch
 def test_roles_that_learn_side_by_side_learn_the_same(call, tiny_path: Path):
-    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
+    call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2")
     small = ("--roles", "sales", "hr", "--lora.rank", "2", "--limit", "4", *model(tiny_path))
     alone, beside = call("sft", *small, "--out", "alone"), call("sft", *small, "--out", "beside", "--processes", "2")
     assert [row["last loss"] for row in alone] == pytest.approx([row["last loss"] for row in beside])
@@ -212,7 +214,7 @@ def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.Capt
     resumed = call("train", "--resume", "a", "--extend", "3")
     assert resumed["adapters"]["hr"]["digest"] == straight["adapters"]["hr"]["digest"], "resumed = uninterrupted"
     assert "--extend must be >= 2" in call("train", "--resume", "runs/a", "--extend", "1", code=2)
-    assert "leave out seeds" in call("train", "--resume", "runs/a", "--seeds", "1", code=2)
+    assert "leave out env.seeds" in call("train", "--resume", "runs/a", "--env.seeds", "1", code=2)
     assert "exists" in call("train", "--roles", "hr", "--name", "a", *SMALL, *model(tiny_path), code=2)
 
     with Run.open(Path("runs/b"), readonly=True) as run:
@@ -244,7 +246,9 @@ def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.Capt
     assert (len(again["episodes"]), again["skipped"]) == (4, {})
     assert min(again["turns"], again["groups"]) >= again["prompts"] > 0
 
-    played = call("play", "--team", "a", "--seat", "sales=expert", "--days", "1", "--transcript", "t.jsonl", *model(tiny_path))
+    played = call(
+        "play", "--team", "a", "--seat", "sales=expert", "--env.days", "1", "--transcript", "t.jsonl", *model(tiny_path)
+    )
     assert played["error"] is None
     rows = [json.loads(line) for line in Path("t.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == played["turns"]
@@ -254,10 +258,10 @@ def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.Capt
 
 
 def test_training_goes_on_in_the_shape_of_the_first_adapters(call, tiny_path: Path):
-    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
+    call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2")
     of = ("--limit", "4", *model(tiny_path))
     call("sft", "--roles", "hr", "--lora.rank", "2", "--lora.alpha", "8", "--out", "first", *of)
-    refused = call("play", "--seat", "sales=first", "--days", "1", *model(tiny_path), code=2)
+    refused = call("play", "--seat", "sales=first", "--env.days", "1", *model(tiny_path), code=2)
     assert "first holds adapters of hr; needed here is one of sales." in refused
     # Sales has no first adapter: it gets the same shape.
     longer = call("sft", "--roles", "hr", "sales", "--init", "first", "--out", "longer", *of)
@@ -318,11 +322,11 @@ def test_prompts_have_a_budget_and_the_model_in_training_reflects(call, tiny_pat
     from transformers import AutoTokenizer
 
     encoder, budget = ChatEncoder(AutoTokenizer.from_pretrained(tiny_path)), 330
-    small = ("--scenarios", "baseline", "--days", "7", "--scale-states", "6", "--library-tasks", "1", "--lora.rank", "2")
+    small = ("--env.scenarios", "baseline", "--env.days", "7", "--scale-states", "6", "--library-tasks", "1", "--lora.rank", "2")
     small += ("--collect.episodes", "1", "--collect.segment-turns", "84", "--collect.fresh-share", "1")
     small += ("--collect.partner-share", "0", "--branch.group-size", "2", "--branch.turns", "7", "--branch.worlds", "1")
-    small += ("--sampling.max-new-tokens", "30", "--profile", "full", "--roles", "hr", "--iterations", "1", *model(tiny_path))
-    call("train", "--name", "a", "--prompt-budget", str(budget), "--reflect", *small)
+    small += ("--sampling.max-new-tokens", "30", "--env.profile", "full", "--roles", "hr", "--iterations", "1", *model(tiny_path))
+    call("train", "--name", "a", "--env.prompt-budget", str(budget), "--env.reflect", *small)
     with Run.open(Path("runs/a"), readonly=True) as run:
         assert (run.config["prompt_budget"], run.config["reflect"]) == (budget, True)
         prompts = [encoder.decode(group.trajectories[0].turns[0].prompt_ids) for group in run.read_groups(1)]
@@ -395,7 +399,7 @@ def test_eval_and_compare(call, tiny_path: Path):
     again = call("eval", "heuristic", "expert", "--states", "later.bin", "--roles", "hr", "--worlds", "2", "--turns", "4")
     assert again["states"]["hr"] == later["states"]["hr"], "what is not asked for is as the file has it"
 
-    tiny = ("--seeds", "1", "--scenarios", "baseline", "churn", "--days", "1", "--max-new-tokens", "4")
+    tiny = ("--env.seeds", "1", "--env.scenarios", "baseline", "churn", "--env.days", "1", "--max-new-tokens", "4")
     compared = call("compare", "model=base", "heuristic", *tiny, "--alone", "sales", "--report", "r.html", *model(tiny_path))
     values = {row["team"]: row for row in compared["means"] if row["metric"] == "valid_rate" and row["stratum"] == "all"}
     assert set(values) == {"model", "heuristic", "model:sales"}
@@ -416,7 +420,7 @@ def test_an_edited_scenario_is_another_workplace(call):
 
 
 def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
-    small = ("--seeds", "1", "--scenarios", "baseline", "--days", "1")
+    small = ("--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "1")
     earlier = call("compare", "heuristic", *small, "--cache", "earlier.sqlite")
     Path("earlier.json").write_text(json.dumps(earlier), encoding="utf-8")
     Path("file").write_text("", encoding="utf-8")
@@ -425,10 +429,10 @@ def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
     for words, said in (
         (("--featured", "nobody"), "--featured must be one of expert, base, got 'nobody'"),
         ((*beside, "--featured", "nobody"), "--featured must be one of heuristic, expert, base, got 'nobody'"),
-        ((*beside, "--seeds", "2"), "different tasks"),
+        ((*beside, "--env.seeds", "2"), "different tasks"),
         ((*beside, "--seed", "3"), "seed 0 there, 3 here"),
         ((*beside, "--max-new-tokens", "9"), "max_new_tokens 32 there, 9 here"),
-        ((*beside, "--profile", "full"), "env"),
+        ((*beside, "--env.profile", "full"), "env"),
         (("--beside", "file"), "holds no comparison"),
         (("--report", "folder"), "it is a folder"),
         (("--report", "file/below/r.html"), "--report cannot be written"),
@@ -440,7 +444,7 @@ def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
         ((*beside, "--featured", "heuristic", "--before", "base", "--report", "r.html"), "--before has no effect"),
     ):
         # The model is not there: loading one would be refused with another message.
-        words = (*small, *words) if "--seeds" not in words else (*small[2:], *words)
+        words = (*small, *words) if "--env.seeds" not in words else (*small[2:], *words)
         refused = call("compare", "expert", "base", *words, "--model.name", "no-such-model", code=1 if "holds no" in said else 2)
         assert said in " ".join(refused.replace("\u2502", " ").split()), words
         assert not Path("runs/evaluation.sqlite").exists(), "nothing was played"
@@ -454,14 +458,14 @@ def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
 
 def test_the_report_of_a_run_is_complete(call, tiny_path: Path):
     """Curves, settings, turns and the shift from where it started, of the featured team's run; decision quality from a file."""
-    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
+    call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2")
     call("sft", "--roles", "hr", "--epochs", "1", "--lora.rank", "2", "--out", "warm", *model(tiny_path))
     call("train", "--roles", "hr", "--iterations", "2", "--name", "a", "--init", "warm", *SMALL, *model(tiny_path))
     judging = ("--roles", "hr", "--per-role", "2", "--episodes", "1", "--days", "1", "--worlds", "2", "--turns", "4")
     judged = call("eval", "start=warm", "a", *judging, "--candidates", "4", "--max-new-tokens", "40", *model(tiny_path))
     Path("quality.json").write_text(json.dumps(judged), encoding="utf-8")
 
-    small = ("--seeds", "1", "--scenarios", "baseline", "--days", "1", "--max-new-tokens", "40", *model(tiny_path))
+    small = ("--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "1", "--max-new-tokens", "40", *model(tiny_path))
     call("compare", "heuristic", "base", "start=a:0", "a", *small, "--report", "r.html", "--quality", "quality.json")
     page = Path("r.html").read_text(encoding="utf-8")
     for missing in ("not measured", "No training metrics", "No action distributions", "No scored", "No configuration"):

@@ -43,7 +43,7 @@ def test_training_publishes_and_resumes(call, tiny_path: Path, dtype: str):
 
 
 def test_a_warm_start_on_the_gpu(call, tiny_path: Path):
-    call("collect", "--seeds", "1", "--scenarios", "baseline", "--days", "2")
+    call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2")
     small = ("--roles", "hr", "sales", "--lora.rank", "2", "--limit", "8", "--lr", "0.01", "--epochs", "2")
     rows = call("sft", *small, *model(tiny_path))
     here = call("sft", *small, "--out", "here", *test_training.model(tiny_path))
@@ -55,7 +55,7 @@ def test_eval_and_compare_on_the_gpu(call, tiny_path: Path):
     judged = call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path))
     assert {cell["team"] for cell in judged["cells"]} == {"base", "expert"}
     assert set(judged["states"]) == set(SEATS)
-    tiny = ("--seeds", "1", "--scenarios", "baseline", "churn", "--days", "1", "--max-new-tokens", "4")
+    tiny = ("--env.seeds", "1", "--env.scenarios", "baseline", "churn", "--env.days", "1", "--max-new-tokens", "4")
     compared = call("compare", "model=base", "heuristic", *tiny, *model(tiny_path))
     values = {row["team"] for row in compared["means"] if row["metric"] == "valid_rate" and row["stratum"] == "all"}
     assert values == {"model", "heuristic"}

@@ -222,7 +222,7 @@ def test_commands_refuse_before_weights_are_read(tmp_path: Path, capsys: pytest.
         (("sft", "demos", "--lora.targets", "q_proj", "v_prj"), llama, "'v_prj' matches no layer", 2),
         (("train", "--roles", "sales", "--lora.targets", "lm_head"), llama, "'lm_head' is the output head", 2),
         (("train", "--smoke", "--roles", "sales", "--lora.targets", "mlp"), llama, "a LlamaMLP", 2),
-        (("play", "office", "--team", "base", "--days", "1"), mamba, cache, 1),
+        (("play", "office", "--team", "base", "--env.days", "1"), mamba, cache, 1),
     ):
         assert main([*words, "--model.name", model, "--quiet"]) == code
         assert problem in capsys.readouterr().err

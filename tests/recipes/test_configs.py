@@ -112,12 +112,12 @@ def prompts(env: OfficeEnvironment) -> str:
 
 SMALL = {
     "office_qwen14b": (
-        "--scenarios", "baseline", "--days", "2", "--seeds", "2", "--roles", "ceo", "dev", "--workers", "0",
+        "--env.scenarios", "baseline", "--env.days", "2", "--env.seeds", "2", "--roles", "ceo", "dev", "--workers", "0",
         "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--branch.turns", "6", "--branch.worlds", "1",
         "--collect.episodes", "1", "--collect.segment-turns", "3", "--collect.partner-share", "0",
     ),
     "claw_qwen7b": (
-        "--claw.count", "100", "--claw.growth", "0", "--claw.protocol.max-turns", "2", "--collect.episodes", "2",
+        "--env.count", "100", "--env.growth", "0", "--env.protocol.max-turns", "2", "--collect.episodes", "2",
         "--workers", "2",
     ),
 }  # fmt: skip

@@ -94,7 +94,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
 
 def test_a_game_in_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "mine.json"
-    command = ["play", "office", "--role", "sales", "--policy", "human", "--days", "2", "--replay", str(out)]
+    command = ["play", "office", "--role", "sales", "--policy", "human", "--env.days", "2", "--replay", str(out)]
     typed(monkeypatch, "1", "undo", "undo", "99", "hello", '{"action_type":"UPDATE_PIPELINE"}', "2")
     assert main(command) == 0
     printed = capsys.readouterr().out
@@ -132,7 +132,7 @@ def test_options_that_cannot_work_are_refused(options: list[str], message: str, 
 def test_somebody_else_can_be_seated_by_role_and_policy(capsys: pytest.CaptureFixture[str]):
     seated = []
     for options in (["--role", "sales", "--policy", "expert"], ["--seat", "sales=expert"], []):
-        assert main(["play", "office", "--days", "2", "--json", *options]) == 0
+        assert main(["play", "office", "--env.days", "2", "--json", *options]) == 0
         seated.append(json.loads(capsys.readouterr().out)["metrics"])
     assert seated[0] == seated[1]
     assert seated[0] != seated[2]

@@ -311,7 +311,7 @@ def test_the_office_trains_through_it_and_survives_its_crash(
 
     words = (
         "train", "--sampler", "vllm", "--server.max-model-len", "1024", "--model.name", str(smollm2_path), "--runs", str(runs),
-        "--scenarios", "baseline", "--days", "2", "--seeds", "2", "--roles", "ceo", "dev", "--iterations", "2",
+        "--env.scenarios", "baseline", "--env.days", "2", "--env.seeds", "2", "--roles", "ceo", "dev", "--iterations", "2",
         "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--sampling.max-new-tokens", "48",
         "--collect.episodes", "2", "--collect.segment-turns", "3", "--collect.partner-share", "0",
         "--branch.group-size", "4", "--branch.turns", "6", "--branch.worlds", "1", "--server.startup-s", str(START_S),

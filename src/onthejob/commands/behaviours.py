@@ -81,7 +81,7 @@ class Behaviours:
             got = f"{self.temperature} and {self.max_new_tokens}"
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
         local = local_sources(names_and_sources(self.teams), Office().players(()))
-        check_prompts(self.prompt_budget, self.reflect, local=bool(local), models=bool(local))
+        check_prompts(self.prompt_budget, self.reflect, local=bool(local), models=bool(local), prefix="--")
         if self.reflect and self.replays:
             raise ConfigError("--reflect does not fit --replays: nobody reflected in a game by hand. Leave one of them out.")
         _ = self._config  # it says what is wrong with it

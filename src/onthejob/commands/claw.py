@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import tyro
 
@@ -54,6 +54,8 @@ class Claw:
     threads: ClassVar[int] = 4
     forkable: ClassVar[bool] = False
     goes_on: ClassVar[bool] = True
+    free_text: ClassVar[bool] = True
+    hosted_partner: ClassVar[str] = ""
 
     count: int = 1000
     """Tasks of the synthesized corpus, over the three splits; 200 and 1000 are the usual ones."""
@@ -75,6 +77,11 @@ class Claw:
     """Run commands as plain subprocesses, without any isolation. Only on a machine that is itself disposable."""
     rules: Annotated[ClawConfig, tyro.conf.arg(name="")] = field(default_factory=ClawConfig)
     """How episodes are played, graded and paid."""
+
+    @classmethod
+    def starting(cls, command: str) -> Self:
+        """The options that a command begins with."""
+        return cls()
 
     @classmethod
     def loop(cls) -> TrainConfig:
@@ -100,14 +107,24 @@ class Claw:
         """Folders with tasks, which no command of an agent may see."""
         return [folder for folder in (self.folder, self.official) if folder is not None]
 
-    def check(self) -> None:
+    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
+        return self
+
+    def anchored(self) -> Mapping[str, Any]:
+        folders = {"folder": self.folder, "official": self.official}
+        return {name: str(path.expanduser().absolute()) for name, path in folders.items() if path is not None}
+
+    def check_players(self, *, local: bool, models: bool) -> None:
+        """No option depends on who plays."""
+
+    def check(self, *, training: bool = False) -> None:
         if self.folder is not None and self.official is not None:
-            raise ConfigError("--claw.folder and --claw.official both say which tasks. Leave one of them out.")
-        other = "--claw.folder" if self.folder is not None else "--claw.official" if self.official is not None else ""
+            raise ConfigError("--env.folder and --env.official both say which tasks. Leave one of them out.")
+        other = "--env.folder" if self.folder is not None else "--env.official" if self.official is not None else ""
         if other and (self.count, self.seed) != (Claw().count, Claw().seed):
-            raise ConfigError(f"--claw.count and --claw.seed have no effect with {other}. Leave them out.")
+            raise ConfigError(f"--env.count and --env.seed have no effect with {other}. Leave them out.")
         if self.checks_run_agent_code and self.official is None:
-            raise ConfigError("--claw.checks-run-agent-code has no effect without --claw.official. Leave it out.")
+            raise ConfigError("--env.checks-run-agent-code has no effect without --env.official. Leave it out.")
         if not 1 <= self.count <= 100_000 or self.seed < 0 or self.growth < 0 or self.rounds < 0:
             got = f"{self.count}, {self.seed}, {self.growth} and {self.rounds}"
             raise ConfigError(f"claw needs count in 1..100000, and seed, growth and rounds >= 0; got {got}.")
@@ -125,7 +142,7 @@ class Claw:
         else:
             found = claw_tasks(split, count=self.count, seed=self.seed)
         if not found:
-            raise ConfigError(f"there is no task of split {split} among these. Take a larger --claw.count, or another folder.")
+            raise ConfigError(f"there is no task of split {split} among these. Take a larger --env.count, or another folder.")
         return found
 
     def splits(self) -> tuple[Split, ...]:
@@ -153,7 +170,7 @@ class Claw:
         if marked:
             log.warning(
                 "%d of %d official training tasks are left out: their checks may run the agent's code with their own rights "
-                "(--claw.checks-run-agent-code takes them in): %s",
+                "(--env.checks-run-agent-code takes them in): %s",
                 len(marked),
                 len(found),
                 "; ".join(f"{name}: {reason}" for name, reason in marked.items()),
@@ -173,8 +190,11 @@ class Claw:
             **({} if self.official is None else {"checks": checks}),
         }
 
-    def curriculum(self, iterations: int) -> Curriculum | None:
+    def schedule(self, iterations: int) -> Curriculum | None:
         return None
+
+    def finder(self) -> Callable[[str], Task | None]:
+        return Corpus(self).find
 
     def grow(self) -> Grow | None:
         if self.growth == 0 or self.rounds == 0 or self.official is not None:

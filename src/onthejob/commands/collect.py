@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from onthejob.commands.claw import Claw
+from onthejob.commands.office import Office
 from onthejob.commands.outputs import check_folder
-from onthejob.commands.own import OWN_PLACE, Own, OwnEnv, is_own
+from onthejob.commands.own import Own
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.commands.workplace import refuse_foreign
+from onthejob.commands.workplace import refuse_foreign, refuse_unused
+from onthejob.commands.workplaces import OWN_PLACE, EnvOptions, is_own, starting
 from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR
 from onthejob.errors import ConfigError
@@ -30,11 +32,23 @@ if TYPE_CHECKING:
     from onthejob.models.hosted import Account
 
 OWN = {
-    "office": ("policy", "random_share", "alternatives", "scenarios", "seeds", "first", "days", "hosted"),
-    "claw": ("claw", "gold"),
+    "office": ("policy", "random_share", "alternatives", "hosted"),
+    "claw": ("gold",),
     OWN_PLACE: ("policy", "count", "hosted"),
 }
 """Options that not every workplace has."""
+UNUSED = (
+    "partner",
+    "crisis_bonus",
+    "curriculum",
+    "retries",
+    "profile",
+    "reader",
+    "prompt_budget",
+    "tokenizer",
+    "reflect",
+)
+"""Options of the office that demonstrations, which have the usual prompts, do not depend on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +71,9 @@ class Collect:
     """
 
     env: str = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`."""
-    own: OwnEnv = None
-    """Options of an environment of your own."""
+    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Its training tasks are played."""
+    own: EnvOptions = None
+    """Options of the environment; None for its defaults."""
     policy: str = "expert"
     """Office and your own environment: a scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), whose replies in the office are written in canonical form. Empty for your own environment's usual player."""
@@ -72,16 +86,6 @@ class Collect:
     """Office: random legal replies written beside the player's for every decision; 0 writes only what was executed."""
     out: Path = Path("demonstrations")
     """Folder of the files."""
-    scenarios: tuple[str, ...] = ("all",)
-    """Office: scenario names or TOML files; `all` for the shipped ones."""
-    seeds: int = 4
-    """Office: episodes per scenario; training seeds only."""
-    first: int = 0
-    """Office: skip this many training seeds."""
-    days: int = 30
-    """Office: length of an episode in days."""
-    claw: Claw = field(default_factory=Claw)
-    """Claw: which tasks, under which rules."""
     gold: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     """Claw: how many demonstrations of which kind."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
@@ -95,23 +99,30 @@ class Collect:
 
     def run(self, terminal: Terminal) -> int:
         """Play; the files appear when all are complete."""
-        refuse_foreign(self, self.env if self.own is None else OWN_PLACE, OWN)
+        place = self._options
+        refuse_foreign(self, OWN_PLACE if is_own(self.env) else self.env, OWN)
         check_folder(self.out, "--out")
-        if self.own is not None:
-            from onthejob.commands.collect_own import collect_own
+        if isinstance(place, Office):
+            return self._office(terminal)
+        if isinstance(place, Claw):
+            return self._claw(terminal, place)
+        from onthejob.commands.collect_own import collect_own
 
-            place = Own(ref=self.env, env=self.own)
-            return collect_own(terminal, place, who=self.policy, count=self.count, out=self.out, hosted=self.hosted)
-        return {"office": self._office, "claw": self._claw}[self.env](terminal)
+        found = Own(ref=self.env, env=place)
+        return collect_own(terminal, found, who=self.policy, count=self.count, out=self.out, hosted=self.hosted)
 
-    def _claw(self, terminal: Terminal) -> int:
+    @property
+    def _options(self) -> Any:
+        return starting(self.env, "Collect") if self.own is None else self.own
+
+    def _claw(self, terminal: Terminal, place: Claw) -> int:
         from onthejob.envs.claw.demonstrations import demonstrations as play_gold
 
-        self.claw.check()
-        tasks = self.claw.tasks(Split.TRAIN)
+        place.check()
+        tasks = place.tasks(Split.TRAIN)
         terminal.progress(f"playing {self.gold.count} demonstrations in sandboxes")
-        with self.claw.opened() as make_env:
-            made = play_gold(tasks, make_env, self.gold, max_turns=self.claw.max_turns, workers=self.claw.threads)
+        with place.opened() as make_env:
+            made = play_gold(tasks, make_env, self.gold, max_turns=place.max_turns, workers=place.threads)
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / "agent.jsonl"
         with published_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
@@ -141,12 +152,13 @@ class Collect:
         Raises:
             ConfigError: options that cannot work.
         """
-        from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.env import SEATS
-        from onthejob.envs.office.tasks import office_tasks
         from onthejob.models.catalogue import is_hosted
         from onthejob.players import scripted, training_team
 
+        place = self._options
+        refuse_unused(place, Office.starting("Collect"), UNUSED, "collect")
+        place.check()
         if not 0.0 <= self.random_share <= 1.0:
             raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
         if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
@@ -156,9 +168,7 @@ class Collect:
             training_team(self.policy)
         seats = HostedSeats(self.hosted)
         player = seats.policy(self.policy) if is_hosted(self.policy) else scripted(self.policy)
-        tasks = office_tasks(
-            Split.TRAIN, scenarios=scenarios_named(self.scenarios), seeds=self.seeds, days=self.days, first=self.first
-        )
+        tasks = place.tasks(Split.TRAIN)
         self.out.mkdir(parents=True, exist_ok=True)
         counts: dict[str, dict[str, int]] = {role: {"expert": 0, "random": 0, "negative": 0} for role in SEATS}
         # Not `published_file`: what a hosted player was paid for stays when this is interrupted.

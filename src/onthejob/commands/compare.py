@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from onthejob.commands.claw import Claw
 from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
-from onthejob.commands.office import Office, check_prompts
 from onthejob.commands.outputs import check_plain_name, check_writable
-from onthejob.commands.own import Own, OwnEnv
 from onthejob.commands.reports import check_names, complete, run_behind
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import (
@@ -26,13 +23,13 @@ from onthejob.commands.seats import (
     local_sources,
     names_and_sources,
     office_schema,
-    retries_for,
     teams,
 )
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.workplace import Workplace, refuse_foreign
-from onthejob.commands.workplaces import built_in
+from onthejob.commands.workplace import Workplace
+from onthejob.commands.workplaces import EnvOptions, placed, starting
 from onthejob.errors import ConfigError
+from onthejob.models.catalogue import is_hosted
 from onthejob.types import Sampling, Split, Task
 
 if TYPE_CHECKING:
@@ -40,23 +37,6 @@ if TYPE_CHECKING:
 
     from onthejob.evaluate.matched import Earlier
     from onthejob.models.chat import ChatEncoder
-
-OWN = {
-    "office": (
-        "scenarios",
-        "seeds",
-        "first",
-        "days",
-        "alone",
-        "retries",
-        "profile",
-        "reader",
-        "prompt_budget",
-        "reflect",
-    ),
-    "claw": ("claw",),
-}
-"""Options that only one workplace has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +51,10 @@ class Compare:
     `bedrock:MODEL`), or `NAME=` one of these."""
     env: str = "office"
     """Which workplace: `office`, `claw`, or an environment of your own, as for `train`."""
-    own: OwnEnv = None
-    """Options of an environment of your own."""
-    scenarios: tuple[str, ...] = ("all",)
-    """Office: scenario names or TOML files; `all` for the shipped ones."""
-    seeds: int = 4
-    """Office: episodes per scenario."""
-    first: int = 0
-    """Office: skip this many seeds."""
-    days: int = 30
-    """Office: length of an episode in days."""
+    own: EnvOptions = None
+    """Options of the environment; None for its defaults."""
     alone: tuple[str, ...] = ()
-    """Office: also show each learned team with only this role among heuristics, e.g. `--alone sales dev`."""
-    retries: int | None = None
-    """Office: times an unusable reply may be corrected, with growing feedback, 0 to 8; default: 8 when a hosted model plays, else
-    0. The same for every team."""
-    profile: Literal["compact", "full"] = "compact"
-    """Office: what models are shown; as they were trained."""
-    reader: str = ""
-    """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
-    prompt_budget: int | None = None
-    """Office: the most tokens of a prompt, by the tokenizer of --model.name; what matters least is left out."""
-    reflect: bool = False
-    """Office, with --profile full: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
-    claw: Claw = field(default_factory=Claw)
-    """Claw: which tasks, under which rules."""
+    """With several roles: also show each learned team with only this role among partners, e.g. `--alone sales dev`."""
     split: Literal["dev", "test"] = "dev"
     """Try things on dev; test is for the final table."""
     limit: int = 0
@@ -137,22 +96,9 @@ class Compare:
 
     def place(self) -> Workplace:
         """The workplace of these options."""
-        if self.own is not None:
-            return Own(ref=self.env, env=self.own)
-        retries = retries_for(self.retries, self.teams)
-        office = Office(
-            scenarios=self.scenarios,
-            seeds=self.seeds,
-            first=self.first,
-            days=self.days,
-            retries=retries,
-            profile=self.profile,
-            reader=self.reader,
-            budget=self.prompt_budget,
-            reflect=self.reflect,
-            model=self.model.name if self.prompt_budget is not None else "",
-        )
-        return built_in({"office": office, "claw": self.claw}[self.env])
+        own = starting(self.env, "Compare") if self.own is None else self.own
+        hosted = any(is_hosted(source) for _, source in names_and_sources(self.teams))
+        return placed(self.env, own).fitted(model=self.model.name, hosted=hosted)
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
@@ -173,7 +119,7 @@ class Compare:
         shipped, named = place.players(tasks), names_and_sources(self.teams)
         local = local_sources(named, shipped)
         learned = [name for name, source in named if source not in shipped]
-        check_prompts(self.prompt_budget, self.reflect, local=bool(local), models=bool(learned))
+        place.check_players(local=bool(local), models=bool(learned))
         learned_alone = [f"{name}:{role}" for name in learned for role in self.alone]
         featured = self.featured or (learned_alone or learned or [name for name, _ in named])[-1]
         tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
@@ -187,7 +133,7 @@ class Compare:
             check_writable(kept_path(RUNS, self.name), "--name")
         hosted = HostedSeats(
             self.hosted,
-            schema=office_schema if self.env == "office" else None,
+            schema=None if place.free_text else office_schema,
             exact=self.max_new_tokens is not None,
         )
         groupings = place.groupings()
@@ -263,6 +209,8 @@ class Compare:
         return 1 if comparison.failed else 0
 
     def _check(self, place: Workplace) -> None:
+        if self.alone and len(place.roles) == 1:
+            raise ConfigError(f"--alone has no effect in {place.name}, which has one role. Leave it out.")
         if unknown := [role for role in self.alone if role not in place.roles]:
             raise ConfigError(f"--alone takes some of {', '.join(place.roles)}, got {', '.join(unknown)}.")
         check_teams(self.teams)
@@ -272,7 +220,6 @@ class Compare:
             raise ConfigError("--before and --quality have no effect without --report. Add it, or leave them out.")
         if self.limit < 0 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
             raise ConfigError(f"limit must be >= 0 and max_new_tokens >= 1, got {self.limit} and {self.max_new_tokens}.")
-        refuse_foreign(self, self.env, OWN)
         place.check()
 
     def _earlier(

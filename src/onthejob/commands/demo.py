@@ -169,7 +169,7 @@ class Demo:
 
         terminal.progress(f"no start is kept here for {self.model.name}: {ROLE} imitates {WARM_DECISIONS} decisions first")
         demonstrations = folder / "demonstrations"
-        Collect(random_share=ERRORS, alternatives=4, seeds=4, out=demonstrations).write(terminal)
+        Collect(random_share=ERRORS, alternatives=4, out=demonstrations).write(terminal)
         Sft(
             data=demonstrations,
             out=folder / "sft",

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from onthejob.commands.own import Own, OwnEnv, check_parsed
+from onthejob.commands.own import Own
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import Workplace
+from onthejob.commands.workplaces import WORKPLACES, EnvOptions, check_parsed, placed
 from onthejob.envs.env import LIMITS, Env, options_of
 from onthejob.errors import ConfigError, OnTheJobError, SandboxError
 from onthejob.plugins import installed, resolve
@@ -65,7 +66,7 @@ class Check:
 
     ref: tyro.conf.Positional[str]
     """An environment as `path/to/file.py:Class`, `package.module:Class` or the name that an installed package gives it."""
-    own: OwnEnv = None
+    own: EnvOptions = None
     """Its options."""
     tasks: int = 8
     """Training tasks that are played."""
@@ -85,7 +86,7 @@ class Check:
         from onthejob.commands.checking import check
 
         check_parsed(self.ref, self.own, "env check")
-        if self.own is None:
+        if self.ref in BUILT_IN_CHECKS:
             remedy = BUILT_IN_CHECKS[self.ref]
             raise ConfigError(f"`env check` is for environments of your own, and {self.ref} is built in. See `{remedy} --help`.")
         for option, value, least in (("--tasks", self.tasks, 1), ("--group", self.group, 2)):
@@ -128,8 +129,6 @@ class List:
 
     def run(self, terminal: Terminal) -> int:
         """Print one row per environment; one that cannot be imported is listed with the reason."""
-        from onthejob.commands.workplaces import WORKPLACES
-
         rows = [
             {"name": name, "roles": kind().roles, "about": BUILT_IN_ABOUT[name], "from": "built in"}
             for name, kind in WORKPLACES.items()
@@ -153,7 +152,7 @@ class Show:
 
     ref: tyro.conf.Positional[str]
     """As for `env check`, or `office` and `claw`."""
-    own: OwnEnv = None
+    own: EnvOptions = None
     """Its options."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
@@ -165,7 +164,7 @@ class Show:
     def run(self, terminal: Terminal) -> int:
         """Print facts, options and the prompt."""
         check_parsed(self.ref, self.own, "env show")
-        place = self._place()
+        place = placed(self.ref, self.own)
         place.check()
         facts: dict[str, Any] = {
             "name": place.name,
@@ -177,18 +176,14 @@ class Show:
         }
         tasks = {split: _tasks(place, split) for split in Split}
         facts |= {f"tasks of {split!s}": len(found) for split, found in tasks.items()}
-        facts["forks"] = ("yes" if place.forkable else "no") if self.own is None else _forks(self.own, place)
+        facts["forks"] = _forks(place) if isinstance(place, Own) else "yes" if place.forkable else "no"
         facts["players"] = sorted(place.players(tasks[Split.TRAIN][:1]))
-        options = {} if self.own is None else options_of(self.own)
-        helps = {} if self.own is None else _helps(type(self.own))
+        options, helps = options_of(self.own), _helps(type(self.own))
         prompt = _prompt(place, tasks)
         rows = [(name, ", ".join(value) or "none" if isinstance(value, list) else str(value)) for name, value in facts.items()]
         renderables: list[Any] = [table(("", BUILT_IN_ABOUT.get(self.ref) or _first_line(type(self.own))), rows)]
         if options:
-            flags = [(f"--env.{name.replace('_', '-')}", str(value), helps.get(name, "")) for name, value in options.items()]
-            renderables.append(table(("option", "value", "about"), flags))
-        elif self.own is None:
-            renderables.append(f"options: onthejob train --env {self.ref} --help")
+            renderables.append(table(("option", "value", "about"), flags_of(self.own, "--env.")))
         if prompt:
             renderables += ["", "first prompt:", *(f"[{message.role}] {message.content}" for message in prompt)]
         described = {
@@ -197,13 +192,6 @@ class Show:
         data = {"ref": self.ref, **facts, "options": described, "prompt": [message._asdict() for message in prompt]}
         terminal.result(data, *renderables)
         return 0
-
-    def _place(self) -> Workplace:
-        from onthejob.commands.workplaces import WORKPLACES, built_in
-
-        if self.own is not None:
-            return Own(ref=self.ref, env=self.own)
-        return built_in(WORKPLACES[self.ref]())
 
 
 def _count(number: int, word: str) -> str:
@@ -227,9 +215,10 @@ def _tasks(place: Workplace, split: Split) -> list[Any]:
         return []
 
 
-def _forks(env: Env, place: Workplace) -> str:
+def _forks(place: Own) -> str:
     from onthejob.testing.own import why_not_forked
 
+    env = place.env
     with place.opened():
         refused = why_not_forked(env, place.tasks(Split.TRAIN)[0])
     return f"yes, by {env.forks}" if refused is None else f"no: {refused}"
@@ -248,10 +237,25 @@ def _prompt(place: Workplace, tasks: Mapping[Split, list[Any]]) -> list[Message]
         return []
 
 
-def _helps(kind: type[Env]) -> dict[str, str]:
+def flags_of(options: Any, prefix: str) -> list[tuple[str, str, str]]:
+    """Flag, value and help of every option, those of nested groups included."""
+    found: list[tuple[str, str, str]] = []
+    hints, helps = get_type_hints(type(options), include_extras=True), _helps(type(options))
+    for name, value in options_of(options).items():
+        flag = f"{prefix}{name.replace('_', '-')}"
+        if dataclasses.is_dataclass(value):
+            # tyro's `arg(name="")` puts a group's options among those around it.
+            hidden = any(getattr(extra, "name", None) == "" for extra in getattr(hints[name], "__metadata__", ()))
+            found += flags_of(value, prefix if hidden else f"{flag}.")
+        else:
+            found.append((f"{prefix}no-{name.replace('_', '-')}" if value is True else flag, str(value), helps.get(name, "")))
+    return found
+
+
+def _helps(kind: type) -> dict[str, str]:
     """Option -> the text below it or the comment behind it, as `--help` shows them."""
     found: dict[str, str] = {}
-    for base in reversed([base for base in kind.__mro__ if issubclass(base, Env) and base is not Env]):
+    for base in reversed([base for base in kind.__mro__ if base not in (Env, object)]):
         try:
             source = textwrap.dedent(inspect.getsource(base))
         except (OSError, TypeError):

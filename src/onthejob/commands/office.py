@@ -6,10 +6,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import tyro
 
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
@@ -55,25 +57,28 @@ def counter(model: str) -> Count:
     return cached(token_counter(model))
 
 
-def check_prompts(budget: int | None, reflect: bool, *, local: bool, models: bool) -> None:
+def check_prompts(budget: int | None, reflect: bool, *, local: bool, models: bool, prefix: str = "--env.") -> None:
     """Refuse options of a model's prompts where no model reads them.
 
     Args:
-        budget: `--prompt-budget`.
-        reflect: `--reflect`.
+        budget: tokens of a prompt at most.
+        reflect: models reflect themselves.
         local: whether a model of this machine plays, whose tokenizer counts.
         models: whether any model plays, hosted ones included.
+        prefix: of the options on the command line.
 
     Raises:
         ConfigError: the option has no effect.
     """
     if budget is not None and not local:
         raise ConfigError(
-            "--prompt-budget has no effect without a model of this machine, whose tokenizer counts: scripted players read no "
-            "prompt. Seat `base`, a run or adapters, or leave it out."
+            f"{prefix}prompt-budget has no effect without a model of this machine, whose tokenizer counts: scripted players "
+            "read no prompt. Seat `base`, a run or adapters, or leave it out."
         )
     if reflect and not models:
-        raise ConfigError("--reflect has no effect without a model: scripted players do not reflect. Seat one, or leave it out.")
+        raise ConfigError(
+            f"{prefix}reflect has no effect without a model: scripted players do not reflect. Seat one, or leave it out."
+        )
 
 
 def reader_of(config: OfficeConfig) -> Reader | None:
@@ -160,33 +165,60 @@ class Office:
     threads: ClassVar[int] = 1
     forkable: ClassVar[bool] = True
     goes_on: ClassVar[bool] = False
+    free_text: ClassVar[bool] = False
+    earlier: ClassVar[tuple[str, ...]] = (
+        "scenarios",
+        "seeds",
+        "days",
+        "partner",
+        "crisis_bonus",
+        "curriculum",
+        "profile",
+        "reader",
+        "prompt_budget",
+        "reflect",
+    )
+    """Options that stood among those of `train` in records and files without a table `[env]`."""
 
     scenarios: tuple[str, ...] = ("all",)
     """Scenario names or TOML files; `all` for the shipped ones."""
-    seeds: int = 1
-    """Episodes per scenario."""
+    seeds: int = 4
+    """Episodes per scenario; in training, tasks per scenario from which episodes are drawn."""
     first: int = 0
     """Skip this many seeds."""
     days: int = 30
-    """Length of an episode in days."""
+    """Length of an episode in days of 14 turns, 1 to 90."""
     partner: str = "heuristic"
-    """The scripted player of roles that are not trained."""
-    crisis_bonus: bool = True
-    """Pay the extra reward for churn prevention while satisfaction is below 0.4."""
-    rising: bool = False
-    """Train on a curriculum."""
-    retries: int = 0
-    """Times an unusable reply may be corrected, 0 to 8."""
+    """Player of the roles that are not trained, and of all others in segments among partners: a scripted player or, in
+    training, a hosted model."""
+    crisis_bonus: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """`--env.no-crisis-bonus` omits the extra reward for churn prevention while satisfaction is below 0.4, to test whether the
+    shift to retention is learned without it; by default it is paid."""
+    curriculum: bool = False
+    """Training: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased. With branches only
+    segments that begin with a company's first day do (--collect.fresh-share): states of the library stay as they were met."""
+    retries: int | None = None
+    """Corrections of an unusable reply, 0 to 8, with growing feedback; default: 8 when a hosted model plays, else 0. Training has
+    none. The same for every team of a comparison."""
     profile: Literal["compact", "full"] = "compact"
-    """What a role is shown."""
+    """Prompts of about 250 tokens for small models, or with team status, memories and reasoning, for which the limit of a reply
+    must leave room. The same as in training."""
     reader: str = ""
-    """Folder of a trained reader of claims (adapters/claims) that judges what texts promise; empty for the linear weights."""
-    budget: int | None = None
-    """Tokens of a prompt's user message, counted by the tokenizer of `model`; None means no limit."""
+    """Folder of a trained reader of claims (adapters/claims) that judges what texts promise, one forward pass per text; by
+    default linear weights judge."""
+    prompt_budget: int | None = None
+    """Tokens of a prompt's user message at most, counted by --env.tokenizer; what matters least is omitted."""
+    tokenizer: str = ""
+    """With --env.prompt-budget: the model whose tokenizer counts, as for `onthejob model fetch`; by default the one that
+    plays."""
     reflect: bool = False
-    """Ask the seats themselves to reflect every 70 turns."""
-    model: str = ""
-    """Whose tokenizer counts."""
+    """With --env.profile full: models reflect themselves every 70 turns (raise the limit of a reply); else a template does."""
+
+    @classmethod
+    def starting(cls, command: str) -> Self:
+        """The options that a command begins with."""
+        own: dict[str, dict[str, Any]] = {"Train": {"seeds": 200}, "Play": {"scenarios": ("baseline",), "days": 5}}
+        return cls(**own.get(command, {}))
 
     @classmethod
     def loop(cls) -> TrainConfig:
@@ -194,7 +226,7 @@ class Office:
 
     @property
     def max_turns(self) -> int:
-        return most_turns(self.days, retries=self.retries, reflect=self.reflect)
+        return most_turns(self.days, retries=self.retries or 0, reflect=self.reflect)
 
     @property
     def fingerprint(self) -> str:
@@ -202,8 +234,8 @@ class Office:
         own = (f"+retries{self.retries}" if self.retries else "") + (f"+{self.profile}" if self.profile != "compact" else "")
         if self.reader:
             own += f"+reader {_reader_digest(Path(self.reader))}"
-        if self.budget is not None:
-            own += f"+budget{self.budget} by {self.model}"
+        if self.prompt_budget is not None:
+            own += f"+budget{self.prompt_budget} by {self.tokenizer}"
         own += "+reflect" if self.reflect else ""
         # A file of one's own can be edited under the same path; those of the package are among the sources.
         own += "".join(f"+{digest}" for digest in _files_digests(self.scenarios))
@@ -214,14 +246,34 @@ class Office:
         """How the office presents itself."""
         return OfficeConfig(
             crisis_bonus=self.crisis_bonus,
-            retries=self.retries,
+            retries=self.retries or 0,
             profile=self.profile,
             reader=self.reader,
-            budget=self.budget,
+            budget=self.prompt_budget,
             reflect=self.reflect,
         )
 
-    def check(self) -> None:
+    @property
+    def hosted_partner(self) -> str:
+        return self.partner if is_hosted(self.partner) else ""
+
+    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
+        counts = self.tokenizer or model if self.prompt_budget is not None else self.tokenizer
+        retries = (8 if hosted else 0) if self.retries is None else self.retries
+        return replace(self, tokenizer=counts, retries=retries)
+
+    def anchored(self) -> Mapping[str, Any]:
+        # Scenario files stay as they were given: their names are part of the tasks' ids, from which all luck descends.
+        return {"reader": str(Path(self.reader).expanduser().absolute())} if self.reader else {}
+
+    def check_players(self, *, local: bool, models: bool) -> None:
+        check_prompts(self.prompt_budget, self.reflect, local=local, models=models)
+
+    def check(self, *, training: bool = False) -> None:
+        if training and self.retries:
+            raise ConfigError(f"--env.retries must be 0 in training, got {self.retries}: a reply is worth what it is at first.")
+        if self.tokenizer and self.prompt_budget is None:
+            raise ConfigError("--env.tokenizer has no effect without --env.prompt-budget, e.g. --env.prompt-budget 2000.")
         check_days(self.days)
         _ = self.config  # it says what is wrong with it
         if self.reader and not (Path(self.reader) / SETTINGS).is_file():
@@ -249,11 +301,15 @@ class Office:
     def grow(self) -> None:
         return None
 
-    def curriculum(self, iterations: int) -> Curriculum | None:
-        return Rising(iterations=iterations) if self.rising else None
+    def schedule(self, iterations: int) -> Curriculum | None:
+        return Rising(iterations=iterations) if self.curriculum else None
+
+    def finder(self) -> Callable[[str], Task | None]:
+        # What is sampled in training says itself where it began.
+        return lambda wanted: None
 
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
-        return nullcontext(make_office(self.config, model=self.model))
+        return nullcontext(make_office(self.config, model=self.tokenizer))
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
         return {name: scripted(name) for name in players()}

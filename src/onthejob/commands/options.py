@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -23,8 +23,18 @@ from onthejob.files import where_kept
 T = TypeVar("T")
 
 
-def from_toml(default: T, path: Path) -> T:
+Earlier = Callable[[Mapping[str, Any], str], dict[str, Any]]
+"""(options without a table `[env]`, the environment where they name none) -> options with the environment's under `own`."""
+
+
+def from_toml(default: T, path: Path, earlier: Earlier | None = None, env: str = "") -> T:
     """`default` (a dataclass) with the values that the file states.
+
+    Args:
+        default: the options below it.
+        path: the file.
+        earlier: reads a file from the time before `[env]`; None for options that have none.
+        env: the environment of `default`.
 
     Raises:
         ConfigError: The file is missing or not TOML, has an unknown key, or a value of the wrong type.
@@ -38,11 +48,11 @@ def from_toml(default: T, path: Path) -> T:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"--config {path} is not TOML: {error}") from error
-    flat, _ = from_table(data, str(path))
+    flat, _ = from_table(data, str(path), earlier, env)
     return overlay(default, flat, where=str(path))
 
 
-def from_table(data: Mapping[str, Any], where: str) -> tuple[dict[str, Any], str]:
+def from_table(data: Mapping[str, Any], where: str, earlier: Earlier | None = None, env: str = "") -> tuple[dict[str, Any], str]:
     """A file's or record's options with the table `[env]` as the fields `env` and `own`, and the fingerprint that it states.
 
     Raises:
@@ -50,7 +60,7 @@ def from_table(data: Mapping[str, Any], where: str) -> tuple[dict[str, Any], str
     """
     table = data.get("env")
     if not isinstance(table, Mapping):
-        return dict(data), ""
+        return dict(data) if earlier is None else earlier(data, env), ""
     options = dict(table)
     ref, fingerprint = options.pop("ref", None), options.pop("fingerprint", "")
     if not isinstance(ref, str) or not ref:

@@ -1,112 +1,28 @@
-"""Environments of the user's own as the commands know them: `--env REF` and its options `--env.NAME`.
-
-`Own` is the `Workplace` of any `onthejob.Env`; the command line is parsed by a subclass of the command whose field `own` has the
-environment's own options. Files and records hold both as a table: `[env]` with `ref` and the options.
-"""
+"""Environments of the user's own as the commands know them: `Own` is the `Workplace` of any `onthejob.Env`."""
 
 from __future__ import annotations
 
 import atexit
 import dataclasses
 import json
-import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Any
 
-import tyro
-
-from onthejob.commands.options import from_table, overlay
+from onthejob.commands.options import overlay
 from onthejob.commands.terminal import jsonable
 from onthejob.envs.env import Env, Reply, name_of, options_of
 from onthejob.envs.running import Running, partner_of, random_legal, running
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.plugins import BUILT_IN, anchored, resolve
+from onthejob.plugins import anchored, resolve
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.train.config import TrainConfig
 from onthejob.types import Environment, Policy, Sampling, Split, Task
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
-OWN_PLACE = "own"
-"""Key of a command's table `OWN` under which it lists options that every environment of the user's own has."""
-OwnEnv = Annotated[Any, tyro.conf.Suppress]
-"""Type of a command's field `own`; `typed` puts the environment's class in its place."""
-
-
-def is_own(ref: str) -> bool:
-    """True for a reference that is no built-in workplace."""
-    return ref not in BUILT_IN
-
-
-def check_parsed(ref: str, own: object, command: str) -> None:
-    """Refuse an environment whose options were not read because its name stood behind other options.
-
-    Raises:
-        ConfigError: says where to write it.
-    """
-    if own is None and is_own(ref):
-        raise ConfigError(f"name the environment before the options: `onthejob {command} {ref} ...`.")
-
-
-def typed(command: type[T], ref: str) -> type[T]:
-    """`command` with the options of the environment that `ref` names, as `--env.NAME`.
-
-    Raises:
-        ConfigError: as `resolve`.
-    """
-    kind = resolve(ref)
-    own = ("own", Annotated[kind, tyro.conf.arg(name="env")], dataclasses.field(default_factory=kind))
-    # What only the built-in workplaces have is not offered.
-    by_place: Mapping[str, Sequence[str]] = getattr(sys.modules[command.__module__], "OWN", {})
-    foreign = {name for names in by_place.values() for name in names} - set(by_place.get(OWN_PLACE, ()))
-    hints = get_type_hints(command, include_extras=True)
-    hidden = [
-        (one.name, Annotated[hints[one.name], tyro.conf.Suppress], _like(one))
-        for one in dataclasses.fields(command)  # type: ignore[arg-type]
-        if one.name in foreign
-    ]
-    made = dataclasses.make_dataclass(command.__name__, [own, *hidden], bases=(command,), frozen=True, kw_only=True)
-    made.__doc__ = command.__doc__
-    return made
-
-
-def _like(one: dataclasses.Field[Any]) -> Any:
-    """A field with the same default."""
-    if one.default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=one.default_factory)
-    return dataclasses.field(default=one.default)
-
-
-def as_table(ref: str, own: Env, *, fingerprint: str = "") -> dict[str, Any]:
-    """`[env]`: what a file or a record says of an environment."""
-    found: dict[str, Any] = {"ref": anchored(ref)}
-    if fingerprint:
-        found["fingerprint"] = fingerprint
-    return found | jsonable({**options_of(own), **own.anchored()})
-
-
-def read_options(command: type[T], data: Mapping[str, Any], where: str, starting: Callable[[type[T], str], T]) -> T:
-    """The options of a command that a record states, those of its environment among them; says when its source has changed.
-
-    Raises:
-        ConfigError: an environment that is gone, or options that are not this version's.
-    """
-    flat, recorded = from_table(data, where)
-    ref = str(flat.get("env", "office"))
-    if not is_own(ref):
-        return overlay(starting(command, "office"), flat, where=where)
-    read = overlay(starting(typed(command, ref), ref), flat, where=where)
-    now = Own(ref=ref, env=read.own).fingerprint  # type: ignore[attr-defined]
-    if recorded and recorded != now:
-        log.warning("%s: the source of %s has changed since (fingerprint %s, now %s)", where, ref, recorded, now)
-    return read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +67,14 @@ class Own:
         return True
 
     @property
+    def free_text(self) -> bool:
+        return True
+
+    @property
+    def hosted_partner(self) -> str:
+        return ""
+
+    @property
     def max_turns(self) -> int:
         return self.env.max_turns
 
@@ -171,7 +95,16 @@ class Own:
             best_metric="episode_reward",
         )
 
-    def check(self) -> None:
+    def fitted(self, *, model: str = "", hosted: bool = False) -> Own:
+        return self
+
+    def anchored(self) -> Mapping[str, Any]:
+        return self.env.anchored()
+
+    def check_players(self, *, local: bool, models: bool) -> None:
+        """No option depends on who plays."""
+
+    def check(self, *, training: bool = False) -> None:
         if unknown := [name for name in self.headline if not isinstance(name, str) or not name]:
             raise ConfigError(f"{type(self.env).__name__}.headline must name metrics, got {unknown[0]!r}.")
         if self.env.partner:
@@ -204,8 +137,11 @@ class Own:
     def grow(self) -> None:
         return None
 
-    def curriculum(self, iterations: int) -> None:
+    def schedule(self, iterations: int) -> None:
         return None
+
+    def finder(self) -> Callable[[str], Task | None]:
+        return {task.id: task for task in self.tasks(Split.TRAIN)}.get
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[], Environment]]:

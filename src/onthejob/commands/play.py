@@ -13,7 +13,7 @@ import tyro
 from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.own import OWN_PLACE, Own, OwnEnv, check_parsed
+from onthejob.commands.own import Own
 from onthejob.commands.seats import (
     ACCOUNT_COLUMNS,
     PARTNER,
@@ -23,13 +23,14 @@ from onthejob.commands.seats import (
     account_rows,
     local_sources,
     names_and_sources,
-    retries_for,
     teams,
 )
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
-from onthejob.commands.workplace import refuse_foreign
+from onthejob.commands.workplace import refuse_foreign, refuse_unused
+from onthejob.commands.workplaces import OWN_PLACE, EnvOptions, check_parsed, is_own, placed, starting
 from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.errors import ConfigError, OnTheJobError
+from onthejob.models.catalogue import is_hosted
 from onthejob.types import Message, Sampling
 
 if TYPE_CHECKING:
@@ -44,23 +45,13 @@ if TYPE_CHECKING:
 HUMAN = "human"
 """The policy that reads from the terminal."""
 OWN = {
-    "office": (
-        "team",
-        "seat",
-        "role",
-        "replay",
-        "scenario",
-        "days",
-        "retries",
-        "orders",
-        "profile",
-        "prompt_budget",
-        "reflect",
-    ),
-    "claw": ("task", "claw"),
+    "office": ("team", "seat", "role", "replay", "orders"),
+    "claw": ("task",),
     OWN_PLACE: ("seat", "task", "split"),
 }
 """Options that not every workplace has."""
+UNUSED = ("seeds", "first", "partner", "curriculum")
+"""Options of the office that one episode, whose seed is --seed, does not depend on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +62,9 @@ class Play:
     """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
     env: str = ""
     """The workplace, when it is not the first word."""
-    own: OwnEnv = None
-    """Options of an environment of your own."""
+    own: EnvOptions = None
+    """Options of the environment; None for its defaults. The office is played in one of its scenarios, e.g. `--env.scenarios
+    churn`, for `--env.days 5`."""
     team: str = "heuristic"
     """Office: who sits in all seats: a scripted player (heuristic, expert, ...), `base`, a run, a folder of adapters, or a hosted
     model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
@@ -88,31 +80,17 @@ class Play:
     usual one), `base`, a run, a folder of adapters, or a hosted model."""
     replay: Path = Path("replay.json")
     """Office: where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
-    scenario: str = "baseline"
-    """Office: a shipped scenario, or the path of a TOML file."""
     seed: int = 1_000
     """Office: of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. Elsewhere: of the replies."""
-    days: int = 5
-    """Office: length in days of 14 turns, 1 to 90."""
     task: str = ""
     """Claw and your own environment: a task id or a family (`onthejob tasks list`); by default the first training task."""
     split: Literal["train", "dev", "test"] | None = None
     """Your own environment: the split in which the task is looked for; None looks into all of them."""
-    claw: Claw = field(default_factory=Claw)
-    """Claw: which tasks, under which rules."""
     temperature: float = 0.0
     """Of the model's replies; 0 decodes greedily."""
     max_new_tokens: int | None = None
     """Limit of a reply in tokens. None takes the workplace's usual one (office 32, claw 192), and for a hosted model the
     catalogue's, 256 or more, where that is longer."""
-    retries: int | None = None
-    """Office: times an unusable reply may be corrected, 0 to 8; default: 8 when a hosted model plays, else 0."""
-    profile: Literal["compact", "full"] = "compact"
-    """Office: prompts of about 250 tokens, or with team status, memories and reasoning."""
-    prompt_budget: int | None = None
-    """Office: the most tokens of a prompt, by the tokenizer of --model.name; what matters least is left out."""
-    reflect: bool = False
-    """Office, with --profile full: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     orders: Path | None = None
     """Office: watch this file, which `onthejob policy swap` writes: seats change hands while the episode runs."""
     transcript: Path | None = None
@@ -127,11 +105,11 @@ class Play:
         """Play, printing turns as they happen; then the figures."""
         if self.env not in ("", self.workplace):
             raise ConfigError(f"the workplace is named twice: {self.workplace} and --env {self.env}. Leave one of them out.")
-        check_parsed(self.workplace, self.own, "play")
-        own = None if self.own is None else Own(ref=self.workplace, env=self.own)
-        refuse_foreign(self, self.workplace if own is None else OWN_PLACE, OWN)
-        usual = {"office": Office.max_new_tokens, "claw": Claw.max_new_tokens}
-        tokens = usual[self.workplace] if own is None else own.max_new_tokens
+        options = starting(self.workplace, "Play") if self.own is None else self.own
+        check_parsed(self.workplace, options, "play")
+        place = placed(self.workplace, options)
+        refuse_foreign(self, OWN_PLACE if is_own(self.workplace) else self.workplace, OWN)
+        tokens = place.max_new_tokens
         sampling = Sampling(
             temperature=self.temperature, max_new_tokens=tokens if self.max_new_tokens is None else self.max_new_tokens
         )
@@ -140,12 +118,12 @@ class Play:
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
         if self.transcript is not None:
             check_writable(self.transcript, "--transcript")
-        if own is not None:
+        if isinstance(place, Own):
             from onthejob.commands.play_own import play_own
 
             return play_own(
                 terminal,
-                own,
+                place,
                 self.policy,
                 others=self.seat,
                 wanted=self.task,
@@ -157,12 +135,12 @@ class Play:
                 exact=self.max_new_tokens is not None,
                 transcript=self.transcript,
             )
-        if self.workplace == "claw":
+        if isinstance(options, Claw):
             from onthejob.commands.play_claw import play_claw
 
             return play_claw(
                 terminal,
-                self.claw,
+                options,
                 self.policy or "gold",
                 wanted=self.task,
                 sampling=sampling,
@@ -172,25 +150,26 @@ class Play:
                 exact=self.max_new_tokens is not None,
                 transcript=self.transcript,
             )
-        return self._play_office(terminal, sampling)
+        return self._play_office(terminal, options, sampling)
 
     @classmethod
     def starting(cls, env: str) -> Play:
         """The defaults in workplace `env`."""
         return cls(workplace=env)
 
-    def _play_office(self, terminal: Terminal, sampling: Sampling) -> int:
-        from onthejob.commands.office import check_days, check_prompts, make_office, most_turns, scenarios_named
+    def _play_office(self, terminal: Terminal, place: Office, sampling: Sampling) -> int:
+        from onthejob.commands.office import make_office, scenarios_named
         from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play
         from onthejob.rollout.room import check_room
         from onthejob.rollout.seats import Orders, Seats
         from onthejob.types import Task
 
-        check_days(self.days)
-        scenarios = scenarios_named([self.scenario])
+        refuse_unused(place, Office.starting("Play"), UNUSED, "play")
+        place.check()
+        scenarios = scenarios_named(place.scenarios)
         if len(scenarios) != 1:
-            raise ConfigError(f"play takes one scenario, got {self.scenario!r}. Choose one of {', '.join(scenarios)}.")
+            raise ConfigError(f"play takes one scenario, got {', '.join(scenarios)}. Choose one: --env.scenarios {scenarios[0]}.")
         (scenario,) = scenarios
         others = seated_apart(self.seat, SEATS)
         if (self.role is None) != (self.policy is None):
@@ -201,29 +180,30 @@ class Play:
         if self.role is not None and self.policy is not None and not by_hand:
             others[self.role] = self.policy
         specs = [self.team, *others.values()]
-        retries = retries_for(self.retries, specs)
-        config = OfficeConfig(retries=retries, profile=self.profile, budget=self.prompt_budget, reflect=self.reflect)
-        if by_hand and config != OfficeConfig(retries=retries):
-            raise ConfigError("a game by hand has the usual prompts. Drop --profile, --prompt-budget and --reflect.")
+        place = place.fitted(model=self.model.name, hosted=any(is_hosted(spec.rpartition("=")[2]) for spec in specs))
+        config = place.config
+        if by_hand and config != OfficeConfig(retries=config.retries):
+            raise ConfigError(
+                "a game by hand has the usual prompts and rewards. Drop --env.profile, --env.prompt-budget, --env.reflect, "
+                "--env.reader and --env.no-crisis-bonus."
+            )
         named, shipped = names_and_sources(specs), Office().players(())
         models = [source for _, source in named if source not in shipped]
         # Whom --orders will seat is not known yet.
-        check_prompts(
-            config.budget,
-            config.reflect,
+        place.check_players(
             local=bool(local_sources(named, shipped) or self.orders),
             models=bool(models or self.orders),
         )
         seats = HostedSeats(self.hosted, exact=self.max_new_tokens is not None)
         rest = [role for role in SEATS if role not in others] or SEATS
         parts = [rest, *([role] for role in others)]
-        make_env = make_office(config, model=self.model.name)
+        make_env = make_office(config, model=place.tokenizer)
         task = Task(
             id=f"office-{scenario}-{self.seed}",
             env="office",
             split=split_of(self.seed),
             seed=self.seed,
-            payload={"scenario": scenario, "days": self.days},
+            payload={"scenario": scenario, "days": place.days},
         )
         local = set(local_sources(named, shipped))
         actors = {role for (_, source), taken in zip(named, parts, strict=True) if source in local for role in taken}
@@ -259,7 +239,7 @@ class Play:
                 sampling,
                 seed=self.seed,
                 encoder=encoder,
-                max_turns=most_turns(self.days, retries=config.retries, reflect=config.reflect),
+                max_turns=place.max_turns,
                 on_turn=on_turn,
             )
             accounts = seats.accounts

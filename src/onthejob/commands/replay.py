@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from onthejob.commands.claw import Claw, Corpus
 from onthejob.commands.runs import existing_run
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError, RecordError
-from onthejob.types import Split, Task
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
@@ -135,7 +133,7 @@ def _origins(options: Train) -> Callable[[Episode], Origin | str]:
     """Where a recorded episode began, or why that cannot be said."""
     from onthejob.rollout.origin import Origin, read_origin
 
-    find = _finder(options)
+    find = options.place().finder()
 
     def origin_of(episode: Episode) -> Origin | str:
         if episode.facts.get("error") is not None:
@@ -147,13 +145,6 @@ def _origins(options: Train) -> Callable[[Episode], Origin | str]:
         return "the record does not say where they began" if task is None else Origin(task=task)
 
     return origin_of
-
-
-def _finder(options: Train) -> Callable[[str], Task | None]:
-    """What finds a training task by its id, where episodes begin with one."""
-    if options.own is not None:
-        return {task.id: task for task in options.place().tasks(Split.TRAIN)}.get
-    return Corpus(options.claw).find if options.env == Claw.name else lambda wanted: None
 
 
 def _encoder(options: Train, terminal: Terminal) -> Encoder | None:

@@ -61,9 +61,10 @@ class RescoreRun:
         folder = existing_run(Path(self.path))
         with Run.open(folder, readonly=True) as run, ExitStack() as stack:
             options = recorded_options(run)
-            if options.env != Claw.name:
+            place = options.own
+            if not isinstance(place, Claw):
                 raise RecordError(f"{run.path} is a run of the {options.env}; only grades of the claw can be scored again.")
-            judge = Judging(options.claw, self._rules(options.claw), unchecked=self.unchecked, stack=stack)
+            judge = Judging(place, self._rules(place), unchecked=self.unchecked, stack=stack)
             groups = list(run.read_groups(self.iteration))
             advantages = run.read_advantages(self.iteration)
             found = rescore(groups, advantages, judge, config=options.learner.advantage)

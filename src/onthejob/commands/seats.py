@@ -183,15 +183,6 @@ def account_rows(accounts: Mapping[str, Account]) -> list[tuple[object, ...]]:
     ]
 
 
-def retries_for(retries: int | None, specs: Sequence[str]) -> int:
-    """How often an unusable reply may be corrected: as asked for, else 8 when a hosted model plays and 0 otherwise."""
-    from onthejob.models.catalogue import is_hosted
-
-    if retries is not None:
-        return retries
-    return 8 if any(is_hosted(spec.rpartition("=")[2]) for spec in specs) else 0
-
-
 def load_model(
     options: ModelOptions,
     progress: Callable[[str], None],

@@ -6,17 +6,18 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from onthejob.commands.claw import Claw
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
-from onthejob.commands.own import OWN_PLACE, Own, OwnEnv, check_parsed
+from onthejob.commands.office import Office, counter, reader_of
 from onthejob.commands.terminal import Output, Terminal
-from onthejob.commands.workplace import refuse_foreign
+from onthejob.commands.workplace import refuse_unused
+from onthejob.commands.workplaces import EnvOptions, check_parsed, placed, starting
 from onthejob.errors import ConfigError
 from onthejob.types import Split
 
@@ -24,13 +25,11 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from onthejob.compat.workplace import Workplace
-    from onthejob.envs.office.env import OfficeConfig
 
-OWN = {"office": ("profile", "reader", "prompt_budget", "tokenizer", "reflect"), "claw": ("claw",)}
-"""Options that only one workplace has."""
-FILES = {"office": 1, "claw": 6, OWN_PLACE: 4}
-"""Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts; an environment of the
-user's own may open some."""
+FILES = {"office": 1, "claw": 6}
+"""Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts."""
+OWN_FILES = 4
+"""Open files per connection in an environment of the user's own, which may open some."""
 SPARE_FILES = 256
 """Open files that the server itself needs, beside one per connection."""
 SPARE_CONNECTIONS = 128
@@ -43,8 +42,8 @@ class Env:
 
     workplace: tyro.conf.Positional[str] = "office"
     """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
-    own: OwnEnv = None
-    """Options of an environment of your own."""
+    own: EnvOptions = None
+    """Options of the environment; None for its defaults. The claw has one sandbox per connection."""
     host: str = "127.0.0.1"
     """Address to listen on. Only this machine by default; anybody who reaches the port can play."""
     port: int = 8000
@@ -53,19 +52,6 @@ class Env:
     """Connections at the same time; one more gets CAPACITY_REACHED. At least a training batch's episodes."""
     session_timeout_s: float = 3600.0
     """A session without a request for so many seconds is closed; longer than the learner's slowest update."""
-    claw: Claw = field(default_factory=Claw)
-    """Claw: which tasks, under which rules. Each connection has a sandbox."""
-    profile: Literal["compact", "full"] = "compact"
-    """Office: prompts of about 250 tokens, or with team status, memories and reasoning."""
-    reader: str = ""
-    """Office: folder of a trained reader of claims (adapters/claims) that judges promises; by default linear weights."""
-    prompt_budget: int | None = None
-    """Office: the most tokens of a prompt, by --tokenizer; what matters least is left out."""
-    tokenizer: str = ""
-    """Office, with --prompt-budget: whose tokenizer counts, as for `onthejob model fetch`; the model that clients train."""
-    reflect: bool = False
-    """Office, with --profile full: clients reflect themselves every 70 turns (an observation of kind `reflect`, which takes no
-    turn); else a template does."""
     trainer_key_file: Path | None = None
     """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -77,63 +63,21 @@ class Env:
 
     def run(self, terminal: Terminal) -> int:
         """Serve; ends with Ctrl-C."""
-        check_parsed(self.workplace, self.own, "serve env")
-        name = self.workplace if self.own is None else OWN_PLACE
+        own = starting(self.workplace, "Env") if self.own is None else self.own
+        check_parsed(self.workplace, own, "serve env")
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
-        refuse_foreign(self, name, OWN)
-        _ = self._config  # it says what is wrong with it
+        place = placed(self.workplace, own)
+        place.check()
         key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
-        served = {"office": self._office, "claw": self._claw, OWN_PLACE: self._own}[name]
 
         from onthejob.compat.openenv import make_app
 
         # Before anything is opened: the process that makes sandboxes inherits the limit.
-        allow_files(FILES[name] * self.max_sessions + SPARE_FILES)
-        with bind(self.host, self.port) as held, served() as workplace:
+        allow_files(FILES.get(self.workplace, OWN_FILES) * self.max_sessions + SPARE_FILES)
+        with bind(self.host, self.port) as held, served(place) as workplace:
             app = make_app(workplace, max_sessions=self.max_sessions, session_timeout_s=self.session_timeout_s, trainer_key=key)
             return self._serve(terminal, app, held)
-
-    @property
-    def _config(self) -> OfficeConfig:
-        """How the office presents itself.
-
-        Raises:
-            ConfigError: options that do not go together.
-        """
-        from onthejob.envs.office.env import OfficeConfig
-
-        if (self.prompt_budget is None) != (not self.tokenizer):
-            raise ConfigError("--prompt-budget and --tokenizer go together, e.g. --prompt-budget 2000 --tokenizer smollm2-135m.")
-        return OfficeConfig(profile=self.profile, reader=self.reader, budget=self.prompt_budget, reflect=self.reflect)
-
-    @contextmanager
-    def _office(self) -> Iterator[Workplace]:
-        from onthejob.commands.office import counter, reader_of
-        from onthejob.compat.workplace import office
-
-        config = self._config
-        yield office(config, reader=reader_of(config), count_tokens=counter(self.tokenizer) if self.tokenizer else None)
-
-    @contextmanager
-    def _claw(self) -> Iterator[Workplace]:
-        from onthejob.compat.workplace import claw
-        from onthejob.envs.claw.sandbox import open_host
-
-        self.claw.check()
-        tasks = {split: self.claw.tasks(split) for split in self.claw.splits()}
-        with open_host(unsafe=self.claw.unsafe, data=self.claw.data) as host:
-            yield claw(tasks, host=host, config=self.claw.rules)
-
-    @contextmanager
-    def _own(self) -> Iterator[Workplace]:
-        from onthejob.compat.own import own
-
-        place = Own(ref=self.workplace, env=self.own)
-        place.check()
-        tasks = place.splits()
-        with place.opened():
-            yield own(place.env, tasks, players=place.replies(tasks[Split.TRAIN]), default_player=place.partner)
 
     def _serve(self, terminal: Terminal, app: FastAPI, held: socket.socket) -> int:
         from onthejob.compat.openenv import server_options
@@ -153,6 +97,35 @@ class Env:
         most = self.max_sessions + SPARE_CONNECTIONS
         serve(app, held, self.host, most=most, sessions=self.max_sessions, log_level=level, **server_options())
         return 0
+
+
+@contextmanager
+def served(place: Any) -> Iterator[Workplace]:
+    """A workplace of the commands as clients of OpenEnv meet it, for as long as the context lasts."""
+    if isinstance(place, Office):
+        from onthejob.compat.workplace import office
+
+        if place.prompt_budget is not None and not place.tokenizer:
+            raise ConfigError(
+                "--env.prompt-budget needs --env.tokenizer here, the model that clients train, e.g. --env.tokenizer smollm2-135m."
+            )
+        refuse_unused(place, Office.starting("Env"), ("scenarios", "seeds", "first", "partner", "curriculum"), "serve env")
+        config = replace(place.fitted().config, days=place.days)
+        count = counter(place.tokenizer) if place.tokenizer else None
+        yield office(config, reader=reader_of(config), count_tokens=count)
+    elif isinstance(place, Claw):
+        from onthejob.compat.workplace import claw
+        from onthejob.envs.claw.sandbox import open_host
+
+        tasks = {split: place.tasks(split) for split in place.splits()}
+        with open_host(unsafe=place.unsafe, data=place.data) as host:
+            yield claw(tasks, host=host, config=place.rules)
+    else:
+        from onthejob.compat.own import own
+
+        tasks = place.splits()
+        with place.opened():
+            yield own(place.env, tasks, players=place.replies(tasks[Split.TRAIN]), default_player=place.partner)
 
 
 def read_key(path: Path) -> str:

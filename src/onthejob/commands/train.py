@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.checking import quick_check
-from onthejob.commands.claw import Claw
 from onthejob.commands.office import Office
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
-from onthejob.commands.own import Own, OwnEnv, as_table, is_own, read_options
+from onthejob.commands.own import Own
 from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
@@ -33,12 +32,11 @@ from onthejob.commands.training import (
     task_pool,
     updated_by,
 )
-from onthejob.commands.workplace import Workplace, changed, refuse_foreign
-from onthejob.commands.workplaces import built_in
+from onthejob.commands.workplace import Workplace, changed
+from onthejob.commands.workplaces import EnvOptions, as_table, placed, read_options, starting
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
-from onthejob.models.catalogue import is_hosted
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.serve.server import ServerConfig
@@ -54,67 +52,22 @@ PLACE = (
     "trainer_wait_s", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
-OWN = {
-    "office": (
-        "scenarios",
-        "seeds",
-        "days",
-        "partner",
-        "crisis_bonus",
-        "curriculum",
-        "profile",
-        "reader",
-        "prompt_budget",
-        "reflect",
-    ),
-    "claw": ("claw",),
-}
-"""Options that only one workplace has."""
-FOREIGN = tuple(name for names in OWN.values() for name in names)
-"""Options that no environment of the user's own has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train:
     """Train the roles' adapters by GRPO on what their actions lead to. Ends with 3 when the tasks have converged.
 
-    Defaults depend on the workplace: `onthejob train --env claw --help` shows those of the claw.
+    Defaults and the options --env.NAME depend on the environment: `onthejob train --env claw --help` shows those of the claw.
     """
 
     env: str = "office"
     """Which workplace: `office`, `claw`, or an environment of your own as `path/to/file.py:Class`, `package.module:Class` or the
     name that an installed package gives it."""
-    own: OwnEnv = None
-    """Options of an environment of your own."""
+    own: EnvOptions = None
+    """Options of the environment; None for its defaults."""
     roles: tuple[str, ...] = Office.roles
-    """Which roles are trained; the office's others are played by --partner."""
-    scenarios: tuple[str, ...] = ("all",)
-    """Office: scenario names or TOML files; `all` for the shipped ones."""
-    seeds: int = 200
-    """Office: training episodes per scenario from which tasks are drawn."""
-    days: int = 30
-    """Office: length of an episode in days."""
-    partner: str = "heuristic"
-    """Office: who plays roles that are not trained, and all others in segments among partners: a scripted player or a hosted
-    model."""
-    crisis_bonus: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
-    """Office: `--no-crisis-bonus` leaves out the extra reward for churn prevention while satisfaction is below 0.4, for asking
-    whether the shift to retention is learned nevertheless; by default it is paid."""
-    curriculum: bool = False
-    """Office: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased. With branches only
-    segments that begin with a company's first day do (--collect.fresh-share): states of the library stay as they were met."""
-    profile: Literal["compact", "full"] = "compact"
-    """Office: prompts of about 250 tokens for small models, or with team status, memories and reasoning, for which
-    --sampling.max-new-tokens must leave room."""
-    reader: str = ""
-    """Office: folder of a trained reader of claims (adapters/claims) that judges what texts promise, a forward pass a text; by
-    default the linear weights judge."""
-    prompt_budget: int | None = None
-    """Office: the most tokens of what a role is told, by the model's own tokenizer; what matters least is left out."""
-    reflect: bool = False
-    """Office, with --profile full: the models reflect themselves, every 70 turns; else a template does."""
-    claw: Claw = field(default_factory=Claw)
-    """Claw: which tasks, under which rules."""
+    """Which roles are trained; others are played by the environment's partner, e.g. the office's --env.partner."""
     init: str = ""
     """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model, in their --lora
     shape. What they are at the start is also the reference of the KL term."""
@@ -147,7 +100,7 @@ class Train:
     judging: JudgeConfig = field(default_factory=JudgeConfig)
     """How much the judge counts."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
-    """Bounds of hosted models: the judge, and --partner when it is one."""
+    """Bounds of hosted models: the judge, and a partner when it is one."""
     config: Path | None = None
     """Take defaults from this TOML file; options on the command line override it."""
     print_config: bool = False
@@ -190,32 +143,19 @@ class Train:
 
     def place(self) -> Workplace:
         """The workplace of these options."""
-        if self.own is not None:
-            return Own(ref=self.env, env=self.own)
-        office = Office(
-            scenarios=self.scenarios,
-            seeds=self.seeds,
-            days=self.days,
-            partner=self.partner,
-            crisis_bonus=self.crisis_bonus,
-            rising=self.curriculum,
-            profile=self.profile,
-            reader=self.reader,
-            budget=self.prompt_budget,
-            reflect=self.reflect,
-            model=self.model.name if self.prompt_budget is not None else "",
-        )
-        return built_in({"office": office, "claw": self.claw}[self.env])
+        return placed(self.env, self._own).fitted(model=self.model.name)
+
+    @property
+    def _own(self) -> Any:
+        return starting(self.env, "Train") if self.own is None else self.own
 
     def _fitted(self) -> Train:
         """These options with the limits that options of the environment set, where the loop's own were left at their defaults."""
-        if self.own is None:
-            return self
-        usual, now, loop = Own(ref=self.env, env=type(self.own)()).loop(), self.place().loop(), self.train
+        usual, now, loop = placed(self.env, type(self._own)()).loop(), self.place().loop(), self.train
         fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
         if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
             fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)
-        return dataclasses.replace(self, train=dataclasses.replace(loop, **fitted))
+        return dataclasses.replace(self, own=self._own, train=dataclasses.replace(loop, **fitted))
 
     def _check(self) -> None:
         place = self.place()
@@ -226,8 +166,10 @@ class Train:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
             now = ("resume", "extend", "trainer", "trainer_wait_s", "output")
-            only = Train(**{name: getattr(self, name) for name in now})
-            given = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != getattr(only, f.name)]
+            only = dataclasses.replace(type(self).starting(self.env)._fitted(), **{name: getattr(self, name) for name in now})
+            given = [name for name in _differing(self, only) if name != "own"]
+            given += [f"env.{name}" for name in _differing(self._own, only._own)]
+            given += ["env"] if self.env != Office.name else []
             if given:
                 raise ConfigError(
                     f"--resume goes on with the run's own options; leave out {', '.join(given)}, or start a new run."
@@ -251,7 +193,6 @@ class Train:
         if judging and not self.train.eval_every:
             flags = ", ".join("--" + f.name.replace("_", "-") for f in judging)
             raise ConfigError(f"{flags} has no effect without --eval-every. Set --eval-every 5, or leave it out.")
-        refuse_foreign(self, self.env, OWN)
         if self.train.grouping == "branch" and not place.forkable:
             raise ConfigError(f"--grouping branch needs a workplace that can be forked, and the {self.env} cannot. Leave it out.")
         if self.trainer:
@@ -259,8 +200,8 @@ class Train:
 
             token_from()
         check_advantages(self.train, self.learner.advantage)
-        place.check()
-        if not is_hosted(self.partner):
+        place.check(training=True)
+        if not place.hosted_partner:
             place.partners(Split.TRAIN)
         if self.judging.weight and not self.judge:
             raise ConfigError(
@@ -281,17 +222,12 @@ class Train:
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
         found = {key: value for key, value in jsonable(self).items() if key not in (*PLACE, "own")}
-        if self.own is None:
-            return found
-        found = {key: value for key, value in found.items() if key not in FOREIGN}
-        return found | {"env": as_table(self.env, self.own, fingerprint=self.place().fingerprint)}
+        return found | {"env": as_table(self.env, self._own, fingerprint=self.place().fingerprint)}
 
     def _toml(self) -> str:
         """These options as a file for --config."""
-        if self.own is None:
-            return to_toml(self, without=(*PLACE, "own"))
-        written = to_toml(self, without=(*PLACE, *FOREIGN, "own", "env"))
-        return f"{written}\n{to_toml(self.own, table='env', first={'ref': anchored_ref(self.env)})}"
+        written = to_toml(self, without=(*PLACE, "own", "env"))
+        return f"{written}\n{to_toml(self._own, table='env', first={'ref': anchored_ref(self.env)})}"
 
     def _train(self, terminal: Terminal) -> int:
         from onthejob.record import Run
@@ -343,10 +279,11 @@ class Train:
         options = planned(self, terminal, init)
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
-        if options.curriculum and options.train.grouping == "branch" and options.train.collect.fresh_share < 1:
+        scheduled = options.place().schedule(options.train.iterations) is not None
+        if scheduled and options.train.grouping == "branch" and options.train.collect.fresh_share < 1:
             share = options.train.collect.fresh_share
             terminal.warn(
-                f"--curriculum changes only the {share:.0%} of segments that begin with a company's first day: library states "
+                f"a curriculum changes only the {share:.0%} of segments that begin with a task's first turn: library states "
                 "stay as hard as they were met. Raise --collect.fresh-share to change more."
             )
         return dataclasses.replace(corrected(options, terminal), model=options.model.settled())
@@ -369,27 +306,17 @@ class Train:
         return dataclasses.replace(self, train=dataclasses.replace(self.train, iterations=extend or own))
 
 
+def _differing(first: Any, second: Any) -> list[str]:
+    """Names of the fields in which two sets of options differ."""
+    return [field.name for field in dataclasses.fields(first) if getattr(first, field.name) != getattr(second, field.name)]
+
+
 def anchored(options: Train) -> Train:
-    """`options` whose folders are named so that they are found from every folder, by a resume and by the viewer.
-
-    Scenario files stay as they were given: their names are part of the tasks' ids, from which all luck descends.
-    """
-
-    def absolute(path: Path) -> Path:
-        return path.expanduser().absolute()
-
+    """`options` whose model is found from every folder, by a resume and by the viewer; a record names the environment so."""
     model = options.model
     if Path(model.name).expanduser().is_dir():
-        model = dataclasses.replace(model, name=str(absolute(Path(model.name))))
-    claw = dataclasses.replace(
-        options.claw, **{name: absolute(path) for name in ("folder", "official") if (path := getattr(options.claw, name))}
-    )
-    return dataclasses.replace(
-        options,
-        model=model,
-        claw=claw,
-        reader=str(absolute(Path(options.reader))) if options.reader else "",
-    )
+        model = dataclasses.replace(model, name=str(Path(model.name).expanduser().absolute()))
+    return dataclasses.replace(options, model=model)
 
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
@@ -403,12 +330,7 @@ def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
         ConfigError: they are not those of this version's `train`.
     """
     config = {key: value for key, value in run.config.items() if key not in without}
-    return read_options(Train, _without_none(config), f"the configuration of {run.path}", _usual)
-
-
-def _usual(command: type[Train], env: str) -> Train:
-    """The defaults below a record, which states all options: those of the office, whatever `env` is."""
-    return command(env=env) if is_own(env) else command()
+    return read_options(Train, _without_none(config), f"the configuration of {run.path}")
 
 
 def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:

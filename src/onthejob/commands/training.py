@@ -14,7 +14,6 @@ from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, 
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
-from onthejob.models.catalogue import is_hosted
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.rollout.pool import TaskPool
 from onthejob.train import Evaluate, IterationReport, TrainResult
@@ -117,10 +116,11 @@ def seated(options: Train) -> Iterator[Others]:
         ProviderError: its server does not say what it serves.
     """
     with closing(HostedSeats(options.hosted)) as hosted:
-        if is_hosted(options.partner):
-            partners: Mapping[str, Policy] = dict.fromkeys(options.place().roles, hosted.policy(options.partner))
+        place = options.place()
+        if place.hosted_partner:
+            partners: Mapping[str, Policy] = dict.fromkeys(place.roles, hosted.policy(place.hosted_partner))
         else:
-            partners = options.place().partners(Split.TRAIN)
+            partners = place.partners(Split.TRAIN)
         yield Others(partners, judge_of(options.judge, options.judging, hosted) if options.judge else None)
 
 
@@ -150,7 +150,7 @@ def task_pool(options: Train) -> TaskPool:
         seed=options.train.seed,
         family=place.family,
         grow=place.grow(),
-        curriculum=place.curriculum(options.train.iterations),
+        curriculum=place.schedule(options.train.iterations),
         prefer_spread=options.train.prefer_spread,
     )
 

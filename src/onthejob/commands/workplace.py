@@ -58,8 +58,31 @@ class Workplace(Protocol):
         """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
         ...
 
+    @property
+    def free_text(self) -> bool:
+        """Replies have no schema to which hosted models could be held."""
+        ...
+
+    @property
+    def hosted_partner(self) -> str:
+        """The hosted model that plays roles that are not trained; empty where a scripted player does."""
+        ...
+
     def loop(self) -> TrainConfig:
         """Defaults of the training loop."""
+        ...
+
+    def fitted(self, *, model: str = "", hosted: bool = False) -> Workplace:
+        """This workplace with the options that were left open as they follow from who plays.
+
+        Args:
+            model: the local model, with which the loop or a team samples.
+            hosted: a hosted model plays.
+        """
+        ...
+
+    def anchored(self) -> Mapping[str, Any]:
+        """Options that are recorded otherwise than they were given: paths are absolute, so that every folder finds them."""
         ...
 
     @property
@@ -72,8 +95,23 @@ class Workplace(Protocol):
         """Of code and rules: results are cached under it."""
         ...
 
-    def check(self) -> None:
+    def check(self, *, training: bool = False) -> None:
         """Refuse options that cannot work, before anything is loaded.
+
+        Args:
+            training: also those with which nothing can be trained.
+
+        Raises:
+            ConfigError: says which.
+        """
+        ...
+
+    def check_players(self, *, local: bool, models: bool) -> None:
+        """Refuse options that have no effect on those who play.
+
+        Args:
+            local: a model of this machine plays.
+            models: some model plays, hosted ones included.
 
         Raises:
             ConfigError: says which.
@@ -96,8 +134,15 @@ class Workplace(Protocol):
         """More training tasks when the pool has nothing more to teach; None where there are none."""
         ...
 
-    def curriculum(self, iterations: int) -> Curriculum | None:
+    def schedule(self, iterations: int) -> Curriculum | None:
         """What changes sampled tasks in a run of so many iterations; None plays them as they are."""
+        ...
+
+    def finder(self) -> Callable[[str], Task | None]:
+        """Function that finds a training task by its id, also one that the pool grew by.
+
+        It returns None where no task has the id, or where records themselves say from which state an episode began.
+        """
         ...
 
     def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
@@ -133,6 +178,22 @@ def refuse_foreign(command: Any, env: str, own: Mapping[str, Sequence[str]]) -> 
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
         raise ConfigError(f"{flags} has no effect in the workplace {env!r}. Leave it out.")
+
+
+def refuse_unused(place: Any, start: Any, names: Sequence[str], command: str) -> None:
+    """Refuse options of an environment that were given although a command does not use them.
+
+    Args:
+        place: the options.
+        start: those with which the command begins.
+        names: options that have no effect in it.
+        command: its words, for the message.
+
+    Raises:
+        ConfigError: names them.
+    """
+    if given := [f"--env.{name.replace('_', '-')}" for name in names if getattr(place, name) != getattr(start, name)]:
+        raise ConfigError(f"{', '.join(given)} has no effect in `{command}`. Leave it out.")
 
 
 def changed(command: Any, field: dataclasses.Field[Any]) -> bool:

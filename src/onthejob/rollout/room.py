@@ -9,7 +9,7 @@ from onthejob.rollout.episode import Encoder, exceeds
 from onthejob.types import Context, Environment, Policy, Sampling, Task
 
 SHORTER = (
-    "Lower the limit of a reply (--max-new-tokens, --sampling.max-new-tokens), shorten the prompts (--prompt-budget "
+    "Lower the limit of a reply (--max-new-tokens, --sampling.max-new-tokens), shorten the prompts (--env.prompt-budget "
     "where there is one), or choose a model with a longer context; `onthejob model show` names it."
 )
 TURNS = 64

@@ -126,7 +126,7 @@ def test_training_refuses_held_out_scenarios_however_they_come(tmp_path: Path, c
         assert office_tasks(Split.TEST, seeds=1, scenarios=[name])
     disguised = {**as_data(load("price_war")), "name": "mine", "title": "Mine"}
     assert is_held_out(from_data(disguised))
-    assert main(["collect", "--scenarios", "outage", "--out", str(tmp_path / "d")]) == 2
+    assert main(["collect", "--env.scenarios", "outage", "--out", str(tmp_path / "d")]) == 2
     assert "held-out" in capsys.readouterr().err
     assert main(["collect", "--policy", "builder", "--out", str(tmp_path / "d")]) == 2
     assert "held-out partner 'builder'" in capsys.readouterr().err
@@ -135,9 +135,9 @@ def test_training_refuses_held_out_scenarios_however_they_come(tmp_path: Path, c
 
 @pytest.mark.slow  # imports torch
 def test_the_train_command_refuses_them_before_it_loads_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--scenarios", "outage", "--runs", str(tmp_path)]) == 2
+    assert main(["train", "--env.scenarios", "outage", "--runs", str(tmp_path)]) == 2
     assert "held-out" in capsys.readouterr().err
-    assert main(["train", "--partner", "carer", "--runs", str(tmp_path)]) == 2
+    assert main(["train", "--env.partner", "carer", "--runs", str(tmp_path)]) == 2
     assert "held-out partner 'carer'" in capsys.readouterr().err
 
 

@@ -136,7 +136,7 @@ def _plans(tasks: Sequence[Task], config: DemonstrationConfig) -> list[_Plan]:
     if config.by_steps and len(tasks) < 2 * config.count:
         raise ConfigError(
             f"by_steps chooses among at least twice as many tasks, got {len(tasks)} for {config.count} demonstrations. "
-            "Take a larger corpus, e.g. --claw.count 3000."
+            "Take a larger corpus, e.g. --env.count 3000."
         )
     known = [(task, ClawTask.from_record(task.payload, where=f"task {task.id!r}")) for task in tasks]
     chosen = _chosen(known, config)
@@ -186,7 +186,7 @@ def _chosen(tasks: Sequence[tuple[Task, ClawTask]], config: DemonstrationConfig)
     if len(chosen) < config.count:
         raise ConfigError(
             f"the families of focus have {len(rest)} tasks beyond per_family, count asks for {config.count - len(first)}. "
-            "Take a larger corpus, e.g. --claw.count 3000, or a larger per_family."
+            "Take a larger corpus, e.g. --env.count 3000, or a larger per_family."
         )
     # In drawn order again: a reader of the beginning should not see the first of every family only.
     return draw.shuffled(chosen) if config.per_family or config.variety else chosen

@@ -45,15 +45,14 @@ class ProtocolConfig:
 
     def __post_init__(self) -> None:
         if self.max_turns < 1:
-            raise ConfigError(f"max_turns must be >= 1, got {self.max_turns}. Set --claw.protocol.max-turns 12.")
+            raise ConfigError(f"max_turns must be >= 1, got {self.max_turns}. Set --env.protocol.max-turns 12.")
         if not 0.0 < self.command_s <= 3_600.0:
-            raise ConfigError(f"command_s must be in (0, 3600], got {self.command_s}. Set --claw.protocol.command-s 10.")
+            raise ConfigError(f"command_s must be in (0, 3600], got {self.command_s}. Set --env.protocol.command-s 10.")
         if self.output_chars < 100:
-            raise ConfigError(f"output_chars must be >= 100, got {self.output_chars}. Set --claw.protocol.output-chars 4000.")
+            raise ConfigError(f"output_chars must be >= 100, got {self.output_chars}. Set --env.protocol.output-chars 4000.")
         if self.conversation_chars < 1_000:
             raise ConfigError(
-                f"conversation_chars must be >= 1000, got {self.conversation_chars}. "
-                "Set --claw.protocol.conversation-chars 24000."
+                f"conversation_chars must be >= 1000, got {self.conversation_chars}. Set --env.protocol.conversation-chars 24000."
             )
         stop_table(self.stops)
 
