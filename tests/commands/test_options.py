@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -151,3 +153,39 @@ def test_what_vllm_samples_is_corrected_unless_something_else_is_chosen(words: s
     settled = corrected(asked, Terminal(Output(quiet=True)))
     assert settled.learner.loss.correction == correction, "what the run records"
     assert corrected(settled, Terminal(Output(quiet=True))) == settled, "a resumed run keeps it"
+
+
+@pytest.mark.parametrize("name", ["office", "claw"])
+def test_records_from_before_the_table_env_still_read(runs_dir: Path, repository: Path, name: str):
+    from onthejob.commands.claw import Claw
+    from onthejob.commands.office import Office
+    from onthejob.commands.train import Train, recorded_options
+    from onthejob.record import Run
+
+    earlier = json.loads((repository / "tests/data/options_before_env_table.json").read_text(encoding="utf-8"))[name]
+    with Run.create(runs_dir, config=earlier, name=name) as run:
+        found = recorded_options(run)
+    office = Office(seeds=200, days=7, scenarios=("churn", "viral"), partner="expert", prompt_budget=900, crisis_bonus=False)
+    assert found.own == {"office": office, "claw": Claw(count=64, growth=0, seed=3)}[name]
+    assert (found.env, found.train) == (name, Train.starting(name).train)
+    again = found._settings()
+    assert (again["env"]["ref"], again["learner"]) == (name, earlier["learner"])
+
+
+def test_files_from_before_the_table_env_still_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    from onthejob.cli import main
+
+    file = write(tmp_path / "office.toml", 'days = 3\nscenarios = ["churn"]\n[claw]\ncount = 64\n[train]\niterations = 7\n')
+    for words, expected in (
+        ([], ("office", "days", 3)),
+        (["--env.days", "4"], ("office", "days", 4)),
+        (["--env", "claw"], ("claw", "count", 64)),
+    ):
+        assert main(["train", "--config", str(file), *words, "--print-config"]) == 0
+        printed = tomllib.loads(capsys.readouterr().out)
+        ref, option, value = expected
+        assert (printed["env"]["ref"], printed["env"][option], printed["train"]["iterations"]) == (ref, value, 7)
+    # Beside the table the environment's options stand nowhere else.
+    mixed = write(tmp_path / "mixed.toml", 'days = 3\n[env]\nref = "office"\nseeds = 2\n')
+    assert main(["train", "--config", str(mixed), "--print-config"]) == 2
+    assert "unknown key 'days'" in capsys.readouterr().err

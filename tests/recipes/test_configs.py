@@ -65,7 +65,7 @@ def test_prompts_and_replies_of_the_large_office_fit_where_they_must(repository:
         around.add(len(smollm2_tokenizer.encode(whole)))
         observation = env.step(observation.view["legal"][0]).observation
     assert max(around) > 200, "the system message and the template were counted"
-    prompt = config["prompt_budget"] + max(around)
+    prompt = config["env"]["prompt_budget"] + max(around)
     assert prompt <= 3072
     assert prompt + config["train"]["sampling"]["max_new_tokens"] <= config["server"]["max_model_len"]
     replies = config["train"]["branch"]["group_size"] * config["train"]["sampling"]["max_new_tokens"]
