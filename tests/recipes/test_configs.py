@@ -48,6 +48,9 @@ def test_a_recipe_is_a_training_configuration(name: str, recipe: Callable[[str],
     settings = leaves(json.loads(capsys.readouterr().out))
     named = leaves(tomllib.loads(file.read_text(encoding="utf-8")))
     assert named
+    if ("env", "reader") in named:
+        # The folder is found from everywhere.
+        named["env", "reader"] = str(Path(named["env", "reader"]).absolute())
     assert {path: settings[path] for path in named} == named
 
 

@@ -227,7 +227,8 @@ class Train:
     def _toml(self) -> str:
         """These options as a file for --config."""
         written = to_toml(self, without=(*PLACE, "own", "env"))
-        return f"{written}\n{to_toml(self._own, table='env', first={'ref': anchored_ref(self.env)})}"
+        own = dataclasses.replace(self._own, **self._own.anchored())
+        return f"{written}\n{to_toml(own, table='env', first={'ref': anchored_ref(self.env)})}"
 
     def _train(self, terminal: Terminal) -> int:
         from onthejob.record import Run
