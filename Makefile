@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-python python sandbox check acceptance viewer vllm space lock clean
+.PHONY: demo test test-python python sandbox check acceptance viewer vllm space compiled lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -87,10 +87,15 @@ $(VENV)/.installed-test: $(VENV)/.installed requirements-test.lock
 	$(PIP) $(LOCKED) requirements-test.lock
 	@touch $@
 
-# Both files anew, with the newest versions that pyproject.toml allows.
+# What has to be compiled, for the tests of its adapters, which are skipped without.
+compiled: $(VENV)/.installed-test
+	$(PIP) $(LOCKED) requirements-compiled.lock
+
+# The files anew, with the newest versions that pyproject.toml allows.
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' --no-emit-package torch
 lock: $(VENV)/.installed
 	$(PIP) install --quiet uv
 	$(UV_COMPILE) --output-file requirements.lock
 	$(UV_COMPILE) --extra test --extra check --constraint requirements.lock --output-file requirements-test.lock
+	$(UV_COMPILE) --extra compiled --constraint requirements-test.lock --output-file requirements-compiled.lock
