@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "envs": set(),
     "plugins": {"envs", "interop"},
     "interop": {"envs", "plugins"},
+    "track": {"plugins", "record"},
     "models": set(),
     "record": set(),
     "learn": {"models"},
@@ -90,12 +91,12 @@ def test_workplaces_and_vocabulary_stay_light(path: Path):
     assert not heavy, f"{path} imports {sorted(heavy)}"
 
 
-def test_only_compat_imports_other_peoples_interfaces():
+def test_only_compat_and_interop_import_other_peoples_interfaces():
     """They are optional: nothing but their own module may need them."""
-    others = {"pettingzoo", "gymnasium", "trl", "openenv"}
+    others = {"pettingzoo", "gymnasium", "trl", "openenv", "reasoning_gym", "textarena"}
     for path in modules():
         found = {name.split(".")[0] for name in imports(path)} & others
-        assert not found or room(path) == "compat", f"{path} imports {sorted(found)}"
+        assert not found or room(path) in ("compat", "interop"), f"{path} imports {sorted(found)}"
 
 
 def test_nothing_in_play_imports_the_gates():
@@ -140,6 +141,11 @@ def test_listing_the_commands_does_not_wait_for_torch():
     assert done.returncode == 0, done.stderr
 
 
+BORROWS = ("interop/textarena.py", "interop/reasoning_gym_child.py")
+"""What they call draws from the interpreter's global generators: the one lends a game's state to them around every call, under a
+lock, and the other is a process of its own."""
+
+
 @pytest.mark.parametrize("path", modules(), ids=shown)
 def test_no_module_level_state(path: Path):
     """Module-level names hold constants: no empty container to be filled later, no instance that changes, no `global`."""
@@ -153,7 +159,7 @@ def test_no_module_level_state(path: Path):
         empty = isinstance(node.value, (ast.List, ast.Dict, ast.Set)) and not ast.unparse(node.value).strip("[]{}")
         called = ast.unparse(node.value.func).split(".")[-1] if isinstance(node.value, ast.Call) else ""
         bare = isinstance(node.value, ast.Call) and not node.value.args
-        is_state = empty or (called in changing and bare)
+        is_state = (empty or (called in changing and bare)) and not (shown(path) in BORROWS and called == "Lock")
         assert not is_state, f"{path}:{node.lineno} is state: {ast.unparse(node)}"
 
 
@@ -168,7 +174,7 @@ def test_no_global_randomness_in_the_library():
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for path in modules()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if banned.search(line.split("#")[0])
+        if banned.search(line.split("#")[0]) and shown(path) not in BORROWS
     ]
     assert not found, "\n".join(found)
 

@@ -16,11 +16,12 @@ from onthejob.cli import COMMANDS, parse
 from onthejob.commands.claw import Claw
 from onthejob.commands.env import flags_of
 from onthejob.commands.workplaces import typed
-from onthejob.interop.dataset import Dataset
+from onthejob.envs.env import Env
+from onthejob.plugins import SCHEMES
 
 PACKAGE = Path(__file__).parent.parent / "src/onthejob"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
-FOREIGN = re.compile(r"`pip install[^`]*")
+FOREIGN = re.compile(r"`?(?:pip install|tensorboard)\b[^`]*")
 SPOKEN = {"warn", "warning", "progress", "info", "error"}
 """Methods that say something to the user, besides errors."""
 
@@ -56,7 +57,11 @@ def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[
     monkeypatch.setenv("COLUMNS", "200")
     known = {path: options_of(path, capsys) for path in COMMANDS}
     every = set().union(*known.values())
-    every |= {f"--env.{field.name.replace('_', '-')}" for field in dataclasses.fields(Dataset)}
+    for module in map(importlib.import_module, SCHEMES.values()):
+        kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Env) and kind is not Env]
+        fields = [field for kind in kinds for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+        every |= {f"--env.{field.name.replace('_', '-')}" for field in fields}
+        every |= {f"--env.no-{field.name.replace('_', '-')}" for field in fields if field.default is True}
     every |= {flag for flag, _, _ in flags_of(Claw(), "--env.")}
     wrong = []
     for file in sorted(PACKAGE.rglob("*.py")):

@@ -72,7 +72,9 @@ COMMANDS: dict[str, Entry] = {
     "env check": Entry("env", "Check", "Play an environment and say what is wrong with it.", places=True, first=True),
     "env list": Entry("env", "List", "List the environments that are built in or installed."),
     "env show": Entry("env", "Show", "Show an environment: roles, limits, options, tasks, a prompt.", places=True, first=True),
-    "view": Entry("view", "View", "Watch the office, replay it, take a seat, and look into runs."),
+    "view": Entry(
+        "view", "View", "Watch the office or play an environment, take a seat, look into runs.", places=True, env="office"
+    ),
     "serve model": Entry("servers", "Model", "Serve the base and its adapters with vLLM on loopback."),
     "serve trainer": Entry("servers", "Trainer", "Make updates for runs on other machines."),
     "policy swap": Entry("policy", "Swap", "Give a seat of a running episode to somebody else."),
@@ -80,6 +82,7 @@ COMMANDS: dict[str, Entry] = {
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs check": Entry("runs", "Check", "Check a run for damage and name the damaged parts."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
+    "runs sync": Entry("sync", "Sync", "Send a run's record to trackers and spreadsheets, also while it is written."),
     "runs replay": Entry("replay", "ReplayRecord", "Execute a run's episodes, or a game, again and compare with the record."),
     "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
     "office gates": Entry("gates", "Gates", "Measure whether the office can be trained on; fails when a gate fails."),

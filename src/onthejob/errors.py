@@ -9,6 +9,8 @@
     ├── RecordError                   a run's record cannot be read or written      exit code 1
     │   └── DamagedRecord             a part of it has not the content written      exit code 1
     ├── ContractError                 an object was used against its contract       exit code 1
+    ├── ProgramError                  an agent program failed in its episode        exit code 1
+    ├── TrackError                    a tracker does not take what is sent to it    exit code 1
     ├── SandboxError                  commands cannot be isolated, or run           exit code 1
     │   └── NotCheckable              a task's checks need what is not here         exit code 1
     └── TrainingError                 a learner cannot go on (non-finite numbers…)  exit code 1
@@ -83,6 +85,14 @@ class DamagedRecord(RecordError):
 
 class ContractError(OnTheJobError):
     """An environment, policy or snapshot was used against its contract."""
+
+
+class ProgramError(OnTheJobError):
+    """An agent program could not be started, crashed, ran out of time or gave no reward: its episode has no score."""
+
+
+class TrackError(OnTheJobError):
+    """A tracker or a spreadsheet does not take what is sent to it. Never raised in the loop."""
 
 
 class SandboxError(OnTheJobError):

@@ -26,8 +26,17 @@ from onthejob.errors import ConfigError
 GROUP = "onthejob.envs"
 """Entry points of installed packages: name -> Env class."""
 BUILT_IN = ("office", "claw")
-SCHEMES = {"dataset": ("onthejob.interop.dataset", "of_file")}
-"""Scheme -> module and function that makes an Env class of what stands after the colon."""
+SCHEMES = {
+    "dataset": "onthejob.interop.dataset",
+    "gymnasium": "onthejob.interop.gymnasium",
+    "openenv": "onthejob.interop.openenv",
+    "pettingzoo": "onthejob.interop.pettingzoo",
+    "program": "onthejob.interop.program",
+    "reasoning_gym": "onthejob.interop.reasoning_gym",
+    "textarena": "onthejob.interop.textarena",
+}
+"""Scheme -> module. Its function `environment` makes an Env class of what stands after the colon, and its function `anchored`
+writes that as it is found from every folder."""
 
 
 def resolve(ref: str) -> type[Env]:
@@ -37,11 +46,8 @@ def resolve(ref: str) -> type[Env]:
         ConfigError: there is none, it cannot be imported, or what it says of itself cannot be played.
     """
     scheme, colon, what = ref.partition(":")
-    if colon and scheme in SCHEMES:
-        module, function = SCHEMES[scheme]
-        kind = getattr(importlib.import_module(module), function)(what)
-    else:
-        kind = found(ref, "--env")
+    outside = importlib.import_module(SCHEMES[scheme]) if colon and scheme in SCHEMES else None
+    kind = found(ref, "--env") if outside is None else outside.environment(what)
     if not (isinstance(kind, type) and issubclass(kind, Env)):
         raise ConfigError(f"--env {ref} is a {type(kind).__name__}, and an environment is a subclass of onthejob.Env. Derive it.")
     check_class(kind)
@@ -52,7 +58,7 @@ def anchored(ref: str) -> str:
     """`ref` as it is found from every folder: a file's path is absolute."""
     scheme, colon, what = ref.partition(":")
     if colon and scheme in SCHEMES:
-        return f"{scheme}:{Path(what).expanduser().absolute()}"
+        return f"{scheme}:{importlib.import_module(SCHEMES[scheme]).anchored(what)}"
     path, colon, name = _parted(ref)
     return f"{Path(path).expanduser().absolute()}{colon}{name}" if path.endswith(".py") else ref
 

@@ -58,6 +58,13 @@ def end_with_parent() -> None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
 
 
+def end_with_pipe(pipe: int) -> None:
+    """Called in a program whose parent holds the other end of `pipe` and writes nothing: it is killed once the parent is gone."""
+    if sys.platform == "linux":
+        _kill_at_hangup(pipe)
+    threading.Thread(target=_end_after, args=(pipe,), daemon=True).start()
+
+
 def remove_with_parent(folder: str) -> None:
     """Called in a child that is mostly idle: when its parent is gone it removes the parent's `folder` and ends."""
     parent = multiprocessing.parent_process()

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,12 +48,31 @@ def address(runs: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.parametrize("name", ["guess", "negotiation"])
+def test_a_person_plays_an_environment_of_their_own(name: str, tmp_path: Path):
+    node()
+    words = [sys.executable, "-m", "onthejob", "view", "--env", str(ROOT / "examples" / f"{name}.py"), "--no-open", "--port", "0"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        assert process.stdout is not None
+        address, token = process.stdout.readline().strip().split("/#token=")
+        play_in_browser("seats", address, token, tmp_path)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
 @pytest.mark.parametrize(
     "check", ["pages", "timeline", "scrub", "playground", "group", "recorded", "curves", "race", "stages", "access", "export"]
 )
 def test_in_the_browser(check: str, address: str, tmp_path: Path):
+    play_in_browser(check, address, TOKEN, tmp_path)
+
+
+def play_in_browser(check: str, address: str, token: str, tmp_path: Path) -> None:
+    """Run one of `viewer/tests/browser` against a server."""
     done = subprocess.run(
-        [node(), str(CHECKS / f"{check}.mjs"), address, TOKEN],
+        [node(), str(CHECKS / f"{check}.mjs"), address, token],
         capture_output=True,
         text=True,
         timeout=800,

@@ -51,7 +51,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "claw": (("serve", "env", "claw", "--max-sessions", "4"), "/health"),
     "trainer": (TRAINER, "/health"),
     "trainer with TLS": (TRAINER, "/health"),
-    "view": (("view", "--no-open", "--days", "1"), "/api/config"),
+    "view": (("view", "--no-open", "--env.days", "1"), "/api/config"),
 }
 
 

@@ -19,19 +19,25 @@ import pytest
 from onthejob.cli import main
 from onthejob.record import Run
 
+GUESS = str(Path(__file__).parent.parent.parent / "examples" / "guess.py")
+
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["nowhere"], "holds no run"),
         (["--port", "70000"], "port must be in 0..65535"),
-        (["--scenario", "moon"], "scenario must be one of"),
-        (["--days", "0"], "days"),
+        (["--env.scenarios", "moon"], "scenario must be one of"),
+        (["--env.days", "0"], "days"),
         (["--policy", "nobody"], "nobody is called"),
         (["--policy", "run:nowhere"], "nobody is called"),
         (["--policy", "openai:ftp://x"], "must be http or https"),
         (["--seat", "janitor=expert"], "--seat takes ROLE=PLAYER"),
         (["--host", "192.0.2.1"], "cannot listen"),
+        (["--env", "claw"], "the viewer plays the office and environments of your own"),
+        (["--env", "nowhere.py"], "there is no file nowhere.py"),
+        (["--env", GUESS, "--env.days", "3"], "Unrecognized options"),
+        (["--env", GUESS, "--env.highest", "much"], "much"),
     ],
 )
 def test_bad_options_end_at_once(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
@@ -39,6 +45,26 @@ def test_bad_options_end_at_once(words: list[str], said: str, capsys: pytest.Cap
     captured = capsys.readouterr()
     assert said in captured.err
     assert "token=" not in captured.out
+
+
+@pytest.mark.server
+def test_it_serves_an_environment_of_ones_own_with_its_options(tmp_path: Path):
+    words = [sys.executable, "-m", "onthejob.cli", "view", "--env", GUESS, "--env.highest", "20", "--no-open", "--port", "0"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        assert process.stdout is not None
+        address, token = process.stdout.readline().strip().split("/#token=")
+        with urllib.request.urlopen(f"{address}/api/config", timeout=60) as answer:
+            assert json.load(answer)["env"]["options"] == {"highest": 20}
+        headers = {"content-type": "application/json", "x-onthejob-token": token}
+        begin = urllib.request.Request(f"{address}/api/tables", data=b'{"seats": {"guesser": "human"}}', headers=headers)
+        with urllib.request.urlopen(begin, timeout=60) as answer:
+            assert json.load(answer)["asked"]["legal"][-1] == "20"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) in (0, 130, -signal.SIGINT)
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
 
 
 def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]):
@@ -52,7 +78,7 @@ def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]):
 def test_it_serves_a_run_until_it_is_interrupted(tmp_path: Path):
     with Run.create(tmp_path, config={}, name="first") as run, run.iteration(0) as it:
         it.metrics("train/dev", {"loss": 0.5})
-    words = [sys.executable, "-m", "onthejob.cli", "view", str(tmp_path / "first"), "--no-open", "--port", "0", "--days", "1"]
+    words = [sys.executable, "-m", "onthejob.cli", "view", str(tmp_path / "first"), "--no-open", "--port", "0", "--env.days", "1"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

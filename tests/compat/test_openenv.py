@@ -33,7 +33,8 @@ from openenv.core import GenericEnvClient
 from openenv.validation import Level, Verdict, run_validation
 from openenv.validation.types import CheckStatus
 from typer.testing import CliRunner
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from onthejob.compat.frames import MAX_BODY
 from onthejob.compat.openenv import SeatAction, SeatEnvironment, make_app, server_options
@@ -80,17 +81,17 @@ def address() -> Iterator[str]:
 
 
 @contextmanager
-def session(address: str) -> Iterator[ClientConnection]:
+def session(address: str) -> Iterator[Connection]:
     with connect(f"ws://{address}/ws", proxy=None, open_timeout=120, close_timeout=30, ping_timeout=600) as socket_:
         yield socket_
 
 
-def ask(client: ClientConnection, kind: str, data: dict[str, Any] | None = None) -> dict[str, Any]:
+def ask(client: Connection, kind: str, data: dict[str, Any] | None = None) -> dict[str, Any]:
     client.send(json.dumps({"type": kind} if data is None else {"type": kind, "data": data}))
     return json.loads(client.recv(timeout=120))
 
 
-def play(client: ClientConnection, options: dict[str, Any], disturb: Callable[[], None] = lambda: None) -> list[str]:
+def play(client: Connection, options: dict[str, Any], disturb: Callable[[], None] = lambda: None) -> list[str]:
     """Raw frames of one episode in which always the third legal reply is chosen."""
     client.send(json.dumps({"type": "reset", "data": options}))
     frames = [str(client.recv(timeout=120))]
@@ -139,7 +140,7 @@ def test_the_pages_client_plays_what_the_page_says(address: str, repository: Pat
     assert (len(lines), lines[0], lines[-1]) == (11, first, last)
 
 
-def next_step(client: ClientConnection, frame: str, options: dict[str, Any]) -> str:
+def next_step(client: Connection, frame: str, options: dict[str, Any]) -> str:
     """Choose the second legal reply of who is asked in `frame`; the raw frame that answers."""
     seen = json.loads(frame)["data"]["observation"]
     legal = seen["legal_actions"]
@@ -150,7 +151,7 @@ def next_step(client: ClientConnection, frame: str, options: dict[str, Any]) -> 
     return str(client.recv(timeout=120))
 
 
-def lock_step(clients: list[ClientConnection], options: list[dict[str, Any]]) -> list[list[str]]:
+def lock_step(clients: list[Connection], options: list[dict[str, Any]]) -> list[list[str]]:
     """Raw frames of one episode per connection, played in turns, and of the state at its end."""
     for client, chosen in zip(clients, options, strict=True):
         client.send(json.dumps({"type": "reset", "data": chosen}))

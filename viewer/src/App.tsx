@@ -25,6 +25,7 @@ const Office = lazy(() => import('./pages/Office'));
 /** An export holds one episode or run; the code of pages that need a server stays out of it. */
 const absent = (): Promise<never> => Promise.reject(new Error('This page is not part of an export.'));
 const Playground = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Playground')));
+const Play = lazy(() => (import.meta.env.VITE_REPLAY ? absent() : import('./pages/Play')));
 const Runs = lazy(() => import('./pages/Runs'));
 const Run = lazy(() => import('./pages/Run'));
 const Group = lazy(() => import('./pages/Group'));
@@ -39,6 +40,11 @@ const TABS = [
   ['race', 'Race'],
   ['runs', 'Training'],
 ] as const;
+/** Of a viewer that plays an environment of the user's own: the office's pages do not belong there. */
+const OWN_TABS = [
+  ['env', 'Play'],
+  ['runs', 'Training'],
+] as const;
 const WITH_TIMELINE = new Set(['office', 'dashboard', 'play']);
 
 const KEYS: readonly (readonly [string, string])[] = [
@@ -51,6 +57,12 @@ const KEYS: readonly (readonly [string, string])[] = [
   ['m', 'office in 2D or 3D'],
   ['t', 'dark or light'],
   ['g o, g d, g p, g r, g t', 'office, dashboard, playground, race, training'],
+  ['?', 'this list'],
+];
+
+const OWN_KEYS: readonly (readonly [string, string])[] = [
+  ['t', 'dark or light'],
+  ['g p, g t', 'play, training'],
   ['?', 'this list'],
 ];
 
@@ -73,7 +85,9 @@ function useKeyboard(showHelp: () => void): void {
       const far = event.shiftKey ? FRAMES_PER_DAY : 1;
       if (pending.current === 'g') {
         pending.current = '';
-        const page = { o: 'office', d: 'dashboard', p: 'play', r: 'race', t: 'runs' }[event.key];
+        const own = Boolean(useStore.getState().config?.env);
+        const pages = own ? { p: 'env', t: 'runs' } : { o: 'office', d: 'dashboard', p: 'play', r: 'race', t: 'runs' };
+        const page = (pages as Record<string, string>)[event.key];
         if (page) {
           go([page]);
           event.preventDefault();
@@ -137,8 +151,12 @@ export function App() {
     if (openRun && (!isExport || held?.run) && !location.hash.replace(/^#\/?/, '')) go(['runs', openRun]);
   }, [openRun]);
 
-  const page = route.path[0] ?? 'office';
-  const tab = TABS.find(([id]) => id === (page === 'comparisons' ? 'runs' : page));
+  const config = useStore((state) => state.config);
+  const tabs = config?.env ? OWN_TABS : TABS;
+  const first = tabs[0][0];
+  // Which page is the first one is known when the server has answered.
+  const page = route.path[0] ?? (config || isExport ? first : '');
+  const tab = [...tabs, ...TABS].find(([id]) => id === (page === 'comparisons' ? 'runs' : page));
   const watching = useStore((state) => current(state) !== undefined);
   // An export shows what it holds; the rest needs a server.
   const exported: Record<string, boolean> = { office: watching, dashboard: watching, runs: Boolean(held?.run) };
@@ -149,7 +167,7 @@ export function App() {
   return (
     <div className="app">
       <header className="top">
-        <a className="brand" href={link(['office'])}>
+        <a className="brand" href={link([first])}>
           <svg viewBox="0 0 16 16" shapeRendering="crispEdges" aria-hidden="true">
             <path fill="#3a3550" d="M3 1h10v14H3z" />
             <path fill="#f2b84b" d="M4 2h8v3H4z" />
@@ -160,11 +178,13 @@ export function App() {
           onthejob
         </a>
         <nav className="tabs" aria-label="Pages">
-          {TABS.filter(([id]) => !isExport || exported[id]).map(([id, name]) => (
-            <a key={id} href={link([id])} aria-current={tab?.[0] === id ? 'page' : undefined}>
-              {name}
-            </a>
-          ))}
+          {tabs
+            .filter(([id]) => !isExport || exported[id])
+            .map(([id, name]) => (
+              <a key={id} href={link([id])} aria-current={tab?.[0] === id ? 'page' : undefined}>
+                {name}
+              </a>
+            ))}
         </nav>
         <div className="tools">
           {!canChange && !isExport && (
@@ -201,14 +221,16 @@ export function App() {
           {page === 'dashboard' && <Dashboard />}
           {page === 'play' && <Playground />}
           {page === 'race' && <Race />}
+          {page === 'env' && <Play query={route.query} />}
           {page === 'runs' && !run && <Runs query={route.query} />}
           {page === 'runs' && run && !part && <Run name={run} query={route.query} />}
           {page === 'runs' && run && part === 'group' && <Group name={run} id={route.query.get('key') ?? ''} />}
           {page === 'runs' && run && part === 'episode' && <Episode name={run} query={route.query} />}
           {page === 'comparisons' && run && <Matched name={run} query={route.query} />}
-          {!tab && (
+          {!page && <p className="empty">Loading…</p>}
+          {page && page !== 'env' && !tab && (
             <p className="empty">
-              There is no such page. <a href={link(['office'])}>To the office</a>
+              There is no such page. <a href={link([first])}>{config?.env ? 'To the first one' : 'To the office'}</a>
             </p>
           )}
         </Suspense>
@@ -233,7 +255,7 @@ export function App() {
         </div>
         <table>
           <tbody>
-            {KEYS.map(([keys, what]) => (
+            {(config?.env ? OWN_KEYS : KEYS).map(([keys, what]) => (
               <tr key={keys}>
                 <td>
                   <kbd>{keys}</kbd>

@@ -13,11 +13,12 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from fastapi.staticfiles import StaticFiles
 
 from onthejob import __version__
-from onthejob.api import comparisons, exported, recorded, watching
+from onthejob.api import comparisons, exported, playing, recorded, watching
 from onthejob.api.feed import Live
 from onthejob.api.players import Hosted, LoadTeam, Players
 from onthejob.api.schema import Problem, Reset
 from onthejob.api.security import LOOPBACK, MAX_BODY, Guard
+from onthejob.api.tables import Tables
 from onthejob.api.tokens import Tokens
 from onthejob.api.worlds import Worlds
 from onthejob.compat.frames import BodyGuard
@@ -44,6 +45,7 @@ def create_app(
     hosted: Hosted | None = None,
     default: Reset | None = None,
     replay: Replay | None = None,
+    tables: Tables | None = None,
     pages: Path = PAGES,
 ) -> FastAPI:
     """The application.
@@ -58,6 +60,7 @@ def create_app(
         hosted: where hosted models come from; None: none can be seated.
         default: the company to found first.
         replay: a recorded game to show instead.
+        tables: an environment of the user's own that can be played; None: there is none, and the pages are the office's.
         pages: folder of the built pages.
     """
     players = Players(runs=runs, load=load, extra=extra_players, hosted=hosted)
@@ -79,7 +82,11 @@ def create_app(
         openapi_url="/api/openapi.json",
         responses={400: {"model": Problem}, 404: {"model": Problem}, 409: {"model": Problem}, 500: {"model": Problem}},
     )
-    app.include_router(watching.routes(worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run, pages=pages))
+    env = None if tables is None else tables.describe()
+    app.include_router(
+        watching.routes(worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run, env=env, pages=pages)
+    )
+    app.include_router(playing.routes(tables))
     reading = recorded.routes(store)
     app.include_router(reading)
     app.include_router(comparisons.routes(store.root))

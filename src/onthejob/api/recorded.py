@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from onthejob.api.schema_runs import (
     TurnView,
 )
 from onthejob.api.tokens import Tokens, model_of
+from onthejob.api.transcripts import read_by_turn, requests
 from onthejob.errors import RecordError
 from onthejob.evaluate.recorded import SCALES_SCOPE, TRAIN_SCOPE
 from onthejob.learn.advantage import AdvantageConfig
@@ -74,7 +76,7 @@ class Runs:
 
     def list(self) -> list[RunInfo]:
         """All runs by name."""
-        return [_info(summary) for summary in list_runs(self.root)] if self.root.is_dir() else []
+        return [_info(found) for found in list_runs(self.root)] if self.root.is_dir() else []
 
 
 def routes(runs: Runs) -> APIRouter:
@@ -145,6 +147,7 @@ def routes(runs: Runs) -> APIRouter:
             tokens = runs.tokens(run.config)
             return _group(
                 found,
+                env=summary(run).env,
                 iteration=iteration,
                 advantages=None if advantages is None else advantages.tolist(),
                 rule=_rule(run.config),
@@ -173,11 +176,12 @@ def routes(runs: Runs) -> APIRouter:
 
     @api.get("/{name}/episode")
     def episode(name: str, iteration: Annotated[int, Query(ge=0, le=2**31)], episode: Key) -> EpisodeView:
-        with runs.open(name) as run:
+        with runs.open(name) as run, run.frozen():
             found = next(iter(run.read_episodes(iteration, episode)), None)
-        if found is None:
-            raise RecordError(f"run {name!r} has no episode {episode!r} in iteration {iteration}.")
-        turns = [_episode_turn(n, turn) for n, turn in enumerate(found.timeline)]
+            if found is None:
+                raise RecordError(f"run {name!r} has no episode {episode!r} in iteration {iteration}.")
+            asked = requests(run, found, runs.tokens(run.config))
+        turns = [_episode_turn(n, turn, asked.get(n)) for n, turn in enumerate(found.timeline)]
         origin = read_origin(found.facts, f"episode {episode!r} of run {name!r}")
         return EpisodeView(row=_episode_row(found), turns=turns, office=origin is not None and origin.task.env == "office")
 
@@ -204,6 +208,7 @@ def routes(runs: Runs) -> APIRouter:
 def _info(s: RunSummary) -> RunInfo:
     return RunInfo(
         name=s.name,
+        env=_short_ref(s.env),
         created_at=s.created_at,
         last_iteration=s.last_iteration,
         groups=s.groups,
@@ -215,6 +220,11 @@ def _info(s: RunSummary) -> RunInfo:
         damaged=s.damaged,
         error=s.error,
     )
+
+
+def _short_ref(ref: str) -> str:
+    """A reference without the folders of its file."""
+    return ref if "://" in ref else re.sub(r"[^:]*/", "", ref)
 
 
 def _row(head: GroupHead) -> GroupRow:
@@ -240,6 +250,7 @@ def _row(head: GroupHead) -> GroupRow:
 def _group(
     group: Group,
     *,
+    env: str,
     iteration: int,
     advantages: Sequence[float] | None,
     rule: AdvantageRule,
@@ -259,6 +270,7 @@ def _group(
     shown = {name: value for name, value in facts.items() if name not in ("by_world", "keys", "worlds")}
     return GroupView(
         key=group.key,
+        env=_short_ref(env),
         iteration=iteration,
         actor=group.actor,
         prompt=tokens.text(first.prompt_ids) if first is not None else None,
@@ -301,9 +313,11 @@ def _reply(trajectory: Trajectory, key: str, advantage: float | None, by_world: 
                 valid=one.valid,
                 reward=_safe(reward),
                 policy=one.policy_version,
-                prompt=tokens.text(one.prompt_ids) if index == 0 else None,
+                prompt=asked,
             )
-            for index, (one, reward) in enumerate(zip(trajectory.turns, trajectory.rewards, strict=True))
+            for index, (one, reward, asked) in enumerate(
+                zip(trajectory.turns, trajectory.rewards, read_by_turn(trajectory.turns, tokens), strict=True)
+            )
         ]
         if whole
         else [],
@@ -331,8 +345,9 @@ def _episode_row(episode: Episode) -> EpisodeRow:
     )
 
 
-def _episode_turn(number: int, turn: Mapping[str, Any]) -> EpisodeTurn:
+def _episode_turn(number: int, turn: Mapping[str, Any], asked: str | None) -> EpisodeTurn:
     actor = str(turn.get("actor", ""))
+    rewards = {str(role): _safe(float(amount)) or 0.0 for role, amount in turn.get("rewards", {}).items()}
     parts = turn.get("parts", {}).get(actor, {})
     return EpisodeTurn(
         index=int(turn.get("index", number)),
@@ -341,7 +356,9 @@ def _episode_turn(number: int, turn: Mapping[str, Any]) -> EpisodeTurn:
         kind=str(turn.get("kind", "")),
         text=str(turn.get("text", "")),
         valid=bool(turn.get("valid", True)),
-        reward=_safe(float(turn.get("rewards", {}).get(actor, 0.0))) or 0.0,
+        reward=rewards.get(actor, 0.0),
+        rewards=rewards,
+        prompt=asked,
         parts={str(name): float(value) for name, value in parts.items() if value},
         facts=_finite(turn.get("facts", {})),
     )

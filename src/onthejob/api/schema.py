@@ -1,4 +1,4 @@
-"""What the viewer reads and sends of the office; `schema_runs` has what it reads of runs.
+"""What the viewer reads and sends of the office; `schema_runs` has what it reads of runs, `schema_play` other environments.
 
 Its TypeScript types are generated from these classes through the OpenAPI document.
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
+from onthejob.api.schema_base import Asked, Player, Seed, Sent
+from onthejob.api.schema_play import EnvView
 from onthejob.envs.office.actions import MAX_REPLY_BYTES
 from onthejob.envs.office.env import MAX_DAYS
-from onthejob.texts import encodable_in
 
 WorldName = Literal["live", "race-1", "race-2", "race-3"]
 ShownName = Literal["live", "race-1", "race-2", "race-3", "recorded"]
@@ -23,25 +24,6 @@ LossName = Literal["", "silence", "deadline", "refused", "unhappy"]
 RoleName = Literal["ceo", "dev", "marketing", "sales", "content", "hr", "customer"]
 SeatName = Literal["ceo", "dev", "marketing", "sales", "content", "hr"]
 Text = Annotated[str, StringConstraints(max_length=MAX_REPLY_BYTES)]
-Player = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class Sent(BaseModel):
-    """Base of what the server sends. Halves of surrogate pairs, which models write and no response can hold, become U+FFFD."""
-
-    model_config = ConfigDict(frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_text(cls, data: Any) -> Any:
-        return encodable_in(data)
-
-
-class Asked(BaseModel):
-    """Base of what a client sends: unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Account(Sent):
@@ -251,6 +233,8 @@ class Config(Sent):
     """A folder of runs is served."""
     open_run: str
     """The run to show first, or empty."""
+    env: EnvView | None
+    """An environment of the user's own, which is played here instead of the office."""
 
 
 class ScenarioInfo(Sent):
@@ -360,7 +344,7 @@ class Reset(Asked):
     scenario: str = Field("baseline", max_length=40)
     seed: Seed = 1_000
     days: int = Field(30, ge=1, le=MAX_DAYS)
-    seats: dict[SeatName, Player] = {}
+    seats: dict[SeatName, Player] = Field({})
     """Who sits where; the others keep their seats, or are heuristic at first."""
     human: SeatName | Literal[""] = ""
     playing: bool = False
@@ -385,7 +369,7 @@ class Reconfigure(Asked):
     """Change what is given, keep the rest; takes effect with the next reply."""
 
     world: WorldName = "live"
-    seats: dict[SeatName, Player] = {}
+    seats: dict[SeatName, Player] = Field({})
     human: SeatName | Literal[""] | None = None
     playing: bool | None = None
     pace_s: float | None = Field(None, ge=0, le=60)

@@ -11,6 +11,8 @@ class RunInfo(Sent):
     """One line of the list of runs."""
 
     name: str
+    env: str
+    """The environment that the run names, without folders: `office`, `claw`, `guess.py`; empty where it names none."""
     created_at: str | None
     last_iteration: int | None
     groups: int
@@ -125,6 +127,7 @@ class TurnView(Sent):
     reward: float | None
     policy: str
     prompt: str | None
+    """The prompt, or what was appended to the conversation since the turn before; None without the model's tokenizer."""
 
 
 class AdvantageRule(Sent):
@@ -145,6 +148,8 @@ class GroupView(Sent):
     """One group."""
 
     key: str
+    env: str
+    """As in `RunInfo`."""
     iteration: int
     actor: str
     prompt: str | None
@@ -193,6 +198,10 @@ class EpisodeTurn(Sent):
     valid: bool
     reward: float
     """Of who acted."""
+    rewards: dict[str, float]
+    """Of every role that this turn paid."""
+    prompt: str | None
+    """As in `TurnView`; None where the run did not record the role's trajectory whole."""
     parts: dict[str, float]
     facts: dict[str, Any]
 

@@ -31,6 +31,7 @@ from onthejob.api.schema import (
     UndoAsk,
     WorldName,
 )
+from onthejob.api.schema_play import EnvView
 from onthejob.api.tokens import Tokens
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office import scenarios
@@ -43,14 +44,21 @@ Seq = Annotated[int, Query(ge=0, le=10_000)]
 
 
 def routes(
-    worlds: Worlds, players: Players, tokens: Callable[[], Tokens], *, runs: bool, open_run: str, pages: Path
+    worlds: Worlds,
+    players: Players,
+    tokens: Callable[[], Tokens],
+    *,
+    runs: bool,
+    open_run: str,
+    env: EnvView | None,
+    pages: Path,
 ) -> APIRouter:
     """Everything about companies in play."""
     api = APIRouter(prefix="/api", tags=["world"])
 
     @api.get("/config")
     def config() -> Config:
-        return describe(worlds, runs=runs, open_run=open_run)
+        return describe(worlds, runs=runs, open_run=open_run, env=env)
 
     @api.get("/scenarios")
     def list_scenarios() -> list[ScenarioInfo]:
@@ -113,7 +121,8 @@ def routes(
     @api.get("/export", response_class=HTMLResponse)
     def export(world: World_ = "live") -> HTMLResponse:
         name = f"onthejob-{world}-{worlds.get(world).status().scenario}.html"
-        held = f'{{"config":{config().model_dump_json()},"part":{worlds.get(world).frames(0).model_dump_json()}}}'
+        said = describe(worlds, runs=runs, open_run=open_run).model_dump_json()
+        held = f'{{"config":{said},"part":{worlds.get(world).frames(0).model_dump_json()}}}'
         text = single_file(pages / SINGLE_FILE, held)
         return HTMLResponse(text, headers={"content-disposition": f'attachment; filename="{name}"'})
 
@@ -134,7 +143,7 @@ def routes(
     return api
 
 
-def describe(worlds: Worlds, *, runs: bool, open_run: str) -> Config:
+def describe(worlds: Worlds, *, runs: bool, open_run: str, env: EnvView | None = None) -> Config:
     """What does not change while the server runs, and the worlds as they are now."""
     return Config(
         version=__version__,
@@ -145,4 +154,5 @@ def describe(worlds: Worlds, *, runs: bool, open_run: str) -> Config:
         worlds=[world.status() for world in worlds.all()],
         runs=runs,
         open_run=open_run,
+        env=env,
     )

@@ -217,7 +217,11 @@ class Office:
     @classmethod
     def starting(cls, command: str) -> Self:
         """The options that a command begins with."""
-        own: dict[str, dict[str, Any]] = {"Train": {"seeds": 200}, "Play": {"scenarios": ("baseline",), "days": 5}}
+        own: dict[str, dict[str, Any]] = {
+            "Train": {"seeds": 200},
+            "Play": {"scenarios": ("baseline",), "days": 5},
+            "View": {"scenarios": ("baseline",)},
+        }
         return cls(**own.get(command, {}))
 
     @classmethod

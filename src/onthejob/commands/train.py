@@ -30,6 +30,7 @@ from onthejob.commands.training import (
     seated,
     servers_ready,
     task_pool,
+    tracked,
     updated_by,
 )
 from onthejob.commands.workplace import Workplace, changed
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer",
-    "trainer_wait_s", "output",
+    "trainer_wait_s", "track", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
 
@@ -107,7 +108,7 @@ class Train:
     """Print all options as TOML for --config, and do nothing else."""
     resume: Path | None = None
     """Continue this run (its folder, or its name in `runs/`) with the options it was started with; beside it only --extend,
-    --trainer and --trainer-wait-s may be given."""
+    --track, --trainer and --trainer-wait-s may be given."""
     extend: int = 0
     """With --resume: go on to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
@@ -115,6 +116,10 @@ class Train:
     not the run's. --init gives other weights to start from."""
     reference: str = ""
     """With --from-groups: adapters of the KL term's reference; default: the run's version 0."""
+    track: tuple[str, ...] = ()
+    """Send what is recorded to trackers while the run goes on: trackio, wandb, tensorboard, mlflow, jsonl, FILE.csv, FILE.xlsx,
+    sheets:ID, or a class of yours as file.py:Class. They read the record in processes of their own, and cannot stop or slow the
+    run; `onthejob runs sync` sends the rest."""
     runs: Path = RUNS
     """Folder of all runs."""
     name: str | None = None
@@ -165,7 +170,7 @@ class Train:
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
-            now = ("resume", "extend", "trainer", "trainer_wait_s", "output")
+            now = ("resume", "extend", "trainer", "trainer_wait_s", "track", "output")
             only = dataclasses.replace(type(self).starting(self.env)._fitted(), **{name: getattr(self, name) for name in now})
             given = [name for name in _differing(self, only) if name != "own"]
             given += [f"env.{name}" for name in _differing(self._own, only._own)]
@@ -199,6 +204,12 @@ class Train:
             from onthejob.serve.remote import token_from
 
             token_from()
+        if self.track:
+            from onthejob.track import check_trackers
+
+            if self.smoke or self.from_groups:
+                raise ConfigError("--track follows a run, and nothing is recorded here. Leave it out.")
+            check_trackers(self.track)
         check_advantages(self.train, self.learner.advantage)
         place.check(training=True)
         if not place.hosted_partner:
@@ -256,9 +267,10 @@ class Train:
                 sampler = sampler_here(options, stack)
                 with Run.create(self.runs, config=options._settings(), name=self.name) if new else Run.open(again) as run:
                     terminal.progress(f"run {run.path}")
-                    result = run_loop(
-                        options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler, resume=not new
-                    )
+                    with tracked(self.track, run.path, terminal):
+                        result = run_loop(
+                            options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler, resume=not new
+                        )
                     path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {

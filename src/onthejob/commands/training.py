@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -140,6 +140,20 @@ def servers_ready(options: Train, terminal: Terminal) -> None:
         from onthejob.serve.server import check_start
 
         check_start(options.server)
+
+
+@contextmanager
+def tracked(names: Sequence[str], run: Path, terminal: Terminal) -> Iterator[None]:
+    """Let trackers follow a run; what they have not received at its end is said, with the command that sends it."""
+    if not names:
+        yield
+        return
+    from onthejob.track import start_trackers
+
+    with start_trackers(names, run) as trackers:
+        yield
+    for line in trackers.left:
+        terminal.warn(line)
 
 
 def task_pool(options: Train) -> TaskPool:

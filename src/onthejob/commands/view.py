@@ -8,23 +8,31 @@ import socket
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from onthejob.commands.claw import Claw
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
+from onthejob.commands.office import Office
+from onthejob.commands.own import Own
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import BASE, HostedOptions, HostedSeats, ModelOptions
-from onthejob.commands.terminal import Output, Terminal
+from onthejob.commands.terminal import Output, Terminal, jsonable
+from onthejob.commands.workplace import refuse_foreign, refuse_unused
+from onthejob.commands.workplaces import OWN_PLACE, EnvOptions, is_own, placed, starting
+from onthejob.envs.env import options_of
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
+from onthejob.types import Split
 
 if TYPE_CHECKING:
+    from onthejob.api.tables import Played
     from onthejob.evaluate.teams import Team
     from onthejob.models.chat import ChatEncoder
 
@@ -32,15 +40,22 @@ LEADS = (
     '<!doctype html><meta charset="utf-8"><title>onthejob</title><meta http-equiv="refresh" content="0; url={address}">'
     '<a href="{address}">onthejob</a>'
 )
+OWN = {"office": ("policy", "seat", "seed", "model", "hosted"), OWN_PLACE: ()}
+"""Environment -> options that only it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Watch the office live, replay it, take a seat, and look into recorded runs, in the browser."""
+    """Watch the office or play an environment of your own, take a seat, and look into recorded runs, in the browser."""
 
     run_: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(name="run")] = None
     """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote; without it, the office.
     Runs beside it are listed."""
+    env: str = "office"
+    """The environment that is played in the browser: `office`, or one of your own, as for `train`. Name it before its options."""
+    own: EnvOptions = None
+    """Options of the environment; None for its defaults. The company that is founded first has `--env.scenarios` and
+    `--env.days`."""
     root: Path = RUNS
     """Folder of recorded runs, when no run is named."""
     policy: str = "heuristic"
@@ -48,12 +63,8 @@ class View:
     `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
     seat: tuple[str, ...] = ()
     """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`."""
-    scenario: str = "baseline"
-    """The company that is founded first: a shipped scenario."""
     seed: int = 1_000
     """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
-    days: int = 30
-    """Length of the episode in days of 14 turns, 1 to 90."""
     host: str = "127.0.0.1"
     """Address to listen on. Anything but loopback lets other machines look at your runs."""
     port: int = 8080
@@ -66,13 +77,36 @@ class View:
     """Hosted models, when one is seated."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
+    @classmethod
+    def starting(cls, env: str) -> View:
+        """The defaults in environment `env`."""
+        return cls(env=env)
+
     def run(self, terminal: Terminal) -> int:
         """Serve until interrupted."""
+        options = starting(self.env, "View") if self.own is None else self.own
+        if isinstance(options, Claw):
+            raise ConfigError(
+                f"the viewer plays the office and environments of your own, not {self.env!r}. Runs of it are shown."
+            )
+        refuse_foreign(self, OWN_PLACE if is_own(self.env) else self.env, OWN)
+        if isinstance(options, Office):
+            unused = [one.name for one in fields(options) if one.name not in ("scenarios", "days")]
+            refuse_unused(options, Office.starting("View"), unused, "view")
+            if len(options.scenarios) != 1:
+                raise ConfigError(
+                    f"view founds one company, got {len(options.scenarios)} scenarios. Name one: --env.scenarios churn."
+                )
+        place = placed(self.env, options)
+        return self._serve(terminal, place if isinstance(place, Own) else None, options if isinstance(options, Office) else None)
+
+    def _serve(self, terminal: Terminal, own: Own | None, office: Office | None) -> int:
         from pydantic import ValidationError
 
         from onthejob.api.app import PAGES, create_app
         from onthejob.api.schema import Reset
         from onthejob.api.security import LOOPBACK
+        from onthejob.api.tables import Tables
         from onthejob.rollout.replay import Replay
 
         replay = Replay.read(self.run_) if self.run_ is not None and self.run_.is_file() else None
@@ -91,41 +125,51 @@ class View:
         ]
         away = Away(self.hosted)
         try:
-            first = Reset.model_validate({"scenario": self.scenario, "seed": self.seed, "days": self.days, "seats": seats})
+            company = Office.starting("View") if office is None else office
+            (scenario,) = company.scenarios
+            first = Reset.model_validate({"scenario": scenario, "seed": self.seed, "days": company.days, "seats": seats})
         except ValidationError as error:
             problem = error.errors()[0]
-            raise ConfigError(f"--{problem['loc'][0]}: {problem['msg']}, got {problem['input']!r}.") from error
+            flag = {"scenario": "--env.scenarios", "days": "--env.days"}.get(str(problem["loc"][0]), f"--{problem['loc'][0]}")
+            raise ConfigError(f"{flag}: {problem['msg']}, got {problem['input']!r}.") from error
         token = secrets.token_urlsafe(24)
-        app = create_app(
-            token=token,
-            hosts=LOOPBACK if is_loopback(self.host) else (*LOOPBACK, self.host, socket.gethostname()),
-            runs=root,
-            open_run=name,
-            load=load,
-            extra_players=extra,
-            hosted=away,
-            default=first,
-            replay=replay,
-        )
-        if not (PAGES / "index.html").is_file():
-            terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")
-        if not is_loopback(self.host):
-            terminal.warn(f"{self.host} can be reached from other machines: whoever reaches the port can look at the runs.")
-        held = bind(self.host, self.port)
-        listen(held, self.host)
-        address = f"http://{shown_host(self.host)}:{held.getsockname()[1]}/#token={token}"
-        terminal.out.print(address, markup=False, soft_wrap=True)
-        level = "debug" if self.output.debug else "warning"
-        with closing(away), opened(address) if self.open else nullcontext():
-            serve(
-                app,
-                held,
-                self.host,
-                log_level=level,
-                ws="websockets-sansio",
-                ws_max_size=65_536,
-                timeout_graceful_shutdown=2,
+        with ExitStack() as held:
+            held.enter_context(closing(away))
+            tables = None
+            if own is not None:
+                own.check()
+                tables = held.enter_context(Tables(own_opened(own), threads=own.threads, name=own.name))
+            app = create_app(
+                token=token,
+                hosts=LOOPBACK if is_loopback(self.host) else (*LOOPBACK, self.host, socket.gethostname()),
+                runs=root,
+                open_run=name,
+                load=load,
+                extra_players=extra,
+                hosted=away,
+                default=first,
+                replay=replay,
+                tables=tables,
             )
+            if not (PAGES / "index.html").is_file():
+                terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")
+            if not is_loopback(self.host):
+                terminal.warn(f"{self.host} can be reached from other machines: whoever reaches the port can look at the runs.")
+            port = bind(self.host, self.port)
+            listen(port, self.host)
+            address = f"http://{shown_host(self.host)}:{port.getsockname()[1]}/#token={token}"
+            terminal.out.print(address, markup=False, soft_wrap=True)
+            level = "debug" if self.output.debug else "warning"
+            with opened(address) if self.open else nullcontext():
+                serve(
+                    app,
+                    port,
+                    self.host,
+                    log_level=level,
+                    ws="websockets-sansio",
+                    ws_max_size=65_536,
+                    timeout_graceful_shutdown=2,
+                )
         if spent := away.spent():
             terminal.progress(f"hosted models: {spent}")
         return 0
@@ -139,6 +183,27 @@ class View:
                 raise ConfigError(f"--seat takes ROLE=PLAYER with a role of {', '.join(SEATS)}, got {given!r}.")
             seats[role] = player.removeprefix("run:")
         return seats
+
+
+def own_opened(own: Own) -> Callable[[], AbstractContextManager[Played]]:
+    """How an environment of the user's own is opened for playing, and closed."""
+    from onthejob.api.tables import Played
+    from onthejob.compat.own import own as served
+
+    @contextmanager
+    def open_() -> Iterator[Played]:
+        tasks = own.splits()
+        with own.opened():
+            yield Played(
+                workplace=served(own.env, tasks, players=own.replies(tasks[Split.TRAIN]), default_player=own.partner),
+                tasks=tasks,
+                family=own.family,
+                options=jsonable(options_of(own.env)),
+                max_turns=own.max_turns,
+                max_new_tokens=own.max_new_tokens,
+            )
+
+    return open_
 
 
 @contextmanager

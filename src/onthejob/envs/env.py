@@ -30,7 +30,7 @@ FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Spli
 """First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
 MOST_TASKS = 40_000
 """Tasks of one split at most, so that the splits' seeds stay apart."""
-LIMITS = ("max_turns", "max_new_tokens", "threads", "forks", "partner")
+LIMITS = ("roles", "max_turns", "max_new_tokens", "threads", "forks", "partner")
 """What a class states and may also offer as an option, by annotating it."""
 ROLE = re.compile(r"[a-z][a-z0-9_]*")
 Reply = Callable[[Observation, int], str]
@@ -51,7 +51,8 @@ class Request:
     fresh: bool | None = None
     """Begin a new context; None does so when the role is asked for the first time."""
     before: tuple[Message, ...] = ()
-    """Messages of a conversation that stand between `system` and `text` where a context begins."""
+    """Messages of a conversation that stand between `system` and `text` where a context begins, and before `text` where `fresh`
+    is False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ class Next:
     metrics: Mapping[str, float] = field(default_factory=dict)
     valid: bool = True
     stop: StopReason | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """For the record, in JSON's types; training never reads it."""
 
 
 @dataclass(slots=True)
@@ -208,7 +211,8 @@ class Env:
             legal: texts of legal replies, all or a fair sample; random players choose among them.
             view: what scripted players see beside `text` and `legal`, in JSON's types; nothing that the role may not know.
             fresh: begin a new context; by default only the first time that the role is asked.
-            before: messages of a conversation that stand between `system` and `text` where its context begins.
+            before: messages of a conversation that stand between `system` and `text` where its context begins, and before `text`
+                with fresh=False.
             reward: for who has just replied.
             rewards: role -> reward, for anyone.
         """
@@ -295,6 +299,24 @@ def options_of(env: Env) -> dict[str, Any]:
     return {one.name: getattr(env, one.name) for one in dataclasses.fields(env)}  # type: ignore[arg-type]
 
 
+def check_roles(roles: Any, name: str) -> None:
+    """Refuse roles that cannot be trained.
+
+    Args:
+        roles: names of an environment's roles.
+        name: the environment's, for the message.
+
+    Raises:
+        ConfigError: there are none, one has no name for an adapter, or one occurs twice.
+    """
+    if not isinstance(roles, (tuple, list)) or not roles or not all(isinstance(role, str) for role in roles):
+        raise ConfigError(f"{name}.roles must name who is asked, got {roles!r}. Write e.g. roles = ('player',).")
+    if wrong := [role for role in roles if not ROLE.fullmatch(role)]:
+        raise ConfigError(f"{name}.roles must match [a-z][a-z0-9_]*, as adapters carry the names; got {', '.join(wrong)}.")
+    if len(set(roles)) != len(roles):
+        raise ConfigError(f"{name}.roles names a role twice: {', '.join(roles)}. Give each a name of its own.")
+
+
 def check_class(kind: type[Env]) -> None:
     """Refuse an environment that cannot be played, from what its class says.
 
@@ -302,12 +324,7 @@ def check_class(kind: type[Env]) -> None:
         ConfigError: says what is missing and how to write it.
     """
     name = kind.__name__
-    if not isinstance(kind.roles, (tuple, list)) or not kind.roles or not all(isinstance(role, str) for role in kind.roles):
-        raise ConfigError(f"{name}.roles must name who is asked, got {kind.roles!r}. Write e.g. roles = ('player',).")
-    if wrong := [role for role in kind.roles if not ROLE.fullmatch(role)]:
-        raise ConfigError(f"{name}.roles must match [a-z][a-z0-9_]*, as adapters carry the names; got {', '.join(wrong)}.")
-    if len(set(kind.roles)) != len(kind.roles):
-        raise ConfigError(f"{name}.roles names a role twice: {', '.join(kind.roles)}. Give each a name of its own.")
+    check_roles(kind.roles, name)
     if missing := [method for method in ("tasks", "reset", "step") if getattr(kind, method) is getattr(Env, method)]:
         raise ConfigError(f"{name} lacks {', '.join(missing)}. An Env needs roles, tasks(split), reset(task) and step(reply).")
     for method, limit in (("max_turns", kind.max_turns), ("max_new_tokens", kind.max_new_tokens), ("threads", kind.threads)):

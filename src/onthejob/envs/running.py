@@ -110,9 +110,8 @@ class Running:
         else:
             self._pending = self._shown(found.request, "step")
         rewards = {role: float(amount) for role, amount in found.rewards.items()}
-        return Step(
-            rewards=rewards, observation=self._pending, stop=stop, valid=found.valid, facts={"actor": actor, "turn": now.turn}
-        )
+        facts = {**found.facts, "actor": actor, "turn": now.turn}
+        return Step(rewards=rewards, observation=self._pending, stop=stop, valid=found.valid, facts=facts)
 
     def state(self) -> Mapping[str, Any]:
         """Turns and metrics: `reward` is the sum over all roles, `reward/ROLE` each one's where there are several."""
@@ -203,7 +202,7 @@ class Running:
             fresh = bool(request.fresh) or request.role not in self._asked
         self._asked.add(request.role)
         system = (Message("system", request.system),) if request.system and fresh else ()
-        before = request.before if fresh else ()
+        before = request.before if fresh or request.fresh is False else ()
         view: dict[str, Any] = {"text": request.text, **request.view}
         if request.legal:
             view["legal"] = list(request.legal)

@@ -49,7 +49,7 @@ class Dataset(Env):
     roles = ("assistant",)
     max_turns = 1
     file: ClassVar[str] = ""
-    """Path of the file; a subclass of each file is made by `of_file`."""
+    """Path of the file; `environment` makes a subclass of each file."""
 
     max_new_tokens: int = 128  # type: ignore[misc]
     """Limit of a reply in tokens."""
@@ -90,27 +90,8 @@ class Dataset(Env):
         return self.end(reward=paid, metrics={"correct": float(paid >= 1.0)})
 
     def scored(self, reply: str) -> float:
-        """The reward of a reply to the row that is shown.
-
-        Raises:
-            RuntimeError: the function returned no finite number, or raised; the episode is recorded and not trained on.
-        """
-        row = self.row if self.reward not in MATCHERS else {**self.row, "answer": self.row[self._answer(self.row)]}
-        function = reward_of(self.reward)
-        try:
-            paid = function(reply, row)
-        except Exception as error:
-            raise RuntimeError(
-                f"the reward {self.reward} raised {type(error).__name__}: {error}, for the reply {reply!r:.80}. A reward "
-                "must take every text that a model can write."
-            ) from error
-        try:
-            figure = float(paid)
-        except (TypeError, ValueError):
-            figure = math.nan
-        if not math.isfinite(figure):
-            raise RuntimeError(f"the reward {self.reward} must return a finite number, got {paid!r:.80}. Return a float.")
-        return figure
+        """The reward of a reply to the row that is shown; raises as `scored`."""
+        return scored(self.reward, reply, self.row, self.answer, self.file)
 
     def fingerprint(self) -> str:
         """Of the file, and of the reward's source where it is a function."""
@@ -119,20 +100,9 @@ class Dataset(Env):
 
     def anchored(self) -> Mapping[str, Any]:
         """The reward's file is found from every folder."""
-        from onthejob.plugins import anchored
+        from onthejob import plugins
 
-        return {} if self.reward in MATCHERS else {"reward": anchored(self.reward)}
-
-    def _answer(self, row: Row, where: str = "") -> str:
-        if self.answer:
-            return self.answer
-        found = next((name for name in ANSWERS if name in row), None)
-        if found is None:
-            raise ConfigError(
-                f"{where or self.file} has no column of answers for --env.reward {self.reward}: its columns are "
-                f"{', '.join(row)}. Name one with --env.answer, or score with a function of yours: --env.reward file.py:name."
-            )
-        return found
+        return {} if self.reward in MATCHERS else {"reward": plugins.anchored(self.reward)}
 
     def _check_columns(self, table: Sequence[Row]) -> None:
         for number, row in enumerate(table):
@@ -149,25 +119,13 @@ class Dataset(Env):
                 raise ConfigError(f"{where}: the last message of a prompt is the user's, got role {prompt[-1]['role']!r}.")
             if self.system:
                 raise ConfigError(f"--env.system has no effect on {where}, whose prompt is a list of messages. Leave it out.")
-        if self.reward in MATCHERS:
-            for number, row in enumerate(table):
-                where = f"{self.file}, row {number + 1}"
-                if (name := self._answer(row, where)) not in row:
-                    raise ConfigError(f"{where} has no column {name!r}. Correct --env.answer.")
-        else:
-            reward_of(self.reward)
+        check_reward(self.reward, table, self.answer, self.file)
 
     def _split(self, row: Row, number: int) -> Split:
-        if "split" in row:
-            said = str(row["split"]).lower()
-            if said not in SPLITS:
-                raise ConfigError(f"{self.file}, row {number + 1}: split must be one of {', '.join(SPLITS)}, got {said!r}.")
-            return SPLITS[said]
-        drawn = keyed_uniform(0, "split", json.dumps(row[self.prompt], sort_keys=True))
-        return next(split for split, most in SHARES.items() if drawn < most)
+        return split_of(row, row[self.prompt], f"{self.file}, row {number + 1}")
 
 
-def of_file(path: str) -> type[Dataset]:
+def environment(path: str) -> type[Dataset]:
     """The environment of one file.
 
     Raises:
@@ -181,9 +139,29 @@ def of_file(path: str) -> type[Dataset]:
     return _kind(str(file))
 
 
+def anchored(path: str) -> str:
+    """The file's absolute path."""
+    return str(Path(path).expanduser().absolute())
+
+
 @cache
 def _kind(file: str) -> type[Dataset]:
     return type("Dataset", (Dataset,), {"file": file, "__module__": __name__, "__doc__": f"Prompts of {Path(file).name}."})
+
+
+def split_of(row: Row, content: Any, where: str) -> Split:
+    """The split of a row: what its column `split` says, else drawn from `content`, so that equal contents are in the same one.
+
+    Raises:
+        ConfigError: the column says something else.
+    """
+    if "split" in row:
+        said = str(row["split"]).lower()
+        if said not in SPLITS:
+            raise ConfigError(f"{where}: split must be one of {', '.join(SPLITS)}, got {said!r}.")
+        return SPLITS[said]
+    drawn = keyed_uniform(0, "split", json.dumps(content, sort_keys=True))
+    return next(split for split, most in SHARES.items() if drawn < most)
 
 
 def rows_of(file: str) -> list[Row]:
@@ -300,6 +278,69 @@ def reward_of(named: str) -> Reward:
     found = _function(named)
     if "completions" in inspect.signature(found).parameters:
         return partial(_as_in_trl, found)
+    return found
+
+
+def scored(reward: str, reply: str, row: Row, answer: str, file: str) -> float:
+    """The reward of a reply to a row.
+
+    Args:
+        reward: name of a matcher, or a function.
+        reply: any text.
+        row: all columns.
+        answer: the column of the answer, for matchers; empty takes the first of `ANSWERS` that is there.
+        file: where the row stands, for messages.
+
+    Raises:
+        RuntimeError: the function returned no finite number, or raised; the episode is recorded and not trained on.
+    """
+    given = {**row, "answer": row[answer_column(row, reward, answer, file)]} if reward in MATCHERS else row
+    function = reward_of(reward)
+    try:
+        paid = function(reply, given)
+    except Exception as error:
+        raise RuntimeError(
+            f"the reward {reward} raised {type(error).__name__}: {error}, for the reply {reply!r:.80}. A reward "
+            "must take every text that a model can write."
+        ) from error
+    try:
+        figure = float(paid)
+    except (TypeError, ValueError):
+        figure = math.nan
+    if not math.isfinite(figure):
+        raise RuntimeError(f"the reward {reward} must return a finite number, got {paid!r:.80}. Return a float.")
+    return figure
+
+
+def check_reward(reward: str, table: Sequence[Row], answer: str, file: str) -> None:
+    """Refuse a reward that is none, or a matcher where a row has no answer.
+
+    Raises:
+        ConfigError: names the row and the column.
+    """
+    if reward not in MATCHERS:
+        reward_of(reward)
+        return
+    for number, row in enumerate(table):
+        where = f"{file}, row {number + 1}"
+        if (name := answer_column(row, reward, answer, where)) not in row:
+            raise ConfigError(f"{where} has no column {name!r}. Correct --env.answer.")
+
+
+def answer_column(row: Row, reward: str, named: str, where: str) -> str:
+    """The column of the answer: the one that is named, else the first of `ANSWERS` that is there.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if named:
+        return named
+    found = next((name for name in ANSWERS if name in row), None)
+    if found is None:
+        raise ConfigError(
+            f"{where} has no column of answers for --env.reward {reward}: its columns are "
+            f"{', '.join(row)}. Name one with --env.answer, or score with a function of yours: --env.reward file.py:name."
+        )
     return found
 
 

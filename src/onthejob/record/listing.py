@@ -22,6 +22,8 @@ class RunSummary:
 
     name: str
     path: Path
+    env: str = ""
+    """The environment, as the run's configuration names it; empty where it does not say."""
     created_at: str | None = None
     """UTC, ISO 8601; None when the run cannot be read."""
     last_iteration: int | None = None
@@ -105,6 +107,7 @@ def summary(run: Run) -> RunSummary:
     return RunSummary(
         name=run.name,
         path=run.path,
+        env=_env_of(run.config),
         created_at=run.created_at,
         last_iteration=last,
         groups=counts["groups"],
@@ -115,3 +118,9 @@ def summary(run: Run) -> RunSummary:
         unverified=unverified,
         damaged=len(run.damage),
     )
+
+
+def _env_of(config: Mapping[str, Any]) -> str:
+    env = config.get("env")
+    named = env.get("ref") if isinstance(env, Mapping) else env
+    return named if isinstance(named, str) else ""

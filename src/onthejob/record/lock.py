@@ -70,6 +70,12 @@ class WriterLock:
             self._descriptor = None
 
 
+def is_written(folder: Path) -> bool:
+    """Whether a living process writes the run in `folder`; a look, which takes no lock."""
+    pid, host = _owner(folder / LOCK_FILE)
+    return pid is not None and _is_alive((pid, host))
+
+
 def _try_lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -87,7 +93,7 @@ def _owner(path: Path) -> tuple[int | None, str | None]:
     try:
         owner = json.loads(path.read_text())
         return int(owner["pid"]), str(owner["host"])
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None, None
 
 

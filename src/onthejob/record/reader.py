@@ -114,9 +114,9 @@ class RecordReader:
         """Up to `limit` live messages with a number above `after`, ascending; call again with the last number to follow."""
         return reading.read_live(self._database, self._checks, after, limit)
 
-    def adapters(self, role: str | None = None) -> list[Adapter]:
-        """Recorded adapters by role and version."""
-        return reading.read_adapters(self._database, self._checks, self.path, role)
+    def adapters(self, role: str | None = None, *, through: int | None = None) -> list[Adapter]:
+        """Adapters by role and version that were recorded up to iteration `through`; None does not filter."""
+        return reading.read_adapters(self._database, self._checks, self.path, role, through)
 
     def latest_adapter(self, role: str) -> Adapter | None:
         """The newest recorded version of `role`."""

@@ -97,11 +97,13 @@ def read_events(database: Database, checks: Checksums, iteration: int | None, ki
     return events
 
 
-def read_adapters(database: Database, checks: Checksums, folder: Path, role: str | None) -> list[Adapter]:
+def read_adapters(database: Database, checks: Checksums, folder: Path, role: str | None, through: int | None) -> list[Adapter]:
     """Adapters by role and version; the paths of those inside the run follow the run's folder when it is moved."""
     adapters: list[Adapter] = []
     columns = "role, version, parent, digest, path"
     for n, rows in _by_iteration(database, checks, "adapters", "adapters", columns, "role, version"):
+        if through is not None and n > through:
+            break
         with checks.part("adapters", n):
             adapters += [_adapter(folder, *row) for row in rows]
     chosen = (adapter for adapter in adapters if role in (None, adapter.role))

@@ -300,5 +300,5 @@ def test_marked_tasks_are_trained_on_only_when_asked_for_and_shown_apart(tmp_pat
     shown = [place.groupings()["checks"](task) for task in everything]
     apart, own = "checks apart from the agent's code", "checks that run the agent's code"
     assert shown == [apart, own, apart]
-    with pytest.raises(ConfigError, match=r"no effect without --claw\.official"):
+    with pytest.raises(ConfigError, match=r"no effect without --env\.official"):
         Claw(checks_run_agent_code=True).check()

@@ -10,6 +10,7 @@ export type BranchTrace = Schemas['BranchTrace'];
 export type ComparisonInfo = Schemas['ComparisonInfo'];
 export type ComparisonView = Schemas['ComparisonView'];
 export type Config = Schemas['Config'];
+export type EnvView = Schemas['EnvView'];
 export type EpisodeRow = Schemas['EpisodeRow'];
 export type EpisodeTurn = Schemas['EpisodeTurn'];
 export type EpisodeView = Schemas['EpisodeView'];
@@ -34,8 +35,11 @@ export type ScenarioInfo = Schemas['ScenarioInfo'];
 export type Seats = Schemas['Seats'];
 export type Series = Schemas['Series'];
 export type Suggestions = Schemas['Suggestions'];
+export type TableView = Schemas['TableView'];
+export type TaskPage = Schemas['TaskPage'];
 export type Traces = Schemas['Traces'];
 export type TraceTurn = Schemas['TraceTurn'];
+export type TurnPlayed = Schemas['TurnPlayed'];
 export type WorldName = NonNullable<Schemas['Reset']['world']>;
 export type SeatName = NonNullable<Schemas['Reset']['human']> extends infer T ? Exclude<T, ''> : never;
 
@@ -96,7 +100,12 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
   return read<T>(await fetch(`./api/${path}${text ? `?${text}` : ''}`, signal ? { signal } : {}));
 }
 
-export async function post<K extends keyof Bodies, T>(path: K, body: Bodies[K]): Promise<T> {
+export const post = <K extends keyof Bodies, T>(path: K, body: Bodies[K]): Promise<T> => change<T>(path, body);
+
+export const openTable = (body: Partial<Schemas['OpenTable']>): Promise<TableView> => change('tables', body);
+export const replyAt = (table: string, body: Schemas['TableReply']): Promise<TableView> => change(`tables/${table}/reply`, body);
+
+async function change<T>(path: string, body: unknown): Promise<T> {
   const headers = { 'content-type': 'application/json', 'x-onthejob-token': token() };
   return read<T>(await fetch(`./api/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }));
 }

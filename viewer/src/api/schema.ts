@@ -429,6 +429,91 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tables": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Open Table */
+        post: operations["open_table_api_tables_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tables/{table}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show */
+        get: operations["show_api_tables__table__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tables/{table}/everything": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Everything */
+        get: operations["everything_api_tables__table__everything_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tables/{table}/reply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reply */
+        post: operations["reply_api_tables__table__reply_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tasks */
+        get: operations["tasks_api_tasks_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/undo": {
         parameters: {
             query?: never;
@@ -673,6 +758,7 @@ export interface components {
             duties: {
                 [key: string]: string;
             };
+            env: components["schemas"]["EnvView"] | null;
             /** Open Run */
             open_run: string;
             /** Parts */
@@ -711,6 +797,34 @@ export interface components {
             second: string;
             /** Stratum */
             stratum: string;
+        };
+        /**
+         * EnvView
+         * @description An environment that can be played here.
+         */
+        EnvView: {
+            /** Description */
+            description: string;
+            /** Max New Tokens */
+            max_new_tokens: number;
+            /** Max Turns */
+            max_turns: number;
+            /** Name */
+            name: string;
+            /** Options */
+            options: {
+                [key: string]: unknown;
+            };
+            /** Partner */
+            partner: string;
+            /** Players */
+            players: string[];
+            /** Roles */
+            roles: string[];
+            /** Tasks */
+            tasks: {
+                [key: string]: number;
+            };
         };
         /**
          * EpisodeRow
@@ -757,8 +871,14 @@ export interface components {
             };
             /** Policy */
             policy: string;
+            /** Prompt */
+            prompt: string | null;
             /** Reward */
             reward: number;
+            /** Rewards */
+            rewards: {
+                [key: string]: number;
+            };
             /** Text */
             text: string;
             /** Valid */
@@ -951,6 +1071,8 @@ export interface components {
             actor: string;
             /** Chosen */
             chosen: number | null;
+            /** Env */
+            env: string;
             /** Facts */
             facts: {
                 [key: string]: unknown;
@@ -979,6 +1101,16 @@ export interface components {
         HTTPValidationError: {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
+        };
+        /**
+         * Heard
+         * @description One message of a request.
+         */
+        Heard: {
+            /** Content */
+            content: string;
+            /** Role */
+            role: string;
         };
         /**
          * Kpis
@@ -1122,6 +1254,31 @@ export interface components {
             reason: "" | "silence" | "deadline" | "refused" | "unhappy";
         };
         /**
+         * OpenTable
+         * @description Begin an episode.
+         */
+        OpenTable: {
+            /**
+             * Index
+             * @default 0
+             */
+            index: number;
+            /**
+             * Seats
+             * @default {}
+             */
+            seats: {
+                [key: string]: string;
+            };
+            /**
+             * Seed
+             * @default 0
+             */
+            seed: number;
+            /** @default train */
+            split: components["schemas"]["Split"];
+        };
+        /**
          * PlayerInfo
          * @description Somebody who can sit in a seat.
          */
@@ -1243,6 +1400,22 @@ export interface components {
             valid: boolean;
         };
         /**
+         * RequestView
+         * @description The request that waits for the person.
+         */
+        RequestView: {
+            /** Fresh */
+            fresh: boolean;
+            /** Legal */
+            legal: string[];
+            /** Legal Count */
+            legal_count: number;
+            /** Messages */
+            messages: components["schemas"]["Heard"][];
+            /** Role */
+            role: string;
+        };
+        /**
          * Reset
          * @description Found a company.
          */
@@ -1326,6 +1499,8 @@ export interface components {
             created_at: string | null;
             /** Damaged */
             damaged: number;
+            /** Env */
+            env: string;
             /** Episodes */
             episodes: number;
             /** Error */
@@ -1458,6 +1633,12 @@ export interface components {
             values: (number | null)[];
         };
         /**
+         * Split
+         * @description Which pool a task belongs to. Training refuses DEV and TEST; tries are judged on DEV; TEST is for the final table.
+         * @enum {string}
+         */
+        Split: "train" | "dev" | "test";
+        /**
          * StepAsk
          * @description Play one turn: with `text`, as the person whose turn it is.
          */
@@ -1516,6 +1697,55 @@ export interface components {
             role: string;
         };
         /**
+         * TableReply
+         * @description Reply to the request that waits.
+         */
+        TableReply: {
+            /** Replies */
+            replies: number;
+            /** Text */
+            text: string;
+        };
+        /**
+         * TableView
+         * @description An episode, as the seats of the person see it.
+         */
+        TableView: {
+            asked: components["schemas"]["RequestView"] | null;
+            /** Before */
+            before: {
+                [key: string]: number;
+            };
+            /** Error */
+            error: string;
+            /** Id */
+            id: string;
+            /** Metrics */
+            metrics: {
+                [key: string]: number;
+            };
+            /** Paid */
+            paid: {
+                [key: string]: number;
+            };
+            /** Replies */
+            replies: number;
+            /** Revealed */
+            revealed: boolean;
+            /** Seats */
+            seats: {
+                [key: string]: string;
+            };
+            /** Seed */
+            seed: number;
+            split: components["schemas"]["Split"];
+            /** Stop */
+            stop: string;
+            task: components["schemas"]["TaskRow"];
+            /** Turns */
+            turns: components["schemas"]["TurnPlayed"][];
+        };
+        /**
          * Talk
          * @description A message between roles.
          */
@@ -1526,6 +1756,31 @@ export interface components {
             text: string;
             /** To */
             to: string;
+        };
+        /**
+         * TaskPage
+         * @description Some of a split's tasks.
+         */
+        TaskPage: {
+            /** Rows */
+            rows: components["schemas"]["TaskRow"][];
+            split: components["schemas"]["Split"];
+            /** Total */
+            total: number;
+        };
+        /**
+         * TaskRow
+         * @description One task, without what no role may know.
+         */
+        TaskRow: {
+            /** Family */
+            family: string;
+            /** Id */
+            id: string;
+            /** Index */
+            index: number;
+            /** Seed */
+            seed: number;
         };
         /**
          * TraceTurn
@@ -1572,6 +1827,30 @@ export interface components {
             turn: number;
             /** World */
             world: number;
+        };
+        /**
+         * TurnPlayed
+         * @description One reply, with the request that it answers.
+         */
+        TurnPlayed: {
+            /** Fresh */
+            fresh: boolean;
+            /** Index */
+            index: number;
+            /** Messages */
+            messages: components["schemas"]["Heard"][];
+            /** Player */
+            player: string;
+            /** Reply */
+            reply: string;
+            /** Rewards */
+            rewards: {
+                [key: string]: number;
+            };
+            /** Role */
+            role: string;
+            /** Valid */
+            valid: boolean;
         };
         /**
          * TurnView
@@ -3242,6 +3521,349 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Suggestions"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    open_table_api_tables_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OpenTable"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_api_tables__table__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                table: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    everything_api_tables__table__everything_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                table: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    reply_api_tables__table__reply_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                table: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TableReply"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TableView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Conflict */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    tasks_api_tasks_get: {
+        parameters: {
+            query?: {
+                split?: components["schemas"]["Split"];
+                start?: number;
+                count?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskPage"];
                 };
             };
             /** @description Bad Request */

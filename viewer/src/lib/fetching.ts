@@ -1,6 +1,7 @@
 // A value that the server has, asked for again when the question changes.
 import { useEffect, useState } from 'react';
-import { get } from '../api/client';
+import { get, type RunView } from '../api/client';
+import { meet } from './roles';
 
 export interface Fetched<T> {
   value: T | null;
@@ -44,4 +45,11 @@ export function useFetched<T>(path: string | null, query: Query = {}, everyMs = 
     // The question as text stands for path and query.
   }, [asked, round]);
   return state.asked === asked ? state : { value: state.value, error: '', loading: Boolean(asked) };
+}
+
+/** Lets the roles of a run take their colours in one order on all of its pages; true once they have, or cannot be known. */
+export function useRoles(run: string): boolean {
+  const { value, error } = useFetched<RunView>(`runs/${encodeURIComponent(run)}`);
+  if (value) meet(value.actors);
+  return value !== null || error !== '';
 }

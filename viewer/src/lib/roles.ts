@@ -55,6 +55,17 @@ export const NIGHT = 'night';
 const NIGHT_BADGE = { title: 'Night', glyph: '☾', color: '#8f9bff' };
 const badge = (role: string): { title: string; glyph: string; color: string } | undefined =>
   role === NIGHT ? NIGHT_BADGE : ROLE[role];
-export const colorOf = (role: string): string => badge(role)?.color ?? '#8a86a3';
+const OTHERS = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#9bcf5c', '#f08a4b', '#9aa3ba'] as const;
+const met = new Map<string, string>();
+/** Roles of other environments take the colours in the order in which a page meets them, so that no two of a few are alike. */
+export function colorOf(role: string): string {
+  const known = badge(role)?.color ?? met.get(role);
+  if (known) return known;
+  const next = OTHERS[met.size % OTHERS.length]!;
+  met.set(role, next);
+  return next;
+}
+/** Give these roles their colours by name, before a page meets them in any other order. */
+export const meet = (roles: readonly string[]): void => [...roles].sort().forEach(colorOf);
 export const titleOf = (role: string): string => badge(role)?.title ?? role;
 export const glyphOf = (role: string): string => badge(role)?.glyph ?? '›';

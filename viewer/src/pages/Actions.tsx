@@ -10,7 +10,7 @@ const HUES = ['#5aa2f0', '#f2b84b', '#58c4a7', '#ee6fa3', '#b48cf0', '#f08a4b', 
 
 /** One stacked column per iteration, and a table of the first and the last. */
 export function Actions({ name, run }: { name: string; run: RunView }) {
-  const [role, setRole] = useState(run.actors[0] ?? 'sales');
+  const [role, setRole] = useState(run.actors[0] ?? '');
   const { value, error } = useFetched<ActionShare[]>(`runs/${encodeURIComponent(name)}/drift`, { actor: role });
   const mine = useMemo(() => (value ?? []).filter((one) => one.actor === role), [value, role]);
   const iterations = [...new Set(mine.map((one) => one.iteration))];

@@ -1,7 +1,7 @@
 // A recorded episode turn by turn, of any workplace: who did what, what it paid, and what the workplace noted about it.
 import { useState } from 'react';
-import { type EpisodeView, type GroupPage } from '../api/client';
-import { useFetched } from '../lib/fetching';
+import { type EpisodeTurn, type EpisodeView, type GroupPage } from '../api/client';
+import { useFetched, useRoles } from '../lib/fetching';
 import { compact } from '../lib/format';
 import { go, link } from '../lib/route';
 import { showRecorded } from '../lib/store';
@@ -22,8 +22,9 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
     count: 500,
   });
   const others = groups?.rows.find((row) => row.key.split('/').slice(1, -1).join('/') === task);
+  const known = useRoles(name);
   if (error) return <p className="empty bad">{error}</p>;
-  if (!value) return <p className="empty">Loading…</p>;
+  if (!value || !known) return <p className="empty">Loading…</p>;
   const { row, turns } = value;
   const watch = async (): Promise<void> => {
     if (await showRecorded(name, row.iteration, row.name)) go(['office']);
@@ -71,8 +72,14 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                       </button>
                       {!one.valid && <span className="tag bad">unusable</span>}
                     </td>
-                    <td className="num">
+                    <td className="num small">
                       <Pay value={one.reward} />
+                      {!value.office &&
+                        paidToOthers(one).map(([role, amount]) => (
+                          <span key={role} style={{ display: 'block' }}>
+                            <span className="dim">{role}</span> <Pay value={amount} />
+                          </span>
+                        ))}
                     </td>
                   </tr>
                 ))}
@@ -84,6 +91,14 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
           {turn && (
             <Panel title={`Turn ${turn.index + 1}`} tools={<span className="small mono dim">{turn.policy}</span>}>
               <div className="stack">
+                {turn.prompt !== null && (
+                  <details open={!isCommand(turn.facts)}>
+                    <summary className="small dim">what {turn.actor} read since its last reply</summary>
+                    <pre className="block" tabIndex={0} aria-label="Request">
+                      {turn.prompt}
+                    </pre>
+                  </details>
+                )}
                 {!isCommand(turn.facts) && (
                   <pre className="block" tabIndex={0} aria-label="Reply">
                     {turn.text}
@@ -99,11 +114,20 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                     </div>
                   ))}
                   <dt>
-                    <b>reward</b>
+                    <b>reward{value.office || turn.facts.command !== undefined ? '' : ` of ${turn.actor}`}</b>
                   </dt>
                   <dd>
                     <Pay value={turn.reward} digits={3} />
                   </dd>
+                  {!value.office &&
+                    paidToOthers(turn).map(([role, amount]) => (
+                      <div key={role} style={{ display: 'contents' }}>
+                        <dt>reward of {role}</dt>
+                        <dd>
+                          <Pay value={amount} digits={3} />
+                        </dd>
+                      </div>
+                    ))}
                 </dl>
                 {isCommand(turn.facts) && (
                   <details>
@@ -111,7 +135,7 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
                     <pre className="block">{turn.text}</pre>
                   </details>
                 )}
-                {isCommand(turn.facts) ? <Command turn={turn} /> : <Facts facts={turn.facts} />}
+                {isCommand(turn.facts) ? <Command turn={turn} /> : <Facts facts={worthSaying(turn)} />}
               </div>
             </Panel>
           )}
@@ -129,6 +153,15 @@ export default function Episode({ name, query }: { name: string; query: URLSearc
       </div>
     </div>
   );
+}
+
+const paidToOthers = (turn: EpisodeTurn): [string, number][] =>
+  Object.entries(turn.rewards).filter(([role, amount]) => role !== turn.actor && amount !== 0);
+
+/** What was noted of a turn besides what the page says already. */
+function worthSaying(turn: EpisodeTurn): Record<string, unknown> {
+  const { actor, turn: number, ...rest } = turn.facts;
+  return actor === turn.actor && number === turn.index + 1 ? rest : turn.facts;
 }
 
 /** Long texts (commands, outputs) as blocks, the rest as a list. */

@@ -3,7 +3,7 @@
 import { useMemo, useState, type CSSProperties } from 'react';
 import { type EpisodeRow, type GroupView, type ReplyView } from '../api/client';
 import { agrees, arithmetic, type Arithmetic } from '../lib/advantage';
-import { useFetched } from '../lib/fetching';
+import { useFetched, useRoles } from '../lib/fetching';
 import { compact, dollars, fixed, percent, signed } from '../lib/format';
 import { holdsGroup, isExport } from '../lib/exported';
 import { link } from '../lib/route';
@@ -12,20 +12,35 @@ import { Continuation } from './Continuation';
 
 export default function Group({ name, id }: { name: string; id: string }) {
   const { value: group, error } = useFetched<GroupView>(`runs/${encodeURIComponent(name)}/group`, { key: id });
+  const known = useRoles(name);
   if (error) return <p className="empty bad">{error}</p>;
-  if (!group) return <p className="empty">Loading…</p>;
+  if (!group || !known) return <p className="empty">Loading…</p>;
   return <Inspector name={name} group={group} />;
 }
+
+/** Records of before the configuration named the environment are the office's. */
+const isOffice = (group: GroupView): boolean => group.env === 'office' || group.env === '';
 
 /** Replies that do the same are one card with a count: eight equal answers need no eight cards. */
 function bundles(group: GroupView): number[][] {
   const found = new Map<string, number[]>();
   group.replies.forEach((reply, index) => {
-    const key = `${reply.valid ? 1 : 0} ${reply.text}`;
+    // Whole episodes that begin alike may go on differently.
+    const key = JSON.stringify([
+      reply.valid,
+      reply.text,
+      reply.turns.map((turn) => turn.text),
+      reply.turns.length ? reply.ret : 0,
+    ]);
     found.set(key, [...(found.get(key) ?? []), index]);
   });
   return [...found.values()].sort((a, b) => group.replies[b[0]!]!.ret - group.replies[a[0]!]!.ret);
 }
+
+const span = (turns: readonly number[]): string => {
+  const [least, most] = [Math.min(...turns), Math.max(...turns)];
+  return least === most ? `${most} ${most === 1 ? 'turn' : 'turns'}` : `${least} to ${most} turns`;
+};
 
 function Inspector({ name, group }: { name: string; group: GroupView }) {
   const [apart, setApart] = useState(false);
@@ -35,7 +50,13 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
   const same = group.replies.every((reply, index) => agrees(reply.advantage, recorded ? (result.values[index] ?? null) : null));
   const values = group.replies.flatMap((reply) => reply.by_world);
   const range: [number, number] = [Math.min(...values), Math.max(...values)];
-  const facts = group.facts as { day?: number; turn?: number; origin?: string; turns?: number; metrics?: Record<string, number> };
+  const facts = group.facts as {
+    day?: number;
+    turn?: number;
+    origin?: string;
+    turns?: number | number[];
+    metrics?: Record<string, number>;
+  };
   const repeated = cards.length < group.replies.length;
   return (
     <div className="stack">
@@ -62,7 +83,7 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
         style={{ gridTemplateColumns: 'repeat(auto-fit, minmax(min(360px, 100%), 1fr))', alignItems: 'start' }}
       >
         <Panel
-          title={<RoleBadge role={group.actor} person />}
+          title={<RoleBadge role={group.actor} person plain={!isOffice(group)} />}
           tools={<span className="small dim">{group.prompt_ids} prompt tokens</span>}
         >
           {group.prompt === null ? (
@@ -81,14 +102,15 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
           <dl className="facts" style={{ marginTop: 10 }}>
             <dt>Decision</dt>
             <dd>
-              {facts.day !== undefined ? `day ${facts.day}, ` : ''}
-              {facts.turn !== undefined ? `turn ${facts.turn}` : 'whole episode'} · iteration {group.iteration}
+              {typeof facts.day === 'number' ? `day ${facts.day}, ` : ''}
+              {typeof facts.turn === 'number' ? `turn ${facts.turn}` : 'whole episode'} · iteration {group.iteration}
             </dd>
             <dt>Scored by</dt>
             <dd>
               {group.source || 'return'}
               {group.worlds.length > 0 && ` in ${group.worlds.length} worlds`}
-              {facts.turns !== undefined && ` of up to ${facts.turns} turns`}
+              {typeof facts.turns === 'number' && ` of up to ${facts.turns} turns`}
+              {Array.isArray(facts.turns) && ` of ${span(facts.turns)}`}
             </dd>
             {facts.metrics?.company_value !== undefined && (
               <>
@@ -126,7 +148,7 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
           <Reply key={members.join(' ')} name={name} group={group} members={members} result={result} range={range} />
         ))}
       </div>
-      {group.source === 'branch' && group.worlds.length > 0 && !isExport && (
+      {group.source === 'branch' && group.worlds.length > 0 && !isExport && isOffice(group) && (
         <Continuation key={group.key} name={name} group={group} />
       )}
     </div>
@@ -205,6 +227,7 @@ function Reply({
 }) {
   const index = members[0]!;
   const reply = group.replies[index]!;
+  const office = isOffice(group);
   const advantage = reply.advantage ?? result.values[index] ?? null;
   const tone = advantage === null || Math.abs(advantage) < 1e-9 ? 'var(--line-2)' : advantage > 0 ? 'var(--good)' : 'var(--bad)';
   const chosen = group.chosen !== null && members.includes(group.chosen);
@@ -249,9 +272,13 @@ function Reply({
         {Object.entries(reply.metrics).map(([name, value]) => (
           <div key={name} style={{ display: 'contents' }}>
             <dt>
-              {name === 'outcome' ? 'company, mean over worlds' : name === 'return' ? 'own reward, mean over worlds' : name}
+              {name === 'outcome'
+                ? `${office ? 'company' : 'all roles'}, mean over worlds`
+                : name === 'return'
+                  ? 'own reward, mean over worlds'
+                  : name}
             </dt>
-            <dd>{name === 'outcome' ? dollars(value) : compact(value)}</dd>
+            <dd>{name === 'outcome' && office ? dollars(value) : compact(value)}</dd>
           </div>
         ))}
         <dt>sampled by</dt>
@@ -261,7 +288,7 @@ function Reply({
         <dt>probability of the reply</dt>
         <dd>{percent(Math.exp(reply.logprobs.reduce((sum, value) => sum + value, 0)), 1)}</dd>
       </dl>
-      {reply.turns.length > 0 && <Turns name={name} group={group} reply={reply} index={index} />}
+      {(reply.turns.length > 0 || group.source === 'episodes') && <Turns name={name} group={group} reply={reply} index={index} />}
     </article>
   );
 }
@@ -369,16 +396,22 @@ function Turns({ name, group, reply, index }: { name: string; group: GroupView; 
   // A group of whole episodes holds them in the order in which they were recorded; failed ones are in no group.
   const { value: rows } = useFetched<EpisodeRow[]>(`runs/${encodeURIComponent(name)}/episodes`, { iteration: group.iteration });
   const task = group.key.split('/').slice(1, -1).join('/');
-  const episode = rows?.filter((row) => !row.error && row.name.replace(/^s\d+\//, '') === task)[index];
+  const episode = rows?.filter((row) => !row.error && group.actor in row.policies && row.name.replace(/^s\d+\//, '') === task)[
+    index
+  ];
   return (
     <>
       {episode && (
         <a href={link(['runs', name, 'episode'], { iteration: group.iteration, episode: episode.name })}>
-          the episode, with commands, outputs and assertions
+          {group.env === 'claw'
+            ? 'the episode, with commands, outputs and assertions'
+            : 'the episode, with the turns of all roles'}
         </a>
       )}
-      <details>
-        <summary className="small">{reply.turns.length} turns of the episode</summary>
+      <details hidden={!reply.turns.length}>
+        <summary className="small">
+          {reply.turns.length} turns of {isOffice(group) ? 'the episode' : group.actor}
+        </summary>
         <ol className="feed">
           {reply.turns.map((turn) => (
             <li key={turn.index}>
@@ -388,7 +421,14 @@ function Turns({ name, group, reply, index }: { name: string; group: GroupView; 
                 </span>
                 <span className={turn.valid ? '' : 'bad'}>{turn.reward === null ? '–' : signed(turn.reward)}</span>
               </span>
-              <pre className="block">{turn.text}</pre>
+              {turn.prompt !== null && turn.index > 0 && (
+                <pre className="block" aria-label={`Turn ${turn.index + 1} reads`}>
+                  {turn.prompt}
+                </pre>
+              )}
+              <pre className="block said" aria-label={`Reply of turn ${turn.index + 1}`}>
+                {turn.text}
+              </pre>
             </li>
           ))}
         </ol>

@@ -150,7 +150,7 @@ function Differences({
     >
       <div className="stack">
         <p className="small dim">
-          Paired by task: both teams played the same companies with the same luck. Green and red: the interval excludes 0.
+          Paired by task: both teams played the same tasks with the same luck. Green and red: the interval excludes 0.
         </p>
         <Whiskers
           zero

@@ -6,7 +6,7 @@ import { byMetric } from '../lib/curves';
 import { compact, dollars, fixed } from '../lib/format';
 import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
 import { go, link } from '../lib/route';
-import { colorOf, ROLES, titleOf } from '../lib/roles';
+import { colorOf, titleOf } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
 import { Choice, Panel, RoleBadge, Scroll, Verification } from '../ui/small';
 import { Actions } from './Actions';
@@ -42,8 +42,8 @@ export default function Run({ name, query }: { name: string; query: URLSearchPar
           <a href={link(['runs'])}>Training</a> / {name} <Verification info={run.info} />
         </h1>
         <span className="row small dim">
-          iteration {run.info.last_iteration ?? '–'} · {run.info.groups} groups · {run.info.turns} turns · {run.info.adapters}{' '}
-          adapters
+          {run.info.env && <span className="mono">{run.info.env} ·</span>} iteration {run.info.last_iteration ?? '–'} ·{' '}
+          {run.info.groups} groups · {run.info.turns} turns · {run.info.adapters} adapters
           {!isExport && (
             <a
               className="button"
@@ -265,11 +265,35 @@ function Groups({ name, run, query }: { name: string; run: RunView; query: URLSe
   );
 }
 
+interface Figure {
+  title: string;
+  shown: (metrics: EpisodeRow['metrics']) => string;
+}
+/** Columns of the list: the office's two, or the rewards and up to three more that the environment reports. */
+function figuresOf(rows: readonly EpisodeRow[]): Figure[] {
+  if (rows.some((row) => typeof row.metrics.company_value === 'number'))
+    return [
+      {
+        title: 'company value',
+        shown: ({ company_value: value }) => (typeof value === 'number' ? dollars(value) : '–'),
+      },
+      { title: 'team reward', shown: (metrics) => compact(metrics.team_reward) },
+    ];
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row.metrics)))].filter((name) => name !== 'turns');
+  const rewards = names.filter((name) => /^reward(\/|$)/.test(name)).sort();
+  const rest = names.filter((name) => !rewards.includes(name) && name !== 'invalid' && !name.includes('/')).sort();
+  return [...rewards.slice(0, 5), ...rest.slice(0, 3), ...names.filter((name) => name === 'invalid')].map((title) => ({
+    title,
+    shown: (metrics) => compact(metrics[title]),
+  }));
+}
+
 function Episodes({ name, run, query }: { name: string; run: RunView; query: URLSearchParams }) {
   const iteration = query.get('iteration') ?? String(run.info.last_iteration ?? '');
   const { value: rows, error } = useFetched<EpisodeRow[]>(`runs/${encodeURIComponent(name)}/episodes`, {
     iteration: iteration === 'all' ? null : iteration,
   });
+  const figures = figuresOf(rows ?? []);
   return (
     <Panel
       title={`Episodes · ${rows?.length ?? '…'}`}
@@ -294,12 +318,11 @@ function Episodes({ name, run, query }: { name: string; run: RunView; query: URL
                 <th scope="col" className="num">
                   turns
                 </th>
-                <th scope="col" className="num">
-                  company value
-                </th>
-                <th scope="col" className="num">
-                  team reward
-                </th>
+                {figures.map(({ title }) => (
+                  <th scope="col" className="num" key={title}>
+                    {title}
+                  </th>
+                ))}
                 <th scope="col">who played</th>
               </tr>
             </thead>
@@ -322,10 +345,11 @@ function Episodes({ name, run, query }: { name: string; run: RunView; query: URL
                   </td>
                   <td>{row.error ? <span className="bad">{row.error}</span> : row.stop}</td>
                   <td className="num">{row.turns || '–'}</td>
-                  <td className="num">
-                    {typeof row.metrics.company_value === 'number' ? dollars(row.metrics.company_value) : '–'}
-                  </td>
-                  <td className="num">{compact(row.metrics.team_reward)}</td>
+                  {figures.map(({ title, shown }) => (
+                    <td className="num" key={title}>
+                      {shown(row.metrics)}
+                    </td>
+                  ))}
                   <td className="small dim mono">{[...new Set(Object.values(row.policies))].join(', ')}</td>
                 </tr>
               ))}
@@ -358,32 +382,34 @@ function Configuration({ run }: { run: RunView }) {
         </Scroll>
       </Panel>
       <div className="stack">
-        <Panel title="Scales of branch values">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">role</th>
-                <th scope="col" className="num">
-                  outcome, $ a turn
-                </th>
-                <th scope="col" className="num">
-                  return a turn
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {ROLES.filter((role) => run.scales[role.id]).map((role) => (
-                <tr key={role.id}>
-                  <th scope="row">
-                    <RoleBadge role={role.id} />
+        {Object.keys(run.scales).length > 0 && (
+          <Panel title="Scales of branch values">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">role</th>
+                  <th scope="col" className="num">
+                    outcome{run.info.env === 'office' ? ', $' : ''} a turn
                   </th>
-                  <td className="num">{compact(run.scales[role.id]?.outcome)}</td>
-                  <td className="num">{compact(run.scales[role.id]?.return)}</td>
+                  <th scope="col" className="num">
+                    return a turn
+                  </th>
                 </tr>
-              ))}
-            </tbody>
-          </table>
-        </Panel>
+              </thead>
+              <tbody>
+                {Object.entries(run.scales).map(([role, scale]) => (
+                  <tr key={role}>
+                    <th scope="row">
+                      <RoleBadge role={role} />
+                    </th>
+                    <td className="num">{compact(scale.outcome)}</td>
+                    <td className="num">{compact(scale.return)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </Panel>
+        )}
         <Panel title={`Events · ${run.events.length}`}>
           <Scroll label="Events" max={330}>
             {!run.events.length && <p className="empty">Nothing out of the ordinary.</p>}

@@ -4,7 +4,7 @@ import { type ComparisonInfo, type RunInfo, type RunView, type Series } from '..
 import { GROWING_MS, useFetched } from '../lib/fetching';
 import { bytes, whole } from '../lib/format';
 import { go, link } from '../lib/route';
-import { ROLES } from '../lib/roles';
+import { titleOf } from '../lib/roles';
 import { Plot, type Line } from '../ui/Plot';
 import { Choice, Panel, Scroll, Verification } from '../ui/small';
 
@@ -39,6 +39,7 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                     <span className="sr">compare</span>
                   </th>
                   <th scope="col">name</th>
+                  <th scope="col">environment</th>
                   <th scope="col">created (UTC)</th>
                   {['iteration', 'groups', 'turns', 'episodes', 'adapters', 'record'].map((name) => (
                     <th scope="col" className="num" key={name}>
@@ -71,6 +72,7 @@ export default function Runs({ query }: { query: URLSearchParams }) {
                         </>
                       )}
                     </td>
+                    <td className="small mono">{run.env || '–'}</td>
                     <td className="nowrap dim">{(run.created_at ?? '–').slice(0, 16).replace('T', ' ')}</td>
                     <td className="num">{run.last_iteration ?? '–'}</td>
                     <td className="num">{whole(run.groups)}</td>
@@ -99,7 +101,7 @@ function Comparisons() {
       {error && <p className="bad">{error}</p>}
       {found && !found.length && (
         <p className="empty">
-          None yet. <code className="mono">onthejob compare base first heuristic --name first</code> makes one.
+          None yet. <code className="mono">onthejob compare base first --name first</code> makes one.
         </p>
       )}
       {found && found.length > 0 && (
@@ -149,15 +151,18 @@ export function flat(value: unknown, prefix = ''): Map<string, string> {
 }
 
 function Comparison({ names }: { names: readonly string[] }) {
-  const [role, setRole] = useState('sales');
+  const [chosen, setRole] = useState('');
   const [weight, setWeight] = useState(0.6);
   // Hooks cannot be called in a loop of changing length: four places, some empty.
   const views = [0, 1, 2, 3].map(
     (place) => useFetched<RunView>(names[place] ? `runs/${encodeURIComponent(names[place])}` : null).value,
   );
+  // Of the roles that these runs trained; the office's salesman first, who is trained in most of them.
+  const roles = [...new Set(views.slice(0, names.length).flatMap((view) => view?.actors ?? []))];
+  const role = roles.includes(chosen) ? chosen : roles.includes('sales') ? 'sales' : (roles[0] ?? '');
   const series = [0, 1, 2, 3].map(
     (place) =>
-      useFetched<Series[]>(names[place] ? `runs/${encodeURIComponent(names[place])}/metrics` : null, {
+      useFetched<Series[]>(names[place] && role ? `runs/${encodeURIComponent(names[place])}/metrics` : null, {
         scope: `train/${role}`,
         metric: COMPARED,
       }).value,
@@ -182,12 +187,7 @@ function Comparison({ names }: { names: readonly string[] }) {
         title="Compared"
         tools={
           <span className="row">
-            <Choice
-              label="role"
-              value={role}
-              options={ROLES.filter((one) => one.id !== 'customer').map((one) => [one.id, one.title] as const)}
-              onChange={setRole}
-            />
+            <Choice label="role" value={role} options={roles.map((one) => [one, titleOf(one)] as const)} onChange={setRole} />
             <label className="row small">
               smoothing
               <input

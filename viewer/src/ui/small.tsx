@@ -10,14 +10,15 @@ export function roleStyle(role: string): CSSProperties {
   return { '--role': colorOf(role) } as CSSProperties;
 }
 
-export function RoleBadge({ role, person = false }: { role: string; person?: boolean }) {
-  const info = ROLE[role];
+/** `plain` for a role of another environment, which may be called as one of the office's. */
+export function RoleBadge({ role, person = false, plain = false }: { role: string; person?: boolean; plain?: boolean }) {
+  const info = plain ? undefined : ROLE[role];
   return (
     <span className="badge" style={roleStyle(role)}>
       <span className="glyph" aria-hidden="true">
-        {glyphOf(role)}
+        {plain ? '›' : glyphOf(role)}
       </span>
-      {person && info ? `${info.person} · ${info.title}` : titleOf(role)}
+      {person && info ? `${info.person} · ${info.title}` : plain ? role : titleOf(role)}
     </span>
   );
 }
