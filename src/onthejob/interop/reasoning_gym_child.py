@@ -91,7 +91,7 @@ def limit_cpu(seconds: int) -> None:
 
 def kinds() -> dict[str, Any]:
     """Name -> (class, class of its configuration)."""
-    from reasoning_gym.factory import DATASETS
+    from reasoning_gym.factory import DATASETS  # pyright: ignore[reportMissingImports]  # without a compiler it is not installed
 
     return {name: kind for name, kind in DATASETS.items() if name != "composite"}
 
@@ -103,7 +103,7 @@ def names() -> list[str]:
 
 def prompts() -> dict[str, str]:
     """The package's own system prompts."""
-    from reasoning_gym.utils import SYSTEM_PROMPTS
+    from reasoning_gym.utils import SYSTEM_PROMPTS  # pyright: ignore[reportMissingImports]  # without a compiler it is not installed
 
     return dict(SYSTEM_PROMPTS)
 
@@ -171,7 +171,7 @@ def item(name: str, config: str, seed: int) -> dict[str, str | None]:
 
 def score(name: str, config: str, seed: int, reply: str) -> dict[str, Any]:
     """The score of a reply, and why it is 0 where it cannot be scored."""
-    from reasoning_gym.utils import extract_answer
+    from reasoning_gym.utils import extract_answer  # pyright: ignore[reportMissingImports]  # without a compiler it is not installed
 
     found = extract_answer(reply)
     answer = reply.strip() if found is None else found
@@ -203,7 +203,7 @@ def main() -> None:
     sys.dont_write_bytecode = True
     warnings.simplefilter("ignore")
     limit_cpu(MAKE_CPU_S)
-    import reasoning_gym  # noqa: F401
+    import reasoning_gym  # noqa: F401  # pyright: ignore[reportMissingImports]
 
     # An answer that crashes the interpreter leaves no file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
