@@ -320,7 +320,7 @@ def test_from_demonstrations_to_a_rescored_run(call, tiny_path: Path):
     first = call("train", *start, *evaluated, "--iterations", "2", "--name", "a")
     assert first["stop"] == "iterations"
     with Run.open(Path("runs/a"), readonly=True) as run:
-        assert run.config["env"] == "claw"
+        assert run.config["env"]["ref"] == "claw"
         zero = run.adapters(ACTOR)[0]
         chosen = [metric.value for metric in run.read_metrics("eval", name="episode_reward")]
         tasks = {row.task_id for group in run.read_groups() for row in group.trajectories}

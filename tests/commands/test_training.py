@@ -328,7 +328,7 @@ def test_prompts_have_a_budget_and_the_model_in_training_reflects(call, tiny_pat
     small += ("--sampling.max-new-tokens", "30", "--env.profile", "full", "--roles", "hr", "--iterations", "1", *model(tiny_path))
     call("train", "--name", "a", "--env.prompt-budget", str(budget), "--env.reflect", *small)
     with Run.open(Path("runs/a"), readonly=True) as run:
-        assert (run.config["prompt_budget"], run.config["reflect"]) == (budget, True)
+        assert (run.config["env"]["prompt_budget"], run.config["env"]["reflect"]) == (budget, True)
         prompts = [encoder.decode(group.trajectories[0].turns[0].prompt_ids) for group in run.read_groups(1)]
         (episode,) = run.read_episodes(1)
     told = [re.findall(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", prompt, re.DOTALL)[-1] for prompt in prompts]
