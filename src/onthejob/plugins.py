@@ -14,11 +14,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from onthejob.envs.env import Env, check_class
 from onthejob.errors import ConfigError
@@ -165,3 +168,26 @@ def _said(error: Exception, file: Path | None) -> str:
 
 def _forms() -> str:
     return "An environment of your own is path/to/file.py:Class or package.module:Class; `onthejob env new NAME` writes one."
+
+
+def function_of(named: str, flag: str) -> Callable[..., Any]:
+    """A function of the user's.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    if ":" not in named:
+        raise ConfigError(f"{flag} must be path/to/file.py:function or package.module:function, got {named!r}.")
+    function = found(named, flag)
+    if not callable(function):
+        raise ConfigError(f"{flag} {named} is a {type(function).__name__}. Name a function.")
+    return function
+
+
+def source_of(what: Any) -> str:
+    """The text of the file that defines a class or a function; empty where there is none."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(what))
+    except TypeError:
+        return ""
+    return Path(file).read_text(encoding="utf-8") if file and Path(file).is_file() else ""

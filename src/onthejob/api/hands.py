@@ -1,4 +1,4 @@
-"""Hands: threads that do an environment's work, so that one that is slow or hangs keeps no page waiting for ever.
+"""Hands: threads that do an environment's work, so that a slow or hanging one does not keep a page waiting forever.
 
 An environment that asks for one thread is opened, stepped and closed by one and the same. The threads are daemons: one that never
 returns does not keep the process alive.

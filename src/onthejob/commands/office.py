@@ -198,8 +198,8 @@ class Office:
     """Training: episodes begin easier than the scenarios are and end harder; what teaches nothing is eased. With branches only
     segments that begin with a company's first day do (--collect.fresh-share): states of the library stay as they were met."""
     retries: int | None = None
-    """Corrections of an unusable reply, 0 to 8, with growing feedback; default: 8 when a hosted model plays, else 0. Training has
-    none. The same for every team of a comparison."""
+    """Corrections of an unusable reply, 0 to 8, with growing feedback; default: 8 when a hosted model plays, else 0. Training
+    allows none. All teams of a comparison have the same number."""
     profile: Literal["compact", "full"] = "compact"
     """Prompts of about 250 tokens for small models, or with team status, memories and reasoning, for which the limit of a reply
     must leave room. The same as in training."""

@@ -154,7 +154,9 @@ class View:
             if not (PAGES / "index.html").is_file():
                 terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")
             if not is_loopback(self.host):
-                terminal.warn(f"{self.host} can be reached from other machines: whoever reaches the port can look at the runs.")
+                terminal.warn(
+                    f"{self.host} can be reached from other machines: anyone who can connect to the port can look at the runs."
+                )
             port = bind(self.host, self.port)
             listen(port, self.host)
             address = f"http://{shown_host(self.host)}:{port.getsockname()[1]}/#token={token}"

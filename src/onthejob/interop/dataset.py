@@ -345,18 +345,16 @@ def answer_column(row: Row, reward: str, named: str, where: str) -> str:
 
 
 def source_of(named: str) -> str:
-    """The text of the file in which a function is defined."""
-    file = inspect.getsourcefile(inspect.unwrap(_function(named)))
-    return Path(file).read_text(encoding="utf-8") if file else named
+    """The text of the file in which a reward function is defined."""
+    from onthejob import plugins
+
+    return plugins.source_of(_function(named))
 
 
 def _function(named: str) -> Callable[..., Any]:
-    from onthejob.plugins import found
+    from onthejob.plugins import function_of
 
-    function = found(named, "--env.reward")
-    if not callable(function):
-        raise ConfigError(f"--env.reward {named} is a {type(function).__name__}. Name a function (reply, row) -> float.")
-    return function
+    return function_of(named, "--env.reward")
 
 
 def _as_in_trl(function: Callable[..., Any], reply: str, row: Row) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import inspect
 import io
 import json
 import re
@@ -25,6 +24,7 @@ from typing import Any, ClassVar
 from onthejob.envs.env import Env, Forks, Next
 from onthejob.errors import ConfigError
 from onthejob.interop.spaces import Actions, Choice, Random, Unusable, mask_of, shown
+from onthejob.plugins import function_of, module_of, source_of
 from onthejob.types import Split, Task
 
 COLOURS = dict(zip(range(30, 38), ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white"), strict=True))
@@ -289,39 +289,12 @@ def arguments_of(text: str) -> dict[str, Any]:
     return found
 
 
-def function_of(named: str, flag: str) -> Callable[..., Any]:
-    """A function of the user's.
-
-    Raises:
-        ConfigError: there is none of this name.
-    """
-    from onthejob.plugins import found
-
-    if ":" not in named:
-        raise ConfigError(f"{flag} must be path/to/file.py:function or package.module:function, got {named!r}.")
-    function = found(named, flag)
-    if not callable(function):
-        raise ConfigError(f"{flag} {named} is a {type(function).__name__}. Name a function.")
-    return function
-
-
-def source_of(what: Any) -> str:
-    """The text of the file that defines a class or a function; empty where there is none."""
-    try:
-        file = inspect.getsourcefile(inspect.unwrap(what))
-    except TypeError:
-        return ""
-    return Path(file).read_text(encoding="utf-8") if file and Path(file).is_file() else ""
-
-
 def module_named(path: str, flag: str) -> ModuleType:
     """A module or Python file of this name, imported.
 
     Raises:
         ConfigError: there is none, or it cannot be imported.
     """
-    from onthejob.plugins import module_of
-
     if path.endswith(".py"):
         return module_of(Path(path))
     try:

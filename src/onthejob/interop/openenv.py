@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -20,7 +20,7 @@ from onthejob.envs.env import Env, Next, Request
 from onthejob.errors import ConfigError, ServeError
 from onthejob.interop.openenv_action import Form, form_of
 from onthejob.interop.openenv_session import Access, Answer, Full, Rejected, Session, normal_url, schemas
-from onthejob.plugins import found
+from onthejob.plugins import function_of, source_of
 from onthejob.types import Message, Split, StopReason, Task
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class OpenEnv(Env):
     def fingerprint(self) -> str:
         """Of the server's schema and the functions' sources; the server's own code is not known."""
         own = [(Path(__file__).parent / name).read_text(encoding="utf-8") for name in OWN_SOURCES]
-        own += [_source(named) for named in (self.render, self.action) if named]
+        own += [source_of(function_of(named, "")) for named in (self.render, self.action) if named]
         told = json.dumps(_schemas(self._access()), sort_keys=True)
         return hashlib.sha256("\0".join([self.url, told, *own]).encode()).hexdigest()[:12]
 
@@ -105,7 +105,7 @@ class OpenEnv(Env):
     def step(self, reply: str) -> Next:
         """Send the action of a reply."""
         try:
-            action = _function(self.action, "--env.action")(reply) if self.action else self.form.action(reply, self.allowed)
+            action = function_of(self.action, "--env.action")(reply) if self.action else self.form.action(reply, self.allowed)
             if not isinstance(action, Mapping):
                 raise RuntimeError(f"--env.action {self.action} must return a dictionary, got {action!r:.60}.")
             answer = self.session.step(action)
@@ -154,7 +154,7 @@ class OpenEnv(Env):
 
     def _text(self, observation: Mapping[str, Any]) -> str:
         if self.render:
-            made = _function(self.render, "--env.render")(dict(observation))
+            made = function_of(self.render, "--env.render")(dict(observation))
             if not isinstance(made, str):
                 raise RuntimeError(f"--env.render {self.render} must return a text, got {made!r:.60}. Return a str.")
             return made
@@ -199,7 +199,7 @@ class OpenEnv(Env):
         self._options()
         for named, flag in ((self.render, "--env.render"), (self.action, "--env.action")):
             if named:
-                _function(named, flag)
+                function_of(named, flag)
         self._form()
         try:
             _probe(access, json.dumps(self._options()), self.seeded_reset)
@@ -284,19 +284,3 @@ def _probe(access: Access, options: str, seeded: bool) -> None:
 def _schemas(access: Access) -> dict[str, Any]:
     """Of a server, asked once per process."""
     return schemas(access)
-
-
-def _function(named: str, flag: str) -> Callable[..., Any]:
-    if ":" not in named:
-        raise ConfigError(f"{flag} must be path/to/file.py:function or package.module:function, got {named!r}.")
-    function = found(named, flag)
-    if not callable(function):
-        raise ConfigError(f"{flag} {named} is a {type(function).__name__}. Name a function.")
-    return function
-
-
-def _source(named: str) -> str:
-    import inspect
-
-    file = inspect.getsourcefile(inspect.unwrap(_function(named, "")))
-    return Path(file).read_text(encoding="utf-8") if file else named

@@ -191,7 +191,7 @@ class Table:
         self.text = "\n".join(lines) or "It is your turn."
 
     def _watch_refusals(self) -> None:
-        """Note in `valid` when the game refuses a move, which it says in words only, and when nobody is left to ask."""
+        """Record in `valid` when the game refuses a move, which it states in prose only, and raise when no player is left to ask."""
         state = self._rules.state
         refuse, advance = state.set_invalid_move, state.step
 
