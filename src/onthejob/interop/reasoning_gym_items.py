@@ -1,6 +1,6 @@
 """Items of Reasoning Gym and the scores of answers, from a process of its own that begins at the first request.
 
-It ends with this one: at a regular end it is told to, and otherwise its input ends.
+It ends with this one: a regular exit closes it, and after a crash its input ends.
 """
 
 from __future__ import annotations

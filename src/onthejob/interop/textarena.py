@@ -191,7 +191,7 @@ class Table:
         self.text = "\n".join(lines) or "It is your turn."
 
     def _watch_refusals(self) -> None:
-        """Record in `valid` when the game refuses a move, which it states in prose only, and raise when no player is left to ask."""
+        """Record in `valid` when the game refuses a move, which it states in prose only, and raise when no player is left."""
         state = self._rules.state
         refuse, advance = state.set_invalid_move, state.step
 
