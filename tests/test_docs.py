@@ -40,6 +40,10 @@ def code_lines(text: str) -> list[str]:
     return [line.split(" #")[0].strip() for block in blocks for line in block.splitlines() if line.split("#")[0].strip()]
 
 
+COMPILED = {"reasoning_gym:": "pycosat", "texas_holdem": "rlcard"}
+"""Part of a command -> a package that it needs, which only `make compiled` installs."""
+
+
 def check_command(line: str, place: str) -> None:
     """Fails unless the line names a real command with real options."""
     words = shlex.split(line)
@@ -48,8 +52,8 @@ def check_command(line: str, place: str) -> None:
     rest = words[1 + len(path.split()) :]
     if "openenv:http" in line:
         return  # A server must run: tests/interop/test_openenv.py has one.
-    if "reasoning_gym:" in line and importlib.util.find_spec("pycosat") is None:
-        return  # `make compiled` installs it.
+    if any(part in line and importlib.util.find_spec(package) is None for part, package in COMPILED.items()):
+        return
     kind, default = begun(options(path), rest, COMMANDS[path])
     parse(kind, rest, prog=f"onthejob {path}", default=default)
 
