@@ -12,7 +12,7 @@ class Guess(Env):
         return self.seeded(split, count=200)
 
     def reset(self, task: Task) -> Next:
-        self.secret, self.low, self.high = 1 + task.draw("secret") % self.highest, 1, self.highest
+        self.low, self.high = 1, self.highest
         return self.ask("guesser", f"Guess my number: {self.low} to {self.high}. Digits only.", legal=self.numbers())
 
     def numbers(self) -> list[str]:
@@ -21,9 +21,9 @@ class Guess(Env):
     def step(self, reply: str) -> Next:
         if reply.strip() not in self.numbers():
             return self.invalid(f"Not a number from {self.low} to {self.high}.", reward=-0.2)
-        if (guess := int(reply)) == self.secret:
+        if (guess := int(reply)) == (secret := self.rng("secret").randint(self.low, self.high)):
             return self.end(reward=1.0, metrics={"found": 1.0})
-        self.low, self.high = (guess + 1, self.high) if guess < self.secret else (self.low, guess - 1)
+        self.low, self.high = (guess + 1, self.high) if guess < secret else (self.low, guess - 1)
         return self.tell(f"It is one of {self.low} to {self.high}.", legal=self.numbers())
 
     def players(self):

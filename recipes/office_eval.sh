@@ -11,8 +11,8 @@ for role in ceo dev marketing sales content hr; do
     fi
 done
 # At the temperature of training. The first 28 seeds of a scenario have been looked at: by tries, and by the kept team, whose figures
-# are of --first 12.
-onthejob eval start=adapters/start longer=adapters/longer grpo=team --split test --first 28 --per-role 500 --episodes 8 \
-    --temperature 0.8
+# are of --env.first 12.
+onthejob eval start=adapters/start longer=adapters/longer grpo=team --split test --env.first 28 --env.seeds 8 \
+    --per-role 500 --temperature 0.8
 onthejob compare base start=adapters/start longer=adapters/longer grpo=team heuristic expert random --split test \
     --env.first 28 --env.seeds 8 --temperature 0.8 --report report.html

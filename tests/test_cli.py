@@ -226,7 +226,7 @@ def test_training_refuses_what_cannot_work(call, tmp_path: Path, words: list[str
         (["play", "--max-new-tokens", "0"], "max_new_tokens"),
         (["play", "--transcript", "/dev/null/said.jsonl"], "--transcript cannot be written to /dev/null/said.jsonl"),
         (["play", "claw", "--transcript", "/dev/null/said.jsonl"], "--transcript cannot be written to /dev/null/said.jsonl"),
-        (["eval", "heuristic", "--days", "0"], "days must be in 1..90"),
+        (["eval", "heuristic", "--env.days", "0"], "days must be in 1..90"),
         (["eval", "heuristic", "--temperature", "0"], "temperature must be above 0, got 0.0"),
         (["eval", "heuristic", "--temperature", "nan"], "temperature must be above 0, got nan"),
         (["compare", "heuristic", "--env.days", "91"], "days must be in 1..90"),

@@ -65,7 +65,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
     "train": Entry("train", "Train", "GRPO on what the roles' actions lead to.", configurable=True, places=True, env="office"),
-    "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states."),
+    "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states.", places=True, env="office"),
     "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired.", places=True, env="office"),
     "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv.", places=True, first=True, env="office"),
     "env new": Entry("env", "New", "Write an environment of your own that runs as it is, and its test."),

@@ -233,3 +233,85 @@ def test_a_worker_trains_roles_of_one_workplace(roles: tuple[str, ...], said: st
         return
     with pytest.raises(ConfigError, match=f"roles must be some of one workplace's, {said}"):
         check_roles(roles)
+
+
+def seats_of(run: Run, iteration: int) -> list[dict[str, str]]:
+    """Role -> who played it, of every episode of an iteration."""
+    return [{turn["actor"]: turn["policy"] for turn in episode.timeline} for episode in run.read_episodes(iteration)]
+
+
+def test_a_frozen_seat_is_played_by_its_adapter_and_never_trained(call, letters: Path, tiny_path: Path, tmp_path: Path):
+    env = ("--env", "letters.py", *SMALL, *model(tiny_path))
+    call("train", *env, "--iterations", "2", "--name", "before")
+    result = call(
+        "train", *env, "--freeze", "second=before:1", "--iterations", "2", "--name", "after",
+        "--eval-every", "1", "--eval-tasks", "2",
+    )  # fmt: skip
+    assert set(result["adapters"]) == {"first"}
+    with Run.open(Path("runs/after"), readonly=True) as run:
+        assert run.config["roles"] == ["first"]
+        assert run.config["freeze"] == [f"second={tmp_path / 'runs' / 'before'}:1"]
+        for iteration in (1, 2):
+            seats = {"first": f"first@{iteration - 1:04d}", "second": "second@0001"}
+            # An unusable reply ends an episode before the other is asked.
+            assert all(played.items() <= seats.items() for played in seats_of(run, iteration))
+            assert seats in seats_of(run, iteration)
+        assert {group.actor for n in (1, 2) for group in run.read_groups(n)} == {"first"}
+        assert not run.adapters("second")
+    straight = call("train", *env, "--freeze", "second=before:1", "--iterations", "3", "--name", "straight")
+    resumed = call("train", "--resume", "after", "--extend", "3")
+    assert resumed["adapters"]["first"]["digest"] == straight["adapters"]["first"]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--freeze", "third=before"), "with ROLE of first, second; got 'third=before'"),
+        (("--freeze", "second"), "must be ROLE=ADAPTERS"),
+        (("--freeze", "second=nowhere"), "nobody is called 'nowhere'"),
+        (("--freeze", "second=.", "--roles", "second"), "second is among --roles, which are trained"),
+        (("--freeze", "first=.", "second=."), "roles must be some of first, second, got none"),
+        (("--opponents", "past:0"), "opponents must be present or past:N with N >= 1, got 'past:0'"),
+        (("--opponents", "old"), "got 'old'"),
+        (("--opponents", "past:2", "--roles", "first"), "needs two or more trained roles"),
+        (("--opponents", "past:2", "--sampler", "vllm"), "has one of each"),
+    ],
+)
+def test_seats_that_cannot_be_frozen_and_opponents_that_are_never_met(call, letters: Path, words: tuple[str, ...], said: str):
+    assert said in call("train", "--env", "letters.py", *words, "--iterations", "1", code=2)
+
+
+@pytest.mark.parametrize("grouping", ["episodes", "branch"])
+def test_opponents_from_the_past_are_drawn_recorded_and_met_again(call, letters: Path, tiny_path: Path, grouping: str):
+    branch = (
+        "--library-tasks", "2", "--library-share", "1", "--scale-states", "8", "--collect.segment-turns", "4",
+        "--branch.turns", "4", "--branch.worlds", "1", "--collect.partner-share", "0",
+    )  # fmt: skip
+    env = ("--env", "letters.py", *SMALL, "--collect.episodes", "6", *model(tiny_path), "--opponents", "past:2")
+    env = (*env, "--grouping", grouping, *(branch if grouping == "branch" else ()))
+    straight = call("train", *env, "--iterations", "5", "--name", "straight")
+    call("train", *env, "--iterations", "4", "--name", "again")
+    resumed = call("train", "--resume", "again", "--extend", "5")
+    for role in ("first", "second"):
+        assert resumed["adapters"][role]["digest"] == straight["adapters"][role]["digest"], "resumed = uninterrupted"
+    met: set[str] = set()
+    with Run.open(Path("runs/straight"), readonly=True) as run:
+        published = {role: run.adapters(role) for role in ("first", "second")}
+        for iteration in range(1, 6):
+            # A version is numbered by the iteration that made it.
+            may = {role: [a.name for a in made if a.version < iteration][-3:] for role, made in published.items()}
+            for seats in seats_of(run, iteration):
+                present = [role for role, version in seats.items() if version == may[role][-1]]
+                # An unusable reply of the opponent's may end an episode before the other is asked.
+                assert present or len(seats) == 1, "who is trained plays as it is now"
+                assert all(version in may[role] for role, version in seats.items())
+                met |= {version for role, version in seats.items() if version != may[role][-1]}
+            by_task = [(group.trajectories[0].task_id, group.actor) for group in run.read_groups(iteration)]
+            assert all(
+                trajectory.turns[0].policy_version == may[group.actor][-1]
+                for group in run.read_groups(iteration)
+                for trajectory in group.trajectories
+            ), "only what the present version sampled is trained on"
+            if grouping == "episodes":
+                assert len({task for task, _ in by_task}) == len(by_task), "one role is trained in the episodes of a task"
+    assert len(met) >= 3, "earlier versions were met"

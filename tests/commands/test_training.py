@@ -380,12 +380,12 @@ def test_behaviours_are_measured_with_pruned_prompts_and_reflecting_models(tiny_
 
 
 def test_eval_and_compare(call, tiny_path: Path):
-    small = ("--per-role", "2", "--episodes", "1", "--days", "1", "--worlds", "2", "--turns", "4", "--candidates", "4")
+    small = ("--per-role", "2", "--env.seeds", "1", "--env.days", "1", "--worlds", "2", "--turns", "4", "--candidates", "4")
     judged = call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path))
     assert {cell["team"] for cell in judged["cells"]} == {"base", "expert"}
     assert set(judged["states"]) == set(SEATS)
     assert call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path)) == judged, "from the cache"
-    later = call("eval", "heuristic", "expert", *small, "--first", "3", "--states", "later.bin", "--roles", "hr")
+    later = call("eval", "heuristic", "expert", *small, "--env.first", "3", "--states", "later.bin", "--roles", "hr")
     assert later["states"]["hr"] == judged["states"]["hr"]
     seeds = [{state.task.seed for state in load_states(Path(file))} for file in ("runs/states-dev.bin", "later.bin")]
     assert seeds[0].isdisjoint(seeds[1]), "other seeds"
@@ -394,8 +394,8 @@ def test_eval_and_compare(call, tiny_path: Path):
     assert {cell["decoding"] for cell in cooler["cells"]} == {"t0_n4", "t0.5_n4"}
     refused = call("eval", "expert", "--split", "test", "--states", "runs/states-dev.bin", code=2)
     assert "holds states of split dev" in " ".join(refused.split())
-    refused = call("eval", "expert", "--first", "1", "--states", "later.bin", code=2)
-    assert "later.bin was collected with --first 3, got --first 1." in " ".join(refused.split())
+    refused = call("eval", "expert", "--env.first", "1", "--states", "later.bin", code=2)
+    assert "later.bin was collected with --env.first 3, got --env.first 1." in " ".join(refused.split())
     again = call("eval", "heuristic", "expert", "--states", "later.bin", "--roles", "hr", "--worlds", "2", "--turns", "4")
     assert again["states"]["hr"] == later["states"]["hr"], "what is not asked for is as the file has it"
 
@@ -452,7 +452,7 @@ def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):
     both = call("compare", "expert", *small, *beside, "--featured", "heuristic", "--report", "r.html")
     assert {row["team"] for row in both["means"]} == {"heuristic", "expert"}
     for words in (("--states", "file/states.bin"), ("--states", "s.bin", "--cache", "file/cache.sqlite")):
-        assert "file" in call("eval", "heuristic", "--days", "1", *words, code=2 if "s.bin" not in words else 1)
+        assert "file" in call("eval", "heuristic", "--env.days", "1", *words, code=2 if "s.bin" not in words else 1)
         assert not Path("s.bin").exists(), "no states were collected"
 
 
@@ -461,7 +461,7 @@ def test_the_report_of_a_run_is_complete(call, tiny_path: Path):
     call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "2")
     call("sft", "--roles", "hr", "--epochs", "1", "--lora.rank", "2", "--out", "warm", *model(tiny_path))
     call("train", "--roles", "hr", "--iterations", "2", "--name", "a", "--init", "warm", *SMALL, *model(tiny_path))
-    judging = ("--roles", "hr", "--per-role", "2", "--episodes", "1", "--days", "1", "--worlds", "2", "--turns", "4")
+    judging = ("--roles", "hr", "--per-role", "2", "--env.seeds", "1", "--env.days", "1", "--worlds", "2", "--turns", "4")
     judged = call("eval", "start=warm", "a", *judging, "--candidates", "4", "--max-new-tokens", "40", *model(tiny_path))
     Path("quality.json").write_text(json.dumps(judged), encoding="utf-8")
 

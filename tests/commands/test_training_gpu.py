@@ -51,7 +51,7 @@ def test_a_warm_start_on_the_gpu(call, tiny_path: Path):
 
 
 def test_eval_and_compare_on_the_gpu(call, tiny_path: Path):
-    small = ("--per-role", "2", "--episodes", "1", "--days", "1", "--worlds", "2", "--turns", "4", "--candidates", "4")
+    small = ("--per-role", "2", "--env.seeds", "1", "--env.days", "1", "--worlds", "2", "--turns", "4", "--candidates", "4")
     judged = call("eval", "base", "expert", *small, "--max-new-tokens", "4", *model(tiny_path))
     assert {cell["team"] for cell in judged["cells"]} == {"base", "expert"}
     assert set(judged["states"]) == set(SEATS)

@@ -2,58 +2,66 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from onthejob.commands.options import overlay
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, office_schema, teams
 from onthejob.commands.terminal import Output, Terminal
+from onthejob.commands.workplace import Workplace
+from onthejob.commands.workplaces import EnvOptions, as_table, placed, starting
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split
 
 if TYPE_CHECKING:
     from onthejob.evaluate.states import HeldOutState
     from onthejob.evaluate.teams import Team
+    from onthejob.rollout.episode import Encoder
+    from onthejob.types import Forkable
 
 CACHE = Path("runs/evaluation.sqlite")
 """Where results are kept between evaluations."""
 
-COLLECTING = {"per_role": 200, "episodes": 4, "first": 0, "days": 30}
-"""Options of `onthejob eval` that say which states are collected, as they are when neither they nor a file say."""
+PER_ROLE = 200
+"""States per role that are collected where --per-role does not say."""
+EARLIER_ENV = "office"
+"""Whose states those files hold that name no environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eval:
     """Decision quality: how much of what one decision can win, a team wins (0 a random legal reply, 1 the best of many).
 
-    Judged on a file of held-out states, which is collected when it does not exist yet, half of it from the heuristic's play and
-    half from that of the first learned team. Values are cached; only what is new costs time.
+    Judged on a file of held-out states, which is collected when it does not exist yet, half of it from play of the environment's
+    usual partner and half from that of the first learned team. Values are cached; only what is new costs time.
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
     """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), or `NAME=` one of these."""
+    env: str = "office"
+    """Which workplace: `office`, or an environment of your own that can be forked and lists legal replies, as for `train`."""
+    own: EnvOptions = None
+    """Options of the environment; None for its defaults. Of a file of states that exists its own hold, and others are refused."""
     states: Path | None = None
-    """File of held-out states, collected when it does not exist; runs/states-dev.bin or runs/states-test.bin by default."""
+    """File of held-out states, collected when it does not exist; by default runs/states-SPLIT.bin for the office, and
+    runs/states-NAME-SPLIT.bin for an environment of another name."""
     split: Literal["dev", "test"] = "dev"
     """Split of the states. Try things on dev; test is for the final table."""
     per_role: int | None = None
-    """States per role, 200 by default. This and the next three say how states are collected; a file that exists is refused when
-    it was made otherwise."""
-    episodes: int | None = None
-    """Episodes per scenario and source, 4 by default."""
-    first: int | None = None
-    """Skip this many seeds of each scenario, 0 by default."""
-    days: int | None = None
-    """Length of those episodes in days, 30 by default."""
+    """States per role, 200 by default, from episodes of all tasks that the options of the environment give, which each of the two
+    plays once. A file that exists is refused when it holds another number."""
     roles: tuple[str, ...] = ()
-    """Whose decisions are judged; none means all six."""
+    """Whose decisions are judged; none means all."""
     worlds: int = 8
     """Evaluation worlds over which a value is averaged; even."""
     turns: int = 140
@@ -67,7 +75,8 @@ class Eval:
     temperature: float = 1.0
     """Of the sampled replies, beside which every policy is also judged greedily: that of its training."""
     max_new_tokens: int | None = None
-    """Limit of a reply in tokens; None: 32, for a hosted model the catalogue's, 256 or more."""
+    """Limit of a reply in tokens. None takes the workplace's usual one (office 32), and for a hosted model the catalogue's, 256
+    or more, where that is longer."""
     cache: Path = CACHE
     """Where values, replies and episodes are kept between evaluations."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -76,83 +85,69 @@ class Eval:
     """Hosted models, when one is judged."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
+    @classmethod
+    def starting(cls, env: str) -> Eval:
+        """The defaults in workplace `env`."""
+        return cls(teams=tyro.MISSING, env=env)
+
+    def place(self) -> Workplace:
+        """The workplace of these options."""
+        # Without retries also where hosted models play: a decision is what is replied at first.
+        return placed(self.env, self._own).fitted(model=self.model.name)
+
+    @property
+    def _own(self) -> Any:
+        return starting(self.env, "Eval") if self.own is None else self.own
+
     def run(self, terminal: Terminal) -> int:
         """Collect states if need be, judge, print the differences to the last team and the scores."""
-        from onthejob.commands.office import Office, check_days, make_office, scenarios_named
-        from onthejob.envs.office.env import SEATS, OfficeEnvironment
-        from onthejob.envs.office.tasks import office_tasks
-        from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
-        from onthejob.evaluate.collect import collect_states
+        from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.quality import decision_quality
         from onthejob.evaluate.scores import QualityConfig
-        from onthejob.evaluate.states import save_states
         from onthejob.evaluate.tables import quality_differences_table, quality_table
-        from onthejob.evaluate.teams import scripted_team
-        from onthejob.players import scripted
+        from onthejob.rollout.branch import forkable
 
-        roles = self.roles or SEATS
-        if unknown := [role for role in roles if role not in SEATS]:
-            raise ConfigError(f"roles must be some of {', '.join(SEATS)}, got {', '.join(unknown)}.")
         check_teams(self.teams)
-        asked = {name: getattr(self, name) for name in COLLECTING}
-        collecting = {name: COLLECTING[name] if value is None else value for name, value in asked.items()}
-        check_days(collecting["days"])
         if not 0 < self.temperature < math.inf:
             raise ConfigError(f"temperature must be above 0, got {self.temperature}; greedy replies are judged anyway. Usual: 1.")
-        tokens = Office.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        file = self._file()
+        options, known = self._with_states_of(file) if file.exists() else (self, [])
+        place = options.place()
+        roles = options._checked(place)
+        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        sampled = Sampling(temperature=self.temperature, max_new_tokens=tokens)
         config = QualityConfig(
             worlds=tuple(range(10_000, 10_000 + self.worlds)),
             turns=self.turns,
             candidates=self.candidates,
-            decodings=(
-                Sampling(temperature=0.0, max_new_tokens=tokens),
-                Sampling(temperature=self.temperature, max_new_tokens=tokens),
-            ),
+            decodings=(Sampling(temperature=0.0, max_new_tokens=tokens), sampled),
             seed=self.seed,
             workers=self.workers,
         )
-        file = self.states or Path(f"runs/states-{self.split}.bin")
-        known = states_of(file, self.split, asked) if file.exists() else []
         if not known:
             check_writable(file, "--states")
-        seats = HostedSeats(self.hosted, exact=self.max_new_tokens is not None)
-        shipped = Office().players(())
-        made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=seats)
+        seats = HostedSeats(self.hosted, schema=None if place.free_text else office_schema, exact=self.max_new_tokens is not None)
+        tasks = place.tasks(Split(self.split))
+        shipped = place.players(tasks)
+        if "random" not in shipped:
+            raise ConfigError(
+                f"eval measures decisions beside random legal ones, and {self.env} has no player `random`. "
+                "List legal replies: self.ask(role, text, legal=[...])."
+            )
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=seats)
         check_learned(made, roles, "--roles")
         encoder = stack.chat if stack else None
-        env_factory = make_office()
-        with closing(seats), EvaluationCache(self.cache, env=source_fingerprint(OfficeEnvironment)) as cache:
+        with closing(seats), place.opened() as make_env, EvaluationCache(self.cache, env=place.fingerprint) as cache:
+            make_fork = partial(forkable, make_env)
             if not known:
-                every = scenarios_named(["all"])
-                tasks = office_tasks(
-                    Split(self.split),
-                    seeds=collecting["episodes"],
-                    scenarios=every,
-                    days=collecting["days"],
-                    first=collecting["first"],
-                )
-                heuristic = scripted_team("heuristic", scripted("heuristic"), SEATS)
-                learned = [team for team in made if team.name != "heuristic"]
-                known = collect_states(
-                    tasks,
-                    [heuristic, *learned[:1]],
-                    actors=SEATS,
-                    per_role=collecting["per_role"],
-                    env_factory=env_factory,
-                    sampling=Sampling(temperature=self.temperature, max_new_tokens=tokens),
-                    seed=self.seed,
-                    max_turns=14 * collecting["days"],
-                    encoder=encoder,
-                    on_progress=steps(terminal, "episodes for states"),
-                )
-                save_states(file, known, collecting)
+                known = options._collected(file, place, made, make_fork, sampled, encoder, terminal)
             states = [state for state in known if state.actor in roles]
             terminal.progress(f"judging {len(states)} states of split {self.split}, {file}")
             quality = decision_quality(
                 states,
                 made,
-                random=scripted("random"),
-                env_factory=env_factory,
+                random=shipped["random"],
+                env_factory=make_fork,
                 cache=cache,
                 config=config,
                 encoder=encoder,
@@ -163,29 +158,94 @@ class Eval:
         terminal.result(quality.as_dict(), *tables)
         return 0
 
+    def _file(self) -> Path:
+        name = self.place().name
+        return self.states or Path("runs") / f"states-{'' if name == EARLIER_ENV else f'{name}-'}{self.split}.bin"
 
-def states_of(file: Path, split: str, asked: Mapping[str, int | None]) -> list[HeldOutState]:
-    """The held-out states in `file`, all of `split` and collected as `asked`: nobody should judge by others than they think.
+    def _checked(self, place: Workplace) -> tuple[str, ...]:
+        """The roles that are judged; refuses options that cannot work."""
+        roles = self.roles or place.roles
+        if unknown := [role for role in roles if role not in place.roles]:
+            raise ConfigError(f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown)}.")
+        if not place.forkable:
+            raise ConfigError(f"eval branches single decisions, and {self.env} cannot be forked. Use `onthejob compare`.")
+        place.check()
+        return roles
 
-    `asked` holds options of `COLLECTING`, None where any value will do.
+    def _with_states_of(self, file: Path) -> tuple[Eval, list[HeldOutState]]:
+        """The held-out states in `file`, and these options with the environment's as they were when it was collected.
 
-    Raises:
-        ConfigError: the file holds states of another split, or others than were asked for.
-        RecordError: it cannot be read.
-    """
-    from onthejob.evaluate.states import load_collection
+        Raises:
+            ConfigError: the file holds states of another split or environment, or others than were asked for.
+            RecordError: it cannot be read.
+        """
+        from onthejob.evaluate.states import load_collection
 
-    states, collected = load_collection(file)
-    if others := sorted({str(state.task.split) for state in states} - {split}):
-        raise ConfigError(f"{file} holds states of split {', '.join(others)}, --split is {split}. Name another file or split.")
-    for name, value in asked.items():
-        if value is not None and value != collected.get(name):
-            option, made = f"--{name.replace('_', '-')}", collected.get(name, "one that it does not say")
-            raise ConfigError(
-                f"{file} was collected with {option} {made}, got {option} {value}. Leave the option out, or name another "
-                "--states file, which is then collected."
-            )
-    return states
+        states, collected = load_collection(file)
+        if others := sorted({str(state.task.split) for state in states} - {self.split}):
+            held = ", ".join(others)
+            raise ConfigError(f"{file} holds states of split {held}, --split is {self.split}. Name another file or split.")
+        if self.per_role is not None:
+            _refuse_other(file, "--per-role", collected.get("per_role"), self.per_role)
+        asked, usual = as_table(self.env, self._own), as_table(self.env, starting(self.env, "Eval"))
+        recorded = dict(collected.get("env") or _earlier(collected))
+        if (ref := recorded.pop("ref")) != asked["ref"]:
+            raise ConfigError(f"{file} holds states of {ref}, --env is {self.env}. Name another --states file.")
+        for name, value in asked.items():
+            if name != "ref" and value != usual.get(name) and value != recorded.get(name, usual.get(name)):
+                _refuse_other(file, f"--env.{name.replace('_', '-')}", recorded.get(name, usual.get(name)), value)
+        own = overlay(self._own, recorded, where=f"the options of {file}")
+        return dataclasses.replace(self, own=own), states
+
+    def _collected(
+        self,
+        file: Path,
+        place: Workplace,
+        made: Sequence[Team],
+        make_env: Callable[[], Forkable],
+        sampling: Sampling,
+        encoder: Encoder | None,
+        terminal: Terminal,
+    ) -> list[HeldOutState]:
+        """New held-out states, written to `file`."""
+        from onthejob.evaluate.collect import collect_states
+        from onthejob.evaluate.states import save_states
+        from onthejob.evaluate.teams import scripted_team
+
+        partner = place.partners(Split(self.split))[place.roles[0]]
+        usual = scripted_team(partner.version, partner, place.roles)
+        learned = [team for team in made if team.name != usual.name]
+        per_role = PER_ROLE if self.per_role is None else self.per_role
+        states = collect_states(
+            place.tasks(Split(self.split)),
+            [usual, *learned[:1]],
+            actors=place.roles,
+            per_role=per_role,
+            env_factory=make_env,
+            sampling=sampling,
+            seed=self.seed,
+            max_turns=place.max_turns,
+            encoder=encoder,
+            on_progress=steps(terminal, "episodes for states"),
+        )
+        save_states(file, states, {"per_role": per_role, "env": as_table(self.env, self._own)})
+        return states
+
+
+def _earlier(collected: Mapping[str, Any]) -> dict[str, Any]:
+    """The table `[env]` of a file from the time when only the office's states were judged."""
+    names = {"episodes": "seeds", "first": "first", "days": "days"}
+    return {"ref": EARLIER_ENV} | {name: collected[key] for key, name in names.items() if key in collected}
+
+
+def _refuse_other(file: Path, option: str, made: object, value: object) -> None:
+    """Nobody should judge by other states than they think."""
+    if value != made:
+        said = "one that it does not say" if made is None else made
+        raise ConfigError(
+            f"{file} was collected with {option} {said}, got {option} {value}. Leave the option out, or name another "
+            "--states file, which is then collected."
+        )
 
 
 def check_teams(specs: tuple[str, ...]) -> None:

@@ -248,6 +248,16 @@ def named_adapters(source: str) -> dict[str, Adapter]:
     return find_adapters(folder, at=at)
 
 
+def absolute_source(source: str) -> str:
+    """`source`, which names adapters, as it is found from every folder.
+
+    Raises:
+        ConfigError: as `place_and_iteration`.
+    """
+    folder, at = place_and_iteration(source)
+    return f"{folder.absolute()}:{at}" if at else str(folder.absolute())
+
+
 def adapters_for(source: str, roles: Collection[str]) -> dict[str, Adapter]:
     """As `named_adapters`, for who is to play or to train some of `roles`.
 

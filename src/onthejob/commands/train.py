@@ -16,11 +16,12 @@ from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
 from onthejob.commands.own import Own
 from onthejob.commands.runs import RUNS, existing_run
-from onthejob.commands.seats import HostedOptions, ModelOptions, adapters_for
+from onthejob.commands.seats import HostedOptions, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.training import (
     assemble,
     corrected,
+    frozen_seats,
     look,
     planned,
     replay,
@@ -42,7 +43,7 @@ from onthejob.plugins import anchored as anchored_ref
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.serve.server import ServerConfig
 from onthejob.train import TrainConfig
-from onthejob.train.config import check_advantages
+from onthejob.train.config import check_advantages, check_opponents
 from onthejob.types import Adapter, Split
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ class Train:
     init: str = ""
     """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model, in their --lora
     shape. What they are at the start is also the reference of the KL term."""
+    freeze: tuple[str, ...] = ()
+    """Seats that are played by adapters and not trained, each `ROLE=ADAPTERS` (a run, `RUN:best` or a folder), e.g.
+    `seller=runs/first:best`. Without --roles all others are trained."""
     eval_tasks: int = 32
     """With --eval-every: held-out tasks (split dev) on which checkpoints are judged."""
     eval_temperature: float = 0.0
@@ -160,13 +164,26 @@ class Train:
         fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
         if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
             fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)
-        return dataclasses.replace(self, own=self._own, train=dataclasses.replace(loop, **fitted))
+        frozen, roles = {seat.partition("=")[0] for seat in self.freeze}, self.roles
+        if frozen and roles == self.place().roles:
+            roles = tuple(role for role in roles if role not in frozen)
+        return dataclasses.replace(self, own=self._own, roles=roles, train=dataclasses.replace(loop, **fitted))
 
     def _check(self) -> None:
         place = self.place()
         unknown = [role for role in self.roles if role not in place.roles]
         if unknown or not self.roles:
             raise ConfigError(f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown) or 'none'}.")
+        if self.freeze:
+            frozen_seats(self.freeze, place.roles, self.roles)
+            if self.from_groups:
+                raise ConfigError("--freeze has no effect on a recorded update. Leave it out.")
+        if self.train.past and self.sampler != "in-process":
+            raise ConfigError(
+                f"--opponents {self.train.opponents} plays several versions of a role at once, and --sampler {self.sampler} has "
+                "one of each. Leave one of them out."
+            )
+        check_opponents(self.train, self.roles)
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
@@ -325,11 +342,13 @@ def _differing(first: Any, second: Any) -> list[str]:
 
 
 def anchored(options: Train) -> Train:
-    """`options` whose model is found from every folder, by a resume and by the viewer; a record names the environment so."""
+    """`options` whose model and frozen adapters are found from every folder; a record names the environment so, too."""
     model = options.model
     if Path(model.name).expanduser().is_dir():
         model = dataclasses.replace(model, name=str(Path(model.name).expanduser().absolute()))
-    return dataclasses.replace(options, model=model)
+    seats = [seat.partition("=") for seat in options.freeze]
+    freeze = tuple(f"{role}={absolute_source(source)}" for role, _, source in seats)
+    return dataclasses.replace(options, model=model, freeze=freeze)
 
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:

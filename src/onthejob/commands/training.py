@@ -91,6 +91,28 @@ class Others(NamedTuple):
     """Makes the judge, given the file in which its verdicts are kept."""
 
 
+def frozen_seats(freeze: Sequence[str], roles: Sequence[str], trained: Sequence[str]) -> dict[str, Adapter]:
+    """Role -> adapter that plays it without being trained.
+
+    Args:
+        freeze: each `ROLE=ADAPTERS`.
+        roles: of the environment.
+        trained: those of them that are trained.
+
+    Raises:
+        ConfigError: no such role, one named twice or trained, or no adapter of it there.
+    """
+    found: dict[str, Adapter] = {}
+    for seat in freeze:
+        role, equals, source = seat.partition("=")
+        if not equals or role not in roles or role in found or not source:
+            raise ConfigError(f"--freeze must be ROLE=ADAPTERS, once for a role, with ROLE of {', '.join(roles)}; got {seat!r}.")
+        if role in trained:
+            raise ConfigError(f"--freeze {seat}: {role} is among --roles, which are trained. Leave it out of one of them.")
+        found[role] = adapters_for(source, (role,))[role]
+    return found
+
+
 def room_of(
     options: Train, make_env: Callable[[], Environment], pool: TaskPool, partners: Mapping[str, Policy]
 ) -> Callable[[ChatEncoder], None]:
@@ -191,6 +213,7 @@ def run_loop(
             helpers.callback(judge.close)
         place = options.place()
         samples = sampler or _sampler(options, stack, learner, run.path, terminal, helpers)
+        partners = {**others.partners, **_frozen(options, samples)}
         return train(
             options.train,
             make_env=make_env,
@@ -199,14 +222,24 @@ def run_loop(
             sampler=samples,
             encoder=stack.chat,
             run=run,
-            partners=others.partners,
+            partners=partners,
             trained_roles=options.roles,
             base_digest=stack.digest,
-            evaluate=_validator(options, place, make_env, samples, others.partners) if options.train.eval_every else None,
+            evaluate=_validator(options, place, make_env, samples, partners) if options.train.eval_every else None,
             judge=judge,
             on_progress=lambda report: terminal.progress(line(report)),
             resume=resume,
         )
+
+
+def _frozen(options: Train, sampler: Sampler | VllmSampler | RemoteSampler) -> dict[str, Policy]:
+    """Role -> the adapter that plays it without being trained, published to `sampler`."""
+    from onthejob.models.in_process import InProcessPolicy
+
+    adapters = frozen_seats(options.freeze, options.place().roles, options.roles)
+    for adapter in adapters.values():
+        sampler.publish(adapter)
+    return {role: InProcessPolicy(sampler, sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
 
 
 def look(options: Train, terminal: Terminal) -> int:
@@ -343,7 +376,12 @@ def _sampler(
 
     base = fetch(options.model.name, progress=terminal.progress)
     server, publisher = start_server(
-        base, options.server, roles=len(options.roles), rank=options.lora.rank, files=folder / "server", terminal=terminal
+        base,
+        options.server,
+        roles=len(options.roles) + len(options.freeze),
+        rank=options.lora.rank,
+        files=folder / "server",
+        terminal=terminal,
     )
     helpers.callback(server.stop)
     ids = tuple(stack.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))
@@ -351,7 +389,7 @@ def _sampler(
         server.client,
         stack.chat,
         publisher,
-        expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids),
+        expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids) if adapter.role in options.roles else None,
         recover=server.recover,
     )
 

@@ -17,6 +17,7 @@ from onthejob.evaluate.states import HeldOutState, refuse_training_tasks
 from onthejob.evaluate.teams import Team
 from onthejob.keys import keyed_uniform
 from onthejob.rollout.episode import Encoder, LiveEpisode
+from onthejob.rollout.library import openings
 from onthejob.rollout.play import play
 from onthejob.types import Completion, Forkable, Kind, Sampling, Step, StopReason, Task
 
@@ -43,6 +44,8 @@ def collect_states(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[HeldOutState]:
     """`per_role` states for each actor, an equal share from each source, ordered by actor, source and lot.
+
+    They are states in which a context begins after a reply; of an actor that is never asked so, those with which tasks begin.
 
     Args:
         tasks: Held-out tasks; every source plays all of them.
@@ -97,6 +100,8 @@ def collect_states(
             if on_progress is not None:
                 on_progress(position * len(tasks) + start + len(part), len(sources) * len(tasks))
         for actor in actors:
+            if not any(kept for (who, _), kept in lots.items() if who == actor):
+                lots.update(_openings(env_factory, tasks, actor, source.name, seed))
             states += _draw(lots, actor, share, source.name)
     return sorted(states, key=lambda state: (list(actors).index(state.actor), [s.name for s in sources].index(state.source)))
 
@@ -123,6 +128,22 @@ def _keep_lots(
         del kept[quota:]
 
     return on_turn
+
+
+def _openings(
+    env_factory: EnvFactory, tasks: Sequence[Task], actor: str, source: str, seed: int
+) -> dict[tuple[str, str], list[_Lot]]:
+    """The states in which tasks begin with a request to `actor`: all that there are where a conversation only goes on."""
+    return {
+        (actor, entry.task.id): [
+            _Lot(
+                keyed_uniform(seed, "lot", source, entry.task.id, actor, 0),
+                HeldOutState(task=entry.task, snapshot=entry.snapshot, actor=actor, source=source, turn=0),
+            )
+        ]
+        for entry in openings(env_factory, tasks)
+        if entry.actor == actor
+    }
 
 
 def _draw(lots: dict[tuple[str, str], list[_Lot]], actor: str, share: int, source: str) -> list[HeldOutState]:

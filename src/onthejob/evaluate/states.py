@@ -63,7 +63,7 @@ def refuse_training_tasks(tasks: Sequence[Task]) -> None:
             )
 
 
-def save_states(path: Path, states: Sequence[HeldOutState], collected: Mapping[str, int] | None = None) -> str:
+def save_states(path: Path, states: Sequence[HeldOutState], collected: Mapping[str, Any] | None = None) -> str:
     """Write `states` as one compressed file, atomically; returns its digest (64 hex digits).
 
     `collected` says with which options, for `load_collection`: whoever asks for other states later should not get these.
@@ -94,7 +94,7 @@ def load_states(path: Path) -> list[HeldOutState]:
     return load_collection(path)[0]
 
 
-def load_collection(path: Path) -> tuple[list[HeldOutState], dict[str, int]]:
+def load_collection(path: Path) -> tuple[list[HeldOutState], dict[str, Any]]:
     """The states of a file written by `save_states` and the options they were collected with, none where it does not say.
 
     Raises:

@@ -33,6 +33,7 @@ from onthejob.rollout.branch import (
 from onthejob.rollout.contract import state_count, state_metrics
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
+from onthejob.rollout.opponents import Opponents
 from onthejob.rollout.play import act_each, advance, begin, episode_groups, occurrences, outgrown, play, policy_for, start
 from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.stand_ins import Habits, Rates
@@ -179,6 +180,7 @@ class Collector:
         seed: int,
         prefix: str,
         stand_ins: Rates | None = None,
+        opponents: Opponents | None = None,
     ) -> Collection:
         """Play one iteration's segments; deterministic in all arguments.
 
@@ -191,12 +193,15 @@ class Collector:
             seed: root of everything random in this iteration.
             prefix: begins every group's key, e.g. `it0003`.
             stand_ins: who plays the trained actors' parts in branches; None leaves them to the partners.
+            opponents: whom a trained actor meets in segments that are not played among partners, where it is then the only one
+                that is trained; None trains all in them, as they are now.
         """
         segments: list[_Segment] = []
         for index in range(self._config.episodes):
             # Segments that ask the same actor in the same round share a batch, so all follow the first one that is up.
             actor = next((segment.live.pending().actor for segment in segments if segment.live.active), None)
-            segments.append(self._start(index, tasks[index], policies, (library, partner_library or library), seed, actor))
+            libraries = (library, partner_library or library)
+            segments.append(self._start(index, tasks[index], policies, libraries, seed, actor, opponents))
         rounds: list[_Round] = []
         habits: list[tuple[str, Habits]] = []
         visited: dict[tuple[int, int], Entry] = {}
@@ -225,7 +230,8 @@ class Collector:
                 if not segment.partners and keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
                     reached = segment.begun + segment.live.turn
                     entry = entry_of(self._envs[ask.segment], segment.live.task, turn=reached)
-                    if entry is not None:
+                    # Not the first request of a task: all tasks begin there, and few of them would begin most segments.
+                    if entry is not None and entry.day > 0:
                         visited[ask.segment, turn] = entry
                 advance(segment.live, ask.contexts[ask.chosen], completions[ask.chosen], ask.policy, sampling)
         groups: dict[tuple[int, int], Group] = {}
@@ -258,6 +264,7 @@ class Collector:
         libraries: tuple[SnapshotLibrary, SnapshotLibrary],
         seed: int,
         actor: str | None,
+        opponents: Opponents | None,
     ) -> _Segment:
         env, own = self._envs[index], keyed_seed(seed, "segment", index)
         among_partners = keyed_uniform(own, "partners") < self._config.partner_share
@@ -275,6 +282,9 @@ class Collector:
         current = {**self._partners, **policies}
         seats = {actor: current[actor] if actor in learners or not among_partners else self._partners.get(actor, current[actor])
                  for actor in current}  # fmt: skip
+        if opponents is not None and not among_partners:
+            learner, met = opponents.seated(own)
+            learners, seats = {learner}, {**seats, **met}
         origin = "fresh" if fresh else "library"
         return _Segment(live, frozenset(learners), seats, own, origin, among_partners, begun)
 
@@ -414,17 +424,21 @@ def collect_episodes(
     seed: int,
     prefix: str,
     workers: int = 1,
+    opponents: Opponents | None = None,
 ) -> Collection:
     """Groups of K whole episodes of each task: the grouping for environments that cannot be forked.
 
     All episodes are played at the same time; `workers` threads step their environments (see `play`). Those that ended in an
     error (of a sandbox, an environment, a hosted partner) are played once more from the beginning, in fresh environments and
-    with the same seeds; a task of which one fails again has no group.
+    with the same seeds; a task of which one fails again has no group. With `opponents` one actor is trained in all episodes of a
+    task, the only one that has a group of it.
     """
     for actor in trained:
         if actor in policies:
             require_trainable(actor, policies[actor])
+    drawn = {task.id: opponents.seated(keyed_seed(seed, "opponents", task.id)) for task in tasks} if opponents else {}
     repeated = [task for task in tasks for _ in range(group_size)]
+    seats = [{**policies, **drawn[task.id][1]} if drawn else policies for task in repeated]
     numbers = occurrences(repeated)
 
     def played(indices: Sequence[int]) -> list[Episode]:
@@ -433,7 +447,7 @@ def collect_episodes(
             return play(
                 envs,
                 [repeated[index] for index in indices],
-                policies,
+                [seats[index] for index in indices],
                 sampling,
                 seed=seed,
                 encoder=encoder,
@@ -455,10 +469,13 @@ def collect_episodes(
     failures = {episode.task.id: episode.error or "" for episode in episodes if episode.stop is StopReason.ERROR}
     for task_id, error in failures.items():
         log.warning("the group of %s is dropped: %s", task_id, error)
+    groups = episode_groups(episodes, prefix=prefix, actors=trained)
+    if drawn:
+        groups = [group for group in groups if group.actor == drawn[group.trajectories[0].task_id][0]]
     return Collection(
-        groups=tuple(episode_groups(episodes, prefix=prefix, actors=trained)),
+        groups=tuple(groups),
         episodes=tuple(episodes),
-        dropped=len(failures) * len(trained),
+        dropped=len(failures) * (1 if drawn else len(trained)),
         failure=next(reversed(failures.values()), ""),
         starts={"fresh": len(episodes)},
     )

@@ -29,7 +29,7 @@ class Entry:
 
     task: Task
     day: int
-    """Where in the episode: `state()["day"]`, or the turns played where the environment has no days."""
+    """Where in the episode: `state()["day"]`, from 1, or the turns played where the environment has no days."""
     actor: str
     """Whose reply is awaited."""
     snapshot: bytes

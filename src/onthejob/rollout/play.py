@@ -37,7 +37,7 @@ OnTurn = Callable[[LiveEpisode, Completion, Step], None]
 def play(
     envs: Sequence[Environment],
     tasks: Sequence[Task],
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Policy] | Sequence[Mapping[str, Policy]],
     sampling: Sampling,
     *,
     seed: int,
@@ -56,7 +56,7 @@ def play(
     Args:
         envs: one independent environment per task.
         tasks: a task may occur several times; its episodes then differ by their sampled replies.
-        policies: actor -> who answers for it.
+        policies: actor -> who answers for it, in every episode or given for each one.
         sampling: passed to every policy.
         seed: root of the reply seeds.
         encoder: needed when a policy reads tokens.
@@ -77,6 +77,9 @@ def play(
     """
     if len(envs) != len(tasks):
         raise ConfigError(f"play needs one environment per task, got {len(envs)} environments and {len(tasks)} tasks.")
+    seated = [policies] * len(tasks) if isinstance(policies, Mapping) else policies
+    if len(seated) != len(tasks):
+        raise ConfigError(f"play needs policies for all episodes or for each one, got {len(seated)} for {len(tasks)} tasks.")
     numbers = occurrences(tasks) if numbers is None else numbers
     if len(numbers) != len(tasks):
         raise ConfigError(f"play needs one number per task, got {len(numbers)} numbers and {len(tasks)} tasks.")
@@ -88,7 +91,7 @@ def play(
             over,
             envs,
             tasks,
-            policies,
+            seated,
             sampling,
             seeds=seeds,
             encoder=encoder,
@@ -112,7 +115,7 @@ def _play(
     over: Each,
     envs: Sequence[Environment],
     tasks: Sequence[Task],
-    policies: Mapping[str, Policy],
+    policies: Sequence[Mapping[str, Policy]],
     sampling: Sampling,
     *,
     seeds: Sequence[int],
@@ -124,7 +127,7 @@ def _play(
     live = over(lambda pair: start(pair[0], pair[1], encoder=encoder), list(zip(envs, tasks, strict=True)))
     while any(episode.active for episode in live):
         # Looked up once a round: a seat may be given to somebody else while a reply is awaited.
-        waiting = {index: policy_for(episode, policies) for index, episode in enumerate(live) if episode.active}
+        waiting = {index: policy_for(episode, policies[index]) for index, episode in enumerate(live) if episode.active}
         asking = [(live[i], waiting[i], live[i].context(waiting[i], keyed_seed(seeds[i], live[i].turn))) for i in due(waiting)]
         over(outgrown, [episode for episode, _, context in asking if not episode.fits(context, sampling)])
         asking = [request for request in asking if request[0].active]

@@ -185,7 +185,7 @@ class VllmSampler:
         *,
         options: VllmOptions | None = None,
         schema: Mapping[str, Any] | None = None,
-        expected: Callable[[Adapter], Sequence[float]] | None = None,
+        expected: Callable[[Adapter], Sequence[float] | None] | None = None,
         recover: Callable[[], None] | None = None,
     ) -> None:
         """Sample through a server.
@@ -196,7 +196,8 @@ class VllmSampler:
             publisher: of the same server.
             options: as for the client.
             schema: with `options.structured`, what replies are held to.
-            expected: the trainer's log-probabilities of the publisher's probe, for an adapter that was just saved.
+            expected: the trainer's log-probabilities of the publisher's probe, for an adapter that was just saved; None for one
+                that it does not train.
             recover: called when the server is gone; returns when it serves again with all live adapters.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
@@ -34,6 +35,10 @@ class TrainConfig:
     """Temperature must be > 0: greedy replies are all alike and teach nothing."""
     max_turns: int = 1_000
     """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library)."""
+    opponents: str = "present"
+    """Whom trained roles meet in the seats of other trained roles: `present`, all as they are now and all trained at once, or
+    `past:N`, self-play against earlier versions: one role is trained in each episode, and each other one plays as a version drawn
+    from its present one and the N before it. Needs two or more trained roles and --sampler in-process."""
     prefer_spread: bool = False
     """Draw training tasks in proportion to how much the returns of a group differ in their family, instead of evenly: less is
     spent on what is mastered or hopeless (see `rollout.pool`)."""
@@ -69,6 +74,8 @@ class TrainConfig:
             raise ConfigError(f"iterations must be >= 1, got {self.iterations}. Set --iterations 30.")
         if not 0.0 <= self.minutes < float("inf"):
             raise ConfigError(f"minutes must be finite and >= 0, got {self.minutes}. Set --minutes 60, or 0 for no limit.")
+        if self.opponents != "present" and not self.past:
+            raise ConfigError(f"opponents must be present or past:N with N >= 1, got {self.opponents!r}. Set --opponents past:4.")
         if not 0.0 < self.sampling.temperature < float("inf"):
             raise ConfigError(f"temperature must be > 0 to train, got {self.sampling.temperature}. Set --sampling.temperature 1.")
         if self.sampling.max_new_tokens < 1 or self.max_turns < 1:
@@ -88,6 +95,12 @@ class TrainConfig:
             )
         if self.grouping == "branch" and self.library_tasks == 0 and self.scale_states > 0:
             raise ConfigError("scales are measured in the states of the library. Set --library-tasks 8, or --scale-states 0.")
+
+    @property
+    def past(self) -> int:
+        """How many versions before the present one are met; 0 without opponents from the past."""
+        kind, _, number = self.opponents.partition(":")
+        return int(number) if kind == "past" and number.isdecimal() and len(number) < 6 else 0
 
     def _of_branches(self) -> list[str]:
         """Options that were set and that only the grouping by branches reads."""
@@ -124,4 +137,17 @@ def check_advantages(config: TrainConfig, advantage: AdvantageConfig) -> None:
         raise ConfigError(
             "advantage.invalid_gap and advantage.invalid_ceiling place replies that could not be used, and a whole episode is "
             "judged by its return alone (grouping episodes). Leave them out."
+        )
+
+
+def check_opponents(config: TrainConfig, roles: Sequence[str]) -> None:
+    """Refuse opponents where no trained role meets another.
+
+    Raises:
+        ConfigError: one role is trained.
+    """
+    if config.past and len(roles) < 2:
+        raise ConfigError(
+            f"--opponents {config.opponents} needs two or more trained roles that meet each other, got {', '.join(roles)}. "
+            "Train more of them with --roles, or leave it out."
         )

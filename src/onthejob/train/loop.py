@@ -27,7 +27,7 @@ from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
-from onthejob.train.config import TrainConfig, check_advantages
+from onthejob.train.config import TrainConfig, check_advantages, check_opponents
 from onthejob.train.fruitless import check_fruitful, warn_of_losses
 from onthejob.train.reports import (
     IterationReport,
@@ -40,7 +40,7 @@ from onthejob.train.reports import (
 )
 from onthejob.train.resume import checkpoint_files, resumed
 from onthejob.train.start import begin, reached
-from onthejob.train.state import Evaluate, Parts, State, evaluated, playing, publish
+from onthejob.train.state import Evaluate, Parts, State, evaluated, past_opponents, playing, publish
 from onthejob.types import Adapter, Environment, Group, Policy, StopReason
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def train(
     if config.eval_every > 0 and evaluate is None:
         raise ConfigError(f"eval_every is {config.eval_every} but there is nothing to evaluate with. Pass evaluate=..., or 0.")
     check_advantages(config, learner.config.advantage)
+    check_opponents(config, trained_roles)
     parts = Parts(
         config=config,
         make_env=make_env,
@@ -265,6 +266,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
 
 def _collect(parts: Parts, state: State, collector: Collector | None, iteration: int) -> Collection:
     config, policies = parts.config, playing(parts, state.adapters)
+    opponents = past_opponents(parts, policies)
     tasks = parts.pool.sample(config.collect.episodes, iteration=iteration)
     seed, prefix = keyed_seed(config.seed, "iteration", iteration), f"it{iteration:04d}"
     if collector is not None:
@@ -277,6 +279,7 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
             seed=seed,
             prefix=prefix,
             stand_ins=state.stand_ins.rates(),
+            opponents=opponents,
         )
     else:
         distinct = list({task.id: task for task in tasks}.values())
@@ -292,6 +295,7 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
             seed=seed,
             prefix=prefix,
             workers=max(1, config.workers),
+            opponents=opponents,
         )
     failed = [episode for episode in collection.episodes if episode.stop is StopReason.ERROR]
     if len(failed) == len(collection.episodes):

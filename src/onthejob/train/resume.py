@@ -17,7 +17,7 @@ from onthejob.rollout.branch import Scales
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.settings import check_settings, settings_of
-from onthejob.train.state import Parts, State
+from onthejob.train.state import Parts, State, let_play
 
 if TYPE_CHECKING:
     from onthejob.learn.lora import Snapshot
@@ -77,7 +77,7 @@ def resumed(parts: Parts) -> State:
         references[role] = Snapshot.take(learner.model, role)
         learner.import_state(role, learner_state(files, role))
         adapters[role] = recorded[-1]
-        parts.sampler.publish(recorded[-1])
+        let_play(parts, role, recorded)
     best = None if loop["best"] is None else (int(loop["best"][0]), float(loop["best"][1]))
     scales = {role: Scales(**values) for role, values in loop["scales"].items()}
     return State(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from onthejob.errors import ConfigError
 from onthejob.rollout.branch import Scales
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.library import SnapshotLibrary
+from onthejob.rollout.opponents import Opponents
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal
 from onthejob.rollout.stand_ins import StandIns
@@ -88,8 +89,57 @@ def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Ada
         # Version 0 is also the reference of the KL term after a resume, so it must hold every bit.
         dtype="float32" if version == 0 else parts.config.adapter_dtype,
     )
-    parts.sampler.publish(adapter)
+    let_play(parts, role, [*parts.run.adapters(role), adapter])
     return adapter
+
+
+def let_play(parts: Parts, role: str, versions: Sequence[Adapter]) -> None:
+    """Let the sampler play the newest of `versions`, and those before it that opponents are drawn from."""
+    if not parts.config.past:
+        parts.sampler.publish(versions[-1])
+        return
+    sampler, kept = _keeps(parts), versions[-1 - parts.config.past :]
+    for adapter in kept:
+        sampler.publish(adapter, keep=True)
+    names = {adapter.name for adapter in kept}
+    for name in [name for name in sampler.published if name.startswith(f"{role}@") and name not in names]:
+        sampler.withdraw(name)
+
+
+def past_opponents(parts: Parts, present: Mapping[str, Policy]) -> Opponents | None:
+    """The versions in which the trained roles meet each other; None where they meet as they are now.
+
+    Args:
+        parts: of the run.
+        present: trained role -> who plays it now.
+    """
+    from onthejob.models.in_process import InProcessPolicy
+
+    if not parts.config.past:
+        return None
+    sampler = parts.sampler
+    before = {role: parts.run.adapters(role)[-1 - parts.config.past : -1] for role in parts.roles}
+    earlier = {
+        role: [InProcessPolicy(sampler, sampler.chat, adapter=adapter.name) for adapter in adapters]
+        for role, adapters in before.items()
+    }
+    return Opponents(versions={role: [*earlier[role], present[role]] for role in parts.roles})
+
+
+def _keeps(parts: Parts) -> Sampler:
+    """The sampler, which keeps several versions of a role.
+
+    Raises:
+        ConfigError: it is one that does not.
+    """
+    from onthejob.models.sampler import Sampler
+
+    if not isinstance(parts.sampler, Sampler):
+        raise ConfigError(
+            f"--opponents {parts.config.opponents} plays several versions of a role, and a {type(parts.sampler).__name__} has "
+            "one of each. Set --sampler in-process, or leave it out."
+        )
+    return parts.sampler
 
 
 def evaluated(parts: Parts, state: State, iteration: int) -> dict[str, float]:
