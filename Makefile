@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-python python sandbox check acceptance viewer vllm space compiled lock clean
+.PHONY: demo test test-python python sandbox check acceptance viewer vllm space compiled verifiers lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -68,7 +68,7 @@ space:
 	find $(SPACE)/package -name __pycache__ -prune -exec rm -rf {} +
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
+	rm -rf $(VENV) $(VLLM_VENV) .venv-verifiers .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
 
 # The packages with which the project is tested, each held to its hash; pyproject.toml has the ranges that others may install.
 LOCKED := install --quiet --require-hashes --no-deps -r
@@ -91,6 +91,13 @@ $(VENV)/.installed-test: $(VENV)/.installed requirements-test.lock
 compiled: $(VENV)/.installed-test
 	$(PIP) $(LOCKED) requirements-compiled.lock
 
+# The interpreter of verifiers, whose dependencies exclude ours, for the tests of its adapter, which are skipped without.
+verifiers: .venv-verifiers/.installed
+.venv-verifiers/.installed: requirements-verifiers.lock
+	$(PYTHON) -m venv .venv-verifiers
+	.venv-verifiers/bin/python -m pip install --quiet --require-hashes --requirement requirements-verifiers.lock
+	@touch $@
+
 # The files anew, with the newest versions that pyproject.toml allows.
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock' --no-emit-package torch
@@ -99,3 +106,4 @@ lock: $(VENV)/.installed
 	$(UV_COMPILE) --output-file requirements.lock
 	$(UV_COMPILE) --extra test --extra check --constraint requirements.lock --output-file requirements-test.lock
 	$(UV_COMPILE) --extra compiled --constraint requirements-test.lock --output-file requirements-compiled.lock
+	$(subst pyproject.toml,requirements-verifiers.in,$(UV_COMPILE)) --output-file requirements-verifiers.lock

@@ -82,6 +82,7 @@ COMMANDS: dict[str, Entry] = {
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs check": Entry("runs", "Check", "Check a run for damage and name the damaged parts."),
     "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
+    "runs push": Entry("share", "PushRun", "Upload a run's tables to the Hub as a data set."),
     "runs sync": Entry("sync", "Sync", "Send a run's record to trackers and spreadsheets, also while it is written."),
     "runs replay": Entry("replay", "ReplayRecord", "Execute a run's episodes, or a game, again and compare with the record."),
     "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
@@ -100,6 +101,8 @@ COMMANDS: dict[str, Entry] = {
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
     "model merge": Entry("model", "Merge", "Write base + adapter as one model; kept only when it computes the same."),
     "adapters import": Entry("adapters", "Import", "Take in an adapter made by PEFT, TRL or Unsloth."),
+    "adapters push": Entry("share", "Push", "Upload adapters to the Hub, with a card of base, recipe and evaluation."),
+    "adapters pull": Entry("share", "Pull", "Download adapters that were pushed, and check their digests."),
     "sandbox doctor": Entry("sandbox", "Doctor", "Show what isolates an agent's commands here, and attack it."),
     "doctor": Entry("doctor", "Doctor", "Check versions, the sandbox's packages, cores, memory, disk, cache and model."),
 }

@@ -11,6 +11,7 @@
     ├── ContractError                 an object was used against its contract       exit code 1
     ├── ProgramError                  an agent program failed in its episode        exit code 1
     ├── TrackError                    a tracker does not take what is sent to it    exit code 1
+    ├── HubError                      the Hub cannot be reached, or refuses         exit code 1
     ├── SandboxError                  commands cannot be isolated, or run           exit code 1
     │   └── NotCheckable              a task's checks need what is not here         exit code 1
     └── TrainingError                 a learner cannot go on (non-finite numbers…)  exit code 1
@@ -93,6 +94,10 @@ class ProgramError(OnTheJobError):
 
 class TrackError(OnTheJobError):
     """A tracker or a spreadsheet does not take what is sent to it. Never raised in the loop."""
+
+
+class HubError(OnTheJobError):
+    """The Hub cannot be reached or refuses a request, or its repository does not hold what it states."""
 
 
 class SandboxError(OnTheJobError):

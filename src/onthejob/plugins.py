@@ -37,6 +37,7 @@ SCHEMES = {
     "program": "onthejob.interop.program",
     "reasoning_gym": "onthejob.interop.reasoning_gym",
     "textarena": "onthejob.interop.textarena",
+    "verifiers": "onthejob.interop.verifiers",
 }
 """Scheme -> module. Its function `environment` makes an Env class of what stands after the colon, and its function `anchored`
 writes that as it is found from every folder."""
