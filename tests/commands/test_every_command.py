@@ -70,6 +70,7 @@ WITHOUT = {
     "model show": "no environment",
     "model merge": "no environment",
     "adapters import": "no environment",
+    "adapters pull": "no environment",
     "sandbox doctor": "no environment",
     "doctor": "no environment",
 }
@@ -133,6 +134,9 @@ def test_every_command_plays_an_environment_that_only_a_file_knows(call, coin: P
     run("runs sync", "mine", "--track", "rows.csv")
     assert list(Path().glob("rows*.csv"))
     assert run("runs replay", "mine")["matches"] is True
+    run("runs push", "mine", "me/mine-record", "--dry-run")
+    run("adapters push", "mine", "me/mine", "--dry-run")
+    assert "coin.py:Coin" in Path("shared/mine/README.md").read_text(encoding="utf-8")
     with Run.open(Path("runs/mine"), readonly=True) as recorded:
         assert recorded.config["env"]["ref"] == f"{coin}:Coin"
         assert recorded.last_iteration() == 3
