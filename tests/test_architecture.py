@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "track": {"plugins", "record"},
     "models": set(),
     "record": set(),
-    "learn": {"models"},
+    "learn": {"models", "plugins"},
     "rollout": {"models"},
     "serve": {"models", "learn", "record"},
     "evaluate": {"models", "rollout", "record", "learn"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from onthejob.cli import main
 from onthejob.commands.servers import check_roles
+from onthejob.commands.train import recorded_options
 from onthejob.errors import ConfigError
 from onthejob.record import Run
 from onthejob.testing import teach, tiny_model
@@ -54,6 +56,7 @@ class Letters(Env):
     def players(self):
         return {"always_a": lambda seen, seed: "a"}
 '''
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_update.py"
 SMALL = ("--collect.episodes", "2", "--branch.group-size", "4", "--lora.rank", "2", "--sampling.temperature", "1")
 
 
@@ -315,3 +318,38 @@ def test_opponents_from_the_past_are_drawn_recorded_and_met_again(call, letters:
             if grouping == "episodes":
                 assert len({task for task, _ in by_task}) == len(by_task), "one role is trained in the episodes of a task"
     assert len(met) >= 3, "earlier versions were met"
+
+
+def test_a_loss_and_an_estimator_of_ones_own_train_resume_and_are_watched(
+    call, letters: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    mine = letters.with_name("mine.py")
+    mine.write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
+    own = ("--learner.loss.loss", "mine.py:clipped", "--learner.advantage.estimator", "mine.py:leave_one_out")
+    env = ("--env", "letters.py", *SMALL, *model(tiny_path), *own)
+    straight = call("train", *env, "--iterations", "2", "--name", "straight")
+    call("train", *env, "--iterations", "1", "--name", "again")
+    with Run.open(Path("runs/again"), readonly=True) as run:
+        assert run.config["learner"]["loss"]["loss"] == f"{mine}:clipped"
+        assert set(run.config["sources"]) == {f"{mine}:clipped", f"{mine}:leave_one_out"}
+        recorded = {key: values for key, values in run.read_advantages(1).items() if values is not None}
+        assert recorded
+        assert all(sum(values) == pytest.approx(0) for values in recorded.values()), "the estimator's, which only centre"
+    resumed = call("train", "--resume", "again", "--extend", "2")
+    for role in ("first", "second"):
+        assert resumed["adapters"][role]["digest"] == straight["adapters"][role]["digest"]
+    # The commands keep their lines from the root's handlers.
+    monkeypatch.setattr(logging.getLogger("onthejob"), "propagate", True)
+    for changes in (0, 2):
+        with Run.open(Path("runs/again"), readonly=True) as run:
+            recorded_options(run)
+        assert caplog.text.count("has changed since") == changes
+        mine.write_text(f"{mine.read_text(encoding='utf-8')}\n# another line\n", encoding="utf-8")
+    for words, said in (
+        (("--learner.loss.loss", "mine.py:other"), "mine.py has no 'other'"),
+        (("--learner.loss.loss", "gone.py:clipped"), "there is no file gone.py"),
+        (("--learner.loss.loss", "clip"), "loss must be one of grpo"),
+        (("--learner.advantage.estimator", "mine.py:np"), "is a module. Name a function"),
+        ((*own, "--trainer", "http://127.0.0.1:9"), "is code of this machine"),
+    ):
+        assert said in " ".join(call("train", "--env", "letters.py", *words, code=2).split()), words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.plugins import anchored as anchored_ref
+from onthejob.plugins import function_of, source_digest
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.serve.server import ServerConfig
 from onthejob.train import TrainConfig
@@ -49,6 +51,7 @@ from onthejob.types import Adapter, Split
 if TYPE_CHECKING:
     from onthejob.record import Run
 
+log = logging.getLogger(__name__)
 PLACE = (
     "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer",
     "trainer_wait_s", "track", "output",
@@ -184,6 +187,12 @@ class Train:
                 "one of each. Leave one of them out."
             )
         check_opponents(self.train, self.roles)
+        for flag, ref in self._plugins().items():
+            function_of(ref, flag)
+            if self.trainer:
+                raise ConfigError(
+                    f"{flag} {ref} is code of this machine, and --trainer makes the updates on another. Leave one out."
+                )
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
@@ -250,7 +259,15 @@ class Train:
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
         found = {key: value for key, value in jsonable(self).items() if key not in (*PLACE, "own")}
+        if plugins := self._plugins():
+            found |= {"sources": {ref: source_digest(ref, flag) for flag, ref in plugins.items()}}
         return found | {"env": as_table(self.env, self._own, fingerprint=self.place().fingerprint)}
+
+    def _plugins(self) -> dict[str, str]:
+        """Flag -> reference of each function of the user's that the update calls."""
+        loss, advantage = self.learner.loss, self.learner.advantage
+        found = {"--learner.loss.loss": loss.loss if loss.own else "", "--learner.advantage.estimator": advantage.estimator}
+        return {flag: ref for flag, ref in found.items() if ":" in ref}
 
     def _toml(self) -> str:
         """These options as a file for --config."""
@@ -342,13 +359,19 @@ def _differing(first: Any, second: Any) -> list[str]:
 
 
 def anchored(options: Train) -> Train:
-    """`options` whose model and frozen adapters are found from every folder; a record names the environment so, too."""
+    """`options` whose model, frozen adapters and functions are found from every folder; a record names the environment so."""
     model = options.model
     if Path(model.name).expanduser().is_dir():
         model = dataclasses.replace(model, name=str(Path(model.name).expanduser().absolute()))
+    loss, advantage = options.learner.loss, options.learner.advantage
+    learner = dataclasses.replace(
+        options.learner,
+        loss=dataclasses.replace(loss, loss=anchored_ref(loss.loss)) if loss.own else loss,
+        advantage=dataclasses.replace(advantage, estimator=anchored_ref(advantage.estimator)) if advantage.own else advantage,
+    )
     seats = [seat.partition("=") for seat in options.freeze]
     freeze = tuple(f"{role}={absolute_source(source)}" for role, _, source in seats)
-    return dataclasses.replace(options, model=model, freeze=freeze)
+    return dataclasses.replace(options, model=model, freeze=freeze, learner=learner)
 
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
@@ -361,8 +384,13 @@ def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
     Raises:
         ConfigError: they are not those of this version's `train`.
     """
-    config = {key: value for key, value in run.config.items() if key not in without}
-    return read_options(Train, _without_none(config), f"the configuration of {run.path}")
+    config = {key: value for key, value in run.config.items() if key not in (*without, "sources")}
+    read = read_options(Train, _without_none(config), f"the configuration of {run.path}")
+    recorded = run.config.get("sources") or {}
+    for flag, ref in read._plugins().items():
+        if recorded.get(ref) != (now := source_digest(ref, flag)):
+            log.warning("%s: the source of %s has changed since (%s, now %s)", run.path, ref, recorded.get(ref), now)
+    return read
 
 
 def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,15 @@ known before any forward pass is paid for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from onthejob.errors import ConfigError, ContractError
+from onthejob.errors import ConfigError, ContractError, TrainingError
+from onthejob.plugins import function_of
 from onthejob.types import Group, StopReason, Trajectory
 
 
@@ -22,6 +23,10 @@ from onthejob.types import Group, StopReason, Trajectory
 class AdvantageConfig:
     """How returns of one group become advantages."""
 
+    estimator: str = "group"
+    """`group`: the return less the mean of the group, as the other options here say; or a function of yours,
+    `path/to/file.py:name` or `package.module:name`: (returns (K,), usable (K,) of bool) -> advantages (K,), NumPy arrays over a
+    group's trajectories that did not end in an error. Groups for which it gives only zeros are not trained on."""
     scale: Literal["std", "none"] = "std"
     """`std` divides by the sample standard deviation (ddof = 1) of the legal replies (GRPO); `none` only subtracts the mean
     (Dr. GRPO), so that groups with a small spread weigh less."""
@@ -43,6 +48,10 @@ class AdvantageConfig:
     from (RAFT, arXiv 2304.06767; weighted REINFORCE, arXiv 2506.01347)."""
 
     def __post_init__(self) -> None:
+        if self.estimator != "group" and not self.own:
+            raise ConfigError(f"estimator must be group or path/to/file.py:function, got {self.estimator!r}.")
+        if self.own and (idle := [f.name for f in fields(self) if f.name != "estimator" and getattr(self, f.name) != f.default]):
+            raise ConfigError(f"no effect with the estimator {self.estimator}: {', '.join(idle)}. Leave it out.")
         if self.scale not in ("std", "none"):
             raise ConfigError(f"advantage scale must be 'std' or 'none', got {self.scale!r}. Set scale='std' for GRPO.")
         if not 0 < self.eps < math.inf:
@@ -56,6 +65,11 @@ class AdvantageConfig:
             )
         if not 0.0 <= self.negative_weight <= 1.0:
             raise ConfigError(f"negative_weight must be in [0, 1], got {self.negative_weight}. 1 is GRPO.")
+
+    @property
+    def own(self) -> bool:
+        """True when the estimator is a function of the user's."""
+        return ":" in self.estimator
 
 
 class Signal(StrEnum):
@@ -104,14 +118,21 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
 
     Raises:
         ContractError: Group of one, or a return that is not a finite number.
+        ConfigError: There is no function of this name.
+        TrainingError: The user's function raises, or returns something else than a finite number for each trajectory.
 
     Source: DeepSeekMath (arXiv 2402.03300) eq. 21 with sample deviation; Dr. GRPO (arXiv 2503.20783) for `scale="none"`.
     """
+    returns, legal = _returns(group), _legal(group)
+    result = np.zeros(len(group))
+    if config.own:
+        used = _used(group)
+        if used.any():
+            result[used] = _by_user(config.estimator, returns[used], legal[used])
+        return result if result.any() else None
     kind = signal(group)
     if kind is Signal.DEAD:
         return None
-    returns, legal = _returns(group), _legal(group)
-    result = np.zeros(len(group))
     if kind is Signal.RETURN:
         centred = returns[legal] - returns[legal].mean()
         result[legal] = centred / (centred.std(ddof=1) + config.eps) if config.scale == "std" else centred
@@ -123,6 +144,18 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
     result[_used(group) & ~legal] = floor
     result[result < 0] *= config.negative_weight
     return result if result.any() else None
+
+
+def _by_user(ref: str, returns: npt.NDArray[np.float64], usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Advantages by the user's function; errors as in `advantages`."""
+    function = function_of(ref, "--learner.advantage.estimator")
+    try:
+        found = np.asarray(function(returns.copy(), usable.copy()), dtype=np.float64)
+    except Exception as error:
+        raise TrainingError(f"the estimator {ref} raised {type(error).__name__}: {error}. Correct it.") from error
+    if found.shape != returns.shape or not np.isfinite(found).all():
+        raise TrainingError(f"the estimator {ref} must return {len(returns)} finite numbers, got {found!r:.80}.")
+    return found
 
 
 def reliability(group: Group) -> float:

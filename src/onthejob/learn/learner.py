@@ -265,7 +265,7 @@ class Learner:
             groups_return=signals[Signal.RETURN],
             groups_format=signals[Signal.FORMAT],
             groups_dead=signals[Signal.DEAD],
-            groups_luck=len(groups) - len(live) - signals[Signal.DEAD],
+            groups_luck=max(0, len(groups) - len(live) - signals[Signal.DEAD]),
             trajectories=sum(batches[0].trajectories for batches in parts),
             tokens=sum(batches[0].tokens for batches in parts),
             nodes=sum(len(batch.row) for batches in parts for batch in batches),

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.batch import Batch
+from onthejob.plugins import function_of
 
 Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce", "expected"]
 Correction = Literal["auto", "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -32,7 +33,7 @@ _PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", 
 class LossConfig:
     """Which loss, and its constants."""
 
-    loss: Name = "grpo"
+    loss: Name | str = "grpo"
     """grpo: mean over a trajectory's tokens, then over trajectories. dapo, bnpo: mean over all tokens of the update (they differ
     from each other only on several devices). dr_grpo: sum over tokens / (trajectories * max_completion_tokens). gspo: grpo with
     one ratio per trajectory. cispo: dapo weights, the clipped ratio multiplies the log-probability. reinforce: advantage times
@@ -40,7 +41,7 @@ class LossConfig:
     the group's different legal replies, each weighed by its present probability (over theirs together) and not by how often it
     was sampled; plus the invalid replies' share of the samples, by how likely each still is, times their advantage. The same
     groups can be learned from again as the policy moves. For short replies to one prompt: of long ones a single one holds all of
-    the probability."""
+    the probability. Or a function of yours, `path/to/file.py:name` or `package.module:name`: see `LossTerms`."""
     level: Literal["token", "sequence"] = "token"
     """Where the importance ratio lives; sequence takes the mean log-ratio of the trajectory. gspo is always sequence."""
     epsilon_low: float = 0.2
@@ -79,6 +80,10 @@ class LossConfig:
             raise ConfigError(
                 f"epsilon_low must be in [0, 1) and epsilon_high finite and > 0, got {self.epsilon_low} and {self.epsilon_high}. "
                 "Usual: 0.2 and 0.2."
+            )
+        if self.own and (self.level == "sequence" or self.kl_ratio):
+            raise ConfigError(
+                f"level='sequence' and kl_ratio have no effect with {self.loss}: its ratio is its own. Leave them out."
             )
         if self.delta is not None and (self.loss not in _CLIPPED or not 1 + self.epsilon_high < self.delta < math.inf):
             raise ConfigError(
@@ -135,8 +140,14 @@ class LossConfig:
         }
         values = {"loss": self.loss, "level": self.level, "kl": self.kl, "old": self.old, "correction": self.correction}
         for name, allowed in choices.items():
-            if values[name] not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}; got {values[name]!r}.")
+            if values[name] not in allowed and not (name == "loss" and self.own):
+                yours = ", or path/to/file.py:function" if name == "loss" else ""
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}{yours}; got {values[name]!r}.")
+
+    @property
+    def own(self) -> bool:
+        """True when the loss is a function of the user's."""
+        return ":" in self.loss
 
     @property
     def corrects(self) -> bool:
@@ -157,7 +168,7 @@ class LossConfig:
     @property
     def by_advantage(self) -> bool:
         """True when what has no advantage has no part in the gradient."""
-        return self.beta == 0 and self.entropy == 0 and not self.by_group
+        return self.beta == 0 and self.entropy == 0 and not self.by_group and not self.own
 
     @property
     def by_group(self) -> bool:
@@ -168,6 +179,34 @@ class LossConfig:
     def by_trajectory(self) -> bool:
         """True when some term needs all terms of its trajectory in the same row."""
         return self.level == "sequence" or self.loss == "gspo" or self.correction.startswith("sequence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossTerms:
+    """What a loss of the user's is given: the sampled tokens of one row, N of them, some or all of an update.
+
+    The function returns a loss for every token, shape (N,), with a gradient from `logprobs`. Its mean over the tokens of a
+    trajectory, then over the trajectories of the update, is the loss; the weights do not depend on how the update is cut into
+    rows. Corrections, KL term and entropy of the options are applied outside of it. What is equal before the first reply that
+    differs is computed once and comes once for each trajectory.
+    """
+
+    logprobs: Tensor
+    """Of the present policy, with gradient.  # (N,)"""
+    old: Tensor
+    """Of the policy before the update, or with old='sampler' as they were recorded.  # (N,)"""
+    sampled: Tensor
+    """As they were recorded; NaN where none was.  # (N,)"""
+    advantage: Tensor
+    """Of the token's trajectory.  # (N,)"""
+    trajectory: Tensor
+    """Number of the token's trajectory in this row, from 0.  # (N,), int64"""
+    length: Tensor
+    """Sampled tokens of that trajectory, also those in other rows.  # (N,)"""
+    reference: Tensor | None
+    """Of the reference policy.  # (N,)"""
+    entropy: Tensor | None
+    """Of the present policy at each token, with gradient.  # (N,)"""
 
 
 class LossOutput(NamedTuple):
@@ -238,6 +277,19 @@ def policy_loss(
     correction = _correction(trainer_old, terms, config)
     if config.loss == "expected":
         loss, value, clipped = _expected(logprobs, batch, others), torch.zeros_like(logprobs), {}
+    elif config.own:
+        loss, clipped = logprobs.new_zeros(()), {}
+        given = LossTerms(
+            logprobs=logprobs,
+            old=start,
+            sampled=terms.sampled,
+            advantage=terms.advantage,
+            trajectory=terms.place,
+            length=terms.length,
+            reference=None if reference is None else reference.detach(),
+            entropy=entropy,
+        )
+        value = _by_user(config.loss, given) * correction
     else:
         loss = logprobs.new_zeros(())
         value, clipped = _surrogate(ratio, logprobs, terms.advantage, config)
@@ -305,7 +357,7 @@ class _Terms:
 
     def weight(self, config: LossConfig) -> Tensor:
         """Share of each term in the update; independent of how the update is cut into rows, shape (N,)."""
-        if config.loss in ("grpo", "gspo"):
+        if config.loss in ("grpo", "gspo") or config.own:
             return 1 / (self.length * self.batch.trajectories)
         if config.loss == "dr_grpo":
             assert config.max_completion_tokens is not None
@@ -342,6 +394,29 @@ def _expected(logprobs: Tensor, batch: Batch, others: Sequence[tuple[Batch, Tens
     own = (torch.arange(len(present), device=present.device) < len(batch)).to(present) / terms.length
     shown = (values.detach() * values.new_zeros(len(values)).index_add(0, terms.place, own)).sum()
     return values.sum() - values.detach().sum() + shown
+
+
+def _by_user(ref: str, terms: LossTerms) -> Tensor:
+    """The tokens' losses by the user's function.
+
+    Raises:
+        ConfigError: there is no such function.
+        TrainingError: it raises, or returns something else than a loss for every token.
+    """
+    function = function_of(ref, "--learner.loss.loss")
+    try:
+        value = function(terms)
+    except Exception as error:
+        raise TrainingError(
+            f"the loss {ref} raised {type(error).__name__}: {error}. Correct it, and go on with --resume."
+        ) from error
+    count = len(terms.logprobs)
+    if not isinstance(value, Tensor) or value.shape != terms.logprobs.shape:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise TrainingError(f"the loss {ref} must return a tensor with a loss for each of the {count} tokens, got {got}.")
+    if not value.requires_grad:
+        raise TrainingError(f"the loss {ref} returned a tensor without gradient. Compute it from terms.logprobs, undetached.")
+    return value
 
 
 def _surrogate(ratio: Tensor, logprobs: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Tensor, dict[str, float]]:

@@ -209,7 +209,9 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         groups, opinion = add_opinion(collection.groups, parts.judge, parts.sampler.chat.decode)
         collection = replace(collection, groups=groups)
     advantages = {group.key: advantages_of(group, parts.learner.config.advantage) for group in collection.groups}
-    alive = {group.key for group in collection.groups if signal(group) is not Signal.DEAD}
+    own = parts.learner.config.advantage.own
+    taught = {key for key, values in advantages.items() if values is not None}
+    alive = taught if own else {group.key for group in collection.groups if signal(group) is not Signal.DEAD}
     parts.pool.observe([(group, group.key in alive) for group in collection.groups])
     state.stand_ins.add(collection.habits)
     state.library.add(reached(parts, state, iteration))
