@@ -136,9 +136,9 @@ def test_every_command_plays_an_environment_that_only_a_file_knows(call, coin: P
     assert run("runs replay", "mine")["matches"] is True
     run("runs push", "mine", "me/mine-record", "--dry-run")
     run("adapters push", "mine", "me/mine", "--dry-run")
-    assert "coin.py:Coin" in Path("shared/mine/README.md").read_text(encoding="utf-8")
+    assert "coin.py" in Path("shared/mine/README.md").read_text(encoding="utf-8")
     with Run.open(Path("runs/mine"), readonly=True) as recorded:
-        assert recorded.config["env"]["ref"] == f"{coin}:Coin"
+        assert recorded.config["env"]["ref"] == str(coin)
         assert recorded.last_iteration() == 3
     assert ran | set(WITHOUT) | set(SERVERS) == set(COMMANDS), "a new command is run here, or WITHOUT says why not"
 

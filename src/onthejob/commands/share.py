@@ -149,8 +149,8 @@ class Pull:
         if not any(Path(path).name == META for path in wanted):
             foreign = any(Path(path).name == CONFIG for path in wanted)
             raise HubError(
-                f"{self.repo} holds an adapter of another program. Take it in with `hf download {self.repo} --local-dir FOLDER` "
-                "and `onthejob adapters import FOLDER --role ROLE`."
+                f"{self.repo} holds an adapter of another program. Download it with the Hub's own client, and take it in "
+                "with `onthejob adapters import FOLDER --role ROLE`."
                 if foreign
                 else f"{self.repo} holds no adapter: {META} is in none of its folders. Check the name and --revision."
             )
