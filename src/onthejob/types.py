@@ -403,3 +403,90 @@ class Adapter:
     def name(self) -> str:
         """`role@0007`: the name under which a server lists it."""
         return f"{self.role}@{self.version:04d}"
+
+
+class Sampler(Protocol):
+    """Samples replies of one base model and of adapters on it: in this process, on a server or beside a training worker.
+
+    `onthejob.models.sampler.Sampler` is the one of this process.
+    """
+
+    @property
+    def chat(self) -> Any:
+        """Messages to tokens of the model, and back: a `ChatEncoder`."""
+        ...
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Names of the adapters that can be sampled."""
+        ...
+
+    def publish(self, adapter: Adapter) -> None:
+        """Let `adapter.name` be sampled from now on, in the place of its role's version before."""
+        ...
+
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """One completion per prompt, in order.
+
+        Args:
+            prompts: token ids.
+            adapter: a published one, or None for the base.
+            sampling: temperature and token limit.
+            seeds: one per prompt; a server may not use them.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """A sampler that can play several versions of a role at once."""
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """Names of the adapters that can be sampled."""
+        ...
+
+    def publish(self, adapter: Adapter, *, keep: bool = False) -> None:
+        """As `Sampler.publish`; with `keep` older versions of the role stay."""
+        ...
+
+    def withdraw(self, name: str) -> None:
+        """Forget a published adapter."""
+        ...
+
+
+class Learner(Protocol):
+    """Updates adapters of one model, role by role: in this process, or with a worker that makes the updates.
+
+    `onthejob.learn.learner.Learner` is the one of this process.
+    """
+
+    @property
+    def model(self) -> Any:
+        """The PEFT model that holds the adapters here."""
+        ...
+
+    @property
+    def config(self) -> Any:
+        """Its `LearnerConfig`."""
+        ...
+
+    def update(self, role: str, groups: Sequence[Group], *, reference: Any = None) -> Any:
+        """Train the role's adapter on `groups`; returns what was measured, an `UpdateMetrics`.
+
+        Args:
+            role: whose adapter.
+            groups: of this role.
+            reference: a `Snapshot`, the policy of the KL term.
+        """
+        ...
+
+    def export_state(self, role: str) -> dict[str, Any]:
+        """Tensors that the role's next update depends on: adapter, moments, counters."""
+        ...
+
+    def import_state(self, role: str, tensors: Mapping[str, Any]) -> None:
+        """Go on from what `export_state` returned."""
+        ...

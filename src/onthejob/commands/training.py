@@ -17,17 +17,14 @@ from onthejob.errors import ConfigError
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.rollout.pool import TaskPool
 from onthejob.train import Evaluate, IterationReport, TrainResult
-from onthejob.types import Adapter, Environment, Policy, Sampling, Split, StopReason
+from onthejob.types import Adapter, Environment, Learner, Policy, Sampler, Sampling, Split, StopReason
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
-    from onthejob.learn.learner import Learner
+    from onthejob.learn.learner import Learner as LocalLearner
     from onthejob.models.chat import ChatEncoder
-    from onthejob.models.sampler import Sampler
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
-    from onthejob.serve.remote_sampler import RemoteSampler
-    from onthejob.serve.vllm import VllmSampler
     from onthejob.stack import Stack
 
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
@@ -38,7 +35,7 @@ def assemble(
     terminal: Terminal,
     init: Mapping[str, Adapter] | None,
     check: Callable[[ChatEncoder], None] | None = None,
-) -> tuple[Stack, Learner]:
+) -> tuple[Stack, LocalLearner]:
     """The model and the learner of its adapters, which start as `init` where it has them; `check` as for `load_model`."""
     from onthejob.stack import attach_learner
 
@@ -232,7 +229,7 @@ def run_loop(
         )
 
 
-def _frozen(options: Train, sampler: Sampler | VllmSampler | RemoteSampler) -> dict[str, Policy]:
+def _frozen(options: Train, sampler: Sampler) -> dict[str, Policy]:
     """Role -> the adapter that plays it without being trained, published to `sampler`."""
     from onthejob.models.in_process import InProcessPolicy
 
@@ -332,7 +329,7 @@ def _validator(
     options: Train,
     place: Workplace,
     make_env: Callable[[], Environment],
-    sampler: Sampler | VllmSampler | RemoteSampler,
+    sampler: Sampler,
     partners: Mapping[str, Policy],
 ) -> Evaluate:
     from onthejob.evaluate.validation import validator
@@ -356,9 +353,7 @@ def sampler_here(options: Train, stack: Stack) -> Sampler | None:
     return stack.sampler(goes_on=options.place().goes_on) if options.sampler == "in-process" else None
 
 
-def _sampler(
-    options: Train, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack
-) -> VllmSampler | RemoteSampler:
+def _sampler(options: Train, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack) -> Sampler:
     """The sampler of another program; a server that is started ends with `helpers`."""
     if options.sampler == "worker":
         from onthejob.serve.remote import token_from
@@ -411,7 +406,7 @@ def _counts(stops: Mapping[StopReason, int]) -> str:
 
 
 @contextmanager
-def updated_by(options: Train, stack: Stack, learner: Learner) -> Iterator[Learner]:
+def updated_by(options: Train, stack: Stack, learner: LocalLearner) -> Iterator[Learner]:
     """Who makes the updates: `learner`, or the worker of `--trainer`, which is reached before a run exists.
 
     Raises:

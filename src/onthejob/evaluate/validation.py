@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.evaluate.compare import episode_metrics
 from onthejob.rollout.episode import Episode
 from onthejob.rollout.play import play
-from onthejob.types import Adapter, Environment, Policy, Sampling, Split, Task
-
-if TYPE_CHECKING:
-    from onthejob.models.in_process import Generates
+from onthejob.types import Adapter, Environment, Policy, Sampler, Sampling, Split, Task
 
 
 def validator(
     make_env: Callable[[], Environment],
     tasks: Sequence[Task],
     *,
-    sampler: Generates,
+    sampler: Sampler,
     partners: Mapping[str, Policy],
     sampling: Sampling,
     seed: int,

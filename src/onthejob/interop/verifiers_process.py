@@ -87,6 +87,11 @@ class VerifiersProcess:
         if process is not None:
             self._end(process, END_S)
 
+    def finish(self) -> None:
+        """End the process for good."""
+        self.close()
+        self._printed.close()
+
     @property
     def pid(self) -> int | None:
         """Id of the process while it runs."""
@@ -161,6 +166,8 @@ class VerifiersProcess:
 
     def _tail(self) -> str:
         """The end of what it printed."""
+        if self._printed.closed:
+            return "it was ended with this process"
         size = os.fstat(self._printed.fileno()).st_size
         start = max(0, size - 4 * SHOWN)
         text = os.pread(self._printed.fileno(), size - start, start).decode("utf-8", "replace")
@@ -192,7 +199,7 @@ def _of_process(_pid: int, python: str) -> VerifiersProcess:
             f"{python} has verifiers {version}, and 0.4 is what can be played. Run: {python} -m pip install '{NEEDS}'"
         )
     made = VerifiersProcess(python)
-    atexit.register(made.close)
+    atexit.register(made.finish)
     return made
 
 

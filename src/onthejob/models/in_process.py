@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from onthejob.models.chat import ChatEncoder
-from onthejob.types import Completion, Context, Sampling
-
-
-class Generates(Protocol):
-    """What samples: `Sampler`, or a server's sampler that takes its place."""
-
-    @property
-    def chat(self) -> ChatEncoder:
-        """Of the same model."""
-        ...
-
-    def generate(
-        self, prompts: Sequence[tuple[int, ...]], *, adapter: str | None, sampling: Sampling, seeds: Sequence[int]
-    ) -> list[Completion]:
-        """As `Sampler.generate`."""
-        ...
+from onthejob.types import Completion, Context, Sampler, Sampling
 
 
 class InProcessPolicy:
     """One adapter of a sampler (or the base) as a policy."""
 
-    def __init__(self, sampler: Generates, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
+    def __init__(self, sampler: Sampler, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
         """adapter: a published adapter's name, or None for the base; name: the version recorded then."""
         self._sampler = sampler
         self._chat = chat

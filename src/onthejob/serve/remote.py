@@ -16,11 +16,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import httpx
+from peft import PeftModel
 from safetensors.torch import load, save
 from torch import Tensor
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
-from onthejob.learn.learner import Learner, UpdateMetrics
+from onthejob.learn.learner import Learner, LearnerConfig, UpdateMetrics
 from onthejob.learn.lora import Snapshot, alpha_of
 from onthejob.serve.bounds import check_state
 from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, TrainRequest
@@ -66,7 +67,7 @@ class Patience:
         return True
 
 
-class RemoteLearner(Learner):
+class RemoteLearner:
     """Updates are made by a worker; everything else is local."""
 
     def __init__(
@@ -96,9 +97,8 @@ class RemoteLearner(Learner):
             ConfigError: the URL cannot be used, or the worker has another base, other roles, or another alpha.
             ServeError: the worker does not answer.
         """
-        # Not Learner.__init__: the model, its roles and its layout are those of `local`.
-        self.__dict__.update(local.__dict__)
-        health = reach(url, token=token, roles=self.roles)
+        self._local = local
+        health = reach(url, token=token, roles=local.roles)
         self._http = connect(url, token=token, timeout_s=timeout_s)
         self._base_digest, self._gone_s, self._wait_s, self._timeout_s = base_digest, gone_s, wait_s, timeout_s
         try:
@@ -111,13 +111,31 @@ class RemoteLearner(Learner):
         if health.get("base") != base_digest:
             raise ConfigError(f"the worker at {url} has the base {str(health.get('base'))[:12]}, here it is {base_digest[:12]}.")
         # Tensors of another rank are refused when they arrive; alpha is in none of them.
-        for role in self.roles:
+        for role in self._local.roles:
             here, there = alpha_of(self.model, role), health.get("alpha", {}).get(role)
             if there is not None and there != here:
                 raise ConfigError(
                     f"the worker at {url} has alpha {there:g} for {role}, here it is {here:g}. "
                     f"Start it with --lora.alpha {here:g}."
                 )
+
+    @property
+    def model(self) -> PeftModel:
+        """Holds the adapters here."""
+        return self._local.model
+
+    @property
+    def config(self) -> LearnerConfig:
+        """For all roles."""
+        return self._local.config
+
+    def export_state(self, role: str) -> dict[str, Tensor]:
+        """As `Learner.export_state`."""
+        return self._local.export_state(role)
+
+    def import_state(self, role: str, tensors: Mapping[str, Tensor]) -> None:
+        """As `Learner.import_state`."""
+        self._local.import_state(role, tensors)
 
     def close(self) -> None:
         """Close the connection."""

@@ -41,16 +41,12 @@ from onthejob.train.reports import (
 from onthejob.train.resume import checkpoint_files, resumed
 from onthejob.train.start import begin, reached
 from onthejob.train.state import Evaluate, Parts, State, evaluated, past_opponents, playing, publish
-from onthejob.types import Adapter, Environment, Group, Policy, StopReason
+from onthejob.types import Adapter, Environment, Group, Learner, Policy, Sampler, StopReason
 
 if TYPE_CHECKING:
-    from onthejob.learn.learner import Learner
-    from onthejob.models.sampler import Sampler
     from onthejob.record.iteration import Iteration
     from onthejob.record.store import Run
     from onthejob.rollout.judge import Judge
-    from onthejob.serve.remote_sampler import RemoteSampler
-    from onthejob.serve.vllm import VllmSampler
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +57,7 @@ def train(
     make_env: Callable[[], Environment],
     pool: TaskPool,
     learner: Learner,
-    sampler: Sampler | VllmSampler | RemoteSampler,
+    sampler: Sampler,
     encoder: Encoder,
     run: Run,
     partners: Mapping[str, Policy],

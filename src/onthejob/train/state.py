@@ -16,16 +16,12 @@ from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.scales import Legal
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.config import TrainConfig
-from onthejob.types import Adapter, Environment, Policy
+from onthejob.types import Adapter, Environment, KeepsVersions, Learner, Policy, Sampler
 
 if TYPE_CHECKING:
-    from onthejob.learn.learner import Learner
     from onthejob.learn.lora import Snapshot
-    from onthejob.models.sampler import Sampler
     from onthejob.record.store import Run
     from onthejob.rollout.judge import Judge
-    from onthejob.serve.remote_sampler import RemoteSampler
-    from onthejob.serve.vllm import VllmSampler
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +37,7 @@ class Parts:
     make_env: Callable[[], Environment]
     pool: TaskPool
     learner: Learner
-    sampler: Sampler | VllmSampler | RemoteSampler
+    sampler: Sampler
     encoder: Encoder
     run: Run
     partners: Mapping[str, Policy]
@@ -126,15 +122,13 @@ def past_opponents(parts: Parts, present: Mapping[str, Policy]) -> Opponents | N
     return Opponents(versions={role: [*earlier[role], present[role]] for role in parts.roles})
 
 
-def _keeps(parts: Parts) -> Sampler:
+def _keeps(parts: Parts) -> KeepsVersions:
     """The sampler, which keeps several versions of a role.
 
     Raises:
         ConfigError: it is one that does not.
     """
-    from onthejob.models.sampler import Sampler
-
-    if not isinstance(parts.sampler, Sampler):
+    if not isinstance(parts.sampler, KeepsVersions):
         raise ConfigError(
             f"--opponents {parts.config.opponents} plays several versions of a role, and a {type(parts.sampler).__name__} has "
             "one of each. Set --sampler in-process, or leave it out."
