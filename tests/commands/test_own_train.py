@@ -345,6 +345,12 @@ def test_a_loss_and_an_estimator_of_ones_own_train_resume_and_are_watched(
             recorded_options(run)
         assert caplog.text.count("has changed since") == changes
         mine.write_text(f"{mine.read_text(encoding='utf-8')}\n# another line\n", encoding="utf-8")
+    kept = mine.rename(mine.with_name("kept.py"))
+    told = call("runs", "replay", "again", code=1)  # Its advantages cannot be computed again.
+    assert told["episodes"]
+    assert all(one["hash"] == one["recorded_hash"] for one in told["episodes"]), "episodes are executed again without them"
+    assert "there is no file" in call("train", "--resume", "again", "--extend", "3", code=2)
+    kept.rename(mine)
     for words, said in (
         (("--learner.loss.loss", "mine.py:other"), "mine.py has no 'other'"),
         (("--learner.loss.loss", "gone.py:clipped"), "there is no file gone.py"),

@@ -341,6 +341,8 @@ class Train:
 
         with Run.open(resume, readonly=True) as recorded:
             again = recorded_options(recorded)
+        for flag, ref in again._plugins().items():
+            function_of(ref, flag)
         if again.sampler == "worker" and not self.trainer:
             raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
         return dataclasses.replace(again, trainer=self.trainer, trainer_wait_s=self.trainer_wait_s)
@@ -388,7 +390,13 @@ def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
     read = read_options(Train, _without_none(config), f"the configuration of {run.path}")
     recorded = run.config.get("sources") or {}
     for flag, ref in read._plugins().items():
-        if recorded.get(ref) != (now := source_digest(ref, flag)):
+        try:
+            now = source_digest(ref, flag)
+        except ConfigError as error:
+            # Whoever only reads the record does not need it; `--resume` refuses.
+            log.warning("%s: %s", run.path, error)
+            continue
+        if recorded.get(ref) != now:
             log.warning("%s: the source of %s has changed since (%s, now %s)", run.path, ref, recorded.get(ref), now)
     return read
 
