@@ -48,6 +48,8 @@ def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
     unknown = next(_unknown(given, LEARNER_CONFIG.dump_python(config, mode="json")), None)
     if unknown is not None:
         raise ConfigError(f"config has the unknown option {unknown[:80]!r}. Run the same version of onthejob on both sides.")
+    if config.loss.own or config.advantage.own:
+        raise ConfigError("a training worker runs no function that a job names. Name a built-in loss and estimator.")
     if config.epochs * config.minibatches > MOST_PASSES:
         raise ConfigError(
             f"epochs times minibatches must be at most {MOST_PASSES}, got {config.epochs} times {config.minibatches}. 1 is usual."
