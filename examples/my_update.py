@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
-from onthejob.learn.loss import LossTerms
+from onthejob.learn.own import LossTerms
 
 
 def clipped(terms: LossTerms) -> torch.Tensor:
-    """PPO's clipped surrogate, as `grpo` has it; a loss for every sampled token, shape (N,)."""
+    """PPO's clipped surrogate, the same as `grpo`: one loss per sampled token, shape (N,)."""
     ratio = torch.exp(terms.logprobs - terms.old)
     return -torch.min(ratio * terms.advantage, ratio.clamp(0.8, 1.2) * terms.advantage)
 

@@ -130,15 +130,19 @@ def test_make_targets_in_the_documents_exist():
 
 
 def undocumented(kind: type) -> list[str]:
-    """Fields of a dataclass, nested ones included, without a docstring below them (which is what --help shows)."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(body, ast.ClassDef)
-    explained = {
-        statement.target.id
-        for statement, after in itertools.pairwise(body.body)
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and len(str(after.value.value)) >= 8
-    }
+    """Fields of a dataclass, inherited and nested ones included, without a docstring below them (which is what --help shows)."""
+    explained: set[str] = set()
+    for part in kind.__mro__:
+        if not dataclasses.is_dataclass(part):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        assert isinstance(body, ast.ClassDef)
+        explained |= {
+            statement.target.id
+            for statement, after in itertools.pairwise(body.body)
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and len(str(after.value.value)) >= 8
+        }
     missing = []
     for field in dataclasses.fields(kind):
         default = field.default_factory() if callable(field.default_factory) else field.default

@@ -14,6 +14,7 @@ from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
 TOKEN = "a-token-for-tests-0123"
 RULE = {
+    "estimator": "group",
     "scale": "std",
     "eps": 0.02,
     "shrink": False,

@@ -42,6 +42,7 @@ ROLES = ("sales", "dev")
 BRANCH = BranchConfig(group_size=6, turns=70, worlds=3)
 SCALES = Scales(outcome=60.0, ret=0.4)
 RULE: Mapping[str, Any] = {
+    "estimator": "group",
     "scale": "std",
     "eps": 0.02,
     "shrink": True,

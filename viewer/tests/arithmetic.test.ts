@@ -10,6 +10,7 @@ const rule = {
   invalid_gap: 0.5,
   invalid_ceiling: -1.5,
   negative_weight: 1,
+  estimator: 'group',
 };
 const reply = (ret: number, valid = true, stop = 'branch') => ({ ret, valid, stop, key: String(ret), by_world: [ret] });
 const branched = (...worlds: number[]) => ({

@@ -133,6 +133,8 @@ class TurnView(Sent):
 class AdvantageRule(Sent):
     """How the run turns returns into advantages."""
 
+    estimator: str
+    """`group`, or the function of the user's that the rest here says nothing about."""
     scale: str
     eps: float
     shrink: bool

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onthejob.evaluate.states import HeldOutState
     from onthejob.evaluate.teams import Team
     from onthejob.rollout.episode import Encoder
-    from onthejob.types import Forkable
+    from onthejob.types import Forkable, Task
 
 CACHE = Path("runs/evaluation.sqlite")
 """Where results are kept between evaluations."""
@@ -140,7 +140,7 @@ class Eval:
         with closing(seats), place.opened() as make_env, EvaluationCache(self.cache, env=place.fingerprint) as cache:
             make_fork = partial(forkable, make_env)
             if not known:
-                known = options._collected(file, place, made, make_fork, sampled, encoder, terminal)
+                known = options._collected(file, place, tasks, made, make_fork, sampled, encoder, terminal)
             states = [state for state in known if state.actor in roles]
             terminal.progress(f"judging {len(states)} states of split {self.split}, {file}")
             quality = decision_quality(
@@ -201,6 +201,7 @@ class Eval:
         self,
         file: Path,
         place: Workplace,
+        tasks: Sequence[Task],
         made: Sequence[Team],
         make_env: Callable[[], Forkable],
         sampling: Sampling,
@@ -217,7 +218,7 @@ class Eval:
         learned = [team for team in made if team.name != usual.name]
         per_role = PER_ROLE if self.per_role is None else self.per_role
         states = collect_states(
-            place.tasks(Split(self.split)),
+            tasks,
             [usual, *learned[:1]],
             actors=place.roles,
             per_role=per_role,

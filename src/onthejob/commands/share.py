@@ -28,7 +28,24 @@ CARD = "README.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
+class Upload:
+    """How a folder is uploaded."""
+
+    private: bool = False
+    """Make the repository private."""
+    update: bool = False
+    """The repository may hold an earlier push, which one new commit replaces."""
+    revision: str = "main"
+    """Branch of the commit; made when it is missing."""
+    dry_run: bool = False
+    """Write the folder that would be uploaded, print its path, and send nothing. Needs no token."""
+    out: Path | None = None
+    """With --dry-run: the folder, which must not exist; default: `shared/NAME`."""
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push(Upload):
     """Upload adapters as a model repository with a card. PEFT and vLLM load them from there; `adapters pull` brings them back.
 
     Several roles become folders of one repository; one role stands at its top.
@@ -47,17 +64,6 @@ class Push:
     """Id of the base model on the Hub for the card; by default that of the run's model."""
     license: str = ""
     """The Hub's id of the adapters' license, e.g. apache-2.0; empty states none. The base's license may bind you."""
-    private: bool = False
-    """Make the repository private."""
-    update: bool = False
-    """The repository may hold an earlier push, which one new commit replaces."""
-    revision: str = "main"
-    """Branch of the commit; made when it is missing."""
-    dry_run: bool = False
-    """Write the folder that would be uploaded, print its path, and send nothing. Needs no token."""
-    out: Path | None = None
-    """With --dry-run: the folder, which must not exist; default: `shared/NAME`."""
-    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Check, list what is sent, send it, and print where it is."""
@@ -86,7 +92,7 @@ class Push:
             terminal.warn("the card names no base model, because the run's is not on the Hub. Give its id with --base.")
         if not self.license:
             terminal.warn(
-                "the card states no license, so nobody else may use the adapters. Give one with --license, e.g. apache-2.0."
+                "the card states no license, and without one nobody else may use the adapters. Add e.g. --license apache-2.0."
             )
         places = {role: role if len(adapters) > 1 else "" for role in adapters}
         card = adapters_card(
@@ -174,7 +180,7 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushRun:
+class PushRun(Upload):
     """Upload a run's exported tables as a data set with a card: what `runs export` writes, and the newest metrics.
 
     Prompts and replies of every episode become readable by all who may read the repository.
@@ -188,17 +194,6 @@ class PushRun:
     """JSON lines, or Parquet (needs the extra `onthejob[export]`), which the Hub shows even where facts differ between rows."""
     license: str = ""
     """The Hub's id of the data's license, e.g. cc-by-4.0; empty states none."""
-    private: bool = False
-    """Make the repository private."""
-    update: bool = False
-    """The repository may hold an earlier push, which one new commit replaces."""
-    revision: str = "main"
-    """Branch of the commit; made when it is missing."""
-    dry_run: bool = False
-    """Write the folder that would be uploaded, print its path, and send nothing. Needs no token."""
-    out: Path | None = None
-    """With --dry-run: the folder, which must not exist; default: `shared/NAME`."""
-    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Export, list what is sent, send it, and print where it is; exit code 1 when a damaged part is missing."""

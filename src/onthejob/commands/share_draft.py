@@ -73,7 +73,7 @@ def drafted(repo: str, *, dry_run: bool, out: Path | None) -> Iterator[Path]:
 
 
 def refuse_secrets(folder: Path, terminal: Terminal) -> None:
-    """Refuse texts that hold a key of this environment, and warn of what looks like somebody's.
+    """Refuse files that contain a key of this environment, and warn about lines that look like one.
 
     Raises:
         ConfigError: names the file, and never the key.

@@ -271,7 +271,7 @@ class Train:
 
     def _toml(self) -> str:
         """These options as a file for --config."""
-        written = to_toml(self, without=(*PLACE, "own", "env"))
+        written = to_toml(dataclasses.replace(self, learner=_anchored(self.learner)), without=(*PLACE, "own", "env"))
         own = dataclasses.replace(self._own, **self._own.anchored())
         return f"{written}\n{to_toml(own, table='env', first={'ref': anchored_ref(self.env)})}"
 
@@ -365,15 +365,19 @@ def anchored(options: Train) -> Train:
     model = options.model
     if Path(model.name).expanduser().is_dir():
         model = dataclasses.replace(model, name=str(Path(model.name).expanduser().absolute()))
-    loss, advantage = options.learner.loss, options.learner.advantage
-    learner = dataclasses.replace(
-        options.learner,
+    seats = [seat.partition("=") for seat in options.freeze]
+    freeze = tuple(f"{role}={absolute_source(source)}" for role, _, source in seats)
+    return dataclasses.replace(options, model=model, freeze=freeze, learner=_anchored(options.learner))
+
+
+def _anchored(learner: LearnerConfig) -> LearnerConfig:
+    """`learner` whose functions of the user's are named as every folder finds them."""
+    loss, advantage = learner.loss, learner.advantage
+    return dataclasses.replace(
+        learner,
         loss=dataclasses.replace(loss, loss=anchored_ref(loss.loss)) if loss.own else loss,
         advantage=dataclasses.replace(advantage, estimator=anchored_ref(advantage.estimator)) if advantage.own else advantage,
     )
-    seats = [seat.partition("=") for seat in options.freeze]
-    freeze = tuple(f"{role}={absolute_source(source)}" for role, _, source in seats)
-    return dataclasses.replace(options, model=model, freeze=freeze, learner=learner)
 
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from onthejob.errors import ConfigError, ContractError, TrainingError
-from onthejob.plugins import function_of
+from onthejob.errors import ConfigError, ContractError
+from onthejob.learn.own import own_advantages
 from onthejob.types import Group, StopReason, Trajectory
 
 
@@ -128,7 +128,7 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
     if config.own:
         used = _used(group)
         if used.any():
-            result[used] = _by_user(config.estimator, returns[used], legal[used])
+            result[used] = own_advantages(config.estimator, returns[used], legal[used])
         return result if result.any() else None
     kind = signal(group)
     if kind is Signal.DEAD:
@@ -144,18 +144,6 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
     result[_used(group) & ~legal] = floor
     result[result < 0] *= config.negative_weight
     return result if result.any() else None
-
-
-def _by_user(ref: str, returns: npt.NDArray[np.float64], usable: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Advantages by the user's function; errors as in `advantages`."""
-    function = function_of(ref, "--learner.advantage.estimator")
-    try:
-        found = np.asarray(function(returns.copy(), usable.copy()), dtype=np.float64)
-    except Exception as error:
-        raise TrainingError(f"the estimator {ref} raised {type(error).__name__}: {error}. Correct it.") from error
-    if found.shape != returns.shape or not np.isfinite(found).all():
-        raise TrainingError(f"the estimator {ref} must return {len(returns)} finite numbers, got {found!r:.80}.")
-    return found
 
 
 def reliability(group: Group) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.batch import Batch
-from onthejob.plugins import function_of
+from onthejob.learn.own import LossTerms, own_loss
 
 Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce", "expected"]
 Correction = Literal["auto", "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -41,7 +41,7 @@ class LossConfig:
     the group's different legal replies, each weighed by its present probability (over theirs together) and not by how often it
     was sampled; plus the invalid replies' share of the samples, by how likely each still is, times their advantage. The same
     groups can be learned from again as the policy moves. For short replies to one prompt: of long ones a single one holds all of
-    the probability. Or a function of yours, `path/to/file.py:name` or `package.module:name`: see `LossTerms`."""
+    the probability. Or a function of yours, `path/to/file.py:name` or `package.module:name`: see `onthejob.learn.own`."""
     level: Literal["token", "sequence"] = "token"
     """Where the importance ratio lives; sequence takes the mean log-ratio of the trajectory. gspo is always sequence."""
     epsilon_low: float = 0.2
@@ -181,34 +181,6 @@ class LossConfig:
         return self.level == "sequence" or self.loss == "gspo" or self.correction.startswith("sequence")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossTerms:
-    """What a loss of the user's is given: the sampled tokens of one row, N of them, some or all of an update.
-
-    The function returns a loss for every token, shape (N,), with a gradient from `logprobs`. Its mean over the tokens of a
-    trajectory, then over the trajectories of the update, is the loss; the weights do not depend on how the update is cut into
-    rows. Corrections, KL term and entropy of the options are applied outside of it. What is equal before the first reply that
-    differs is computed once and comes once for each trajectory.
-    """
-
-    logprobs: Tensor
-    """Of the present policy, with gradient.  # (N,)"""
-    old: Tensor
-    """Of the policy before the update, or with old='sampler' as they were recorded.  # (N,)"""
-    sampled: Tensor
-    """As they were recorded; NaN where none was.  # (N,)"""
-    advantage: Tensor
-    """Of the token's trajectory.  # (N,)"""
-    trajectory: Tensor
-    """Number of the token's trajectory in this row, from 0.  # (N,), int64"""
-    length: Tensor
-    """Sampled tokens of that trajectory, also those in other rows.  # (N,)"""
-    reference: Tensor | None
-    """Of the reference policy.  # (N,)"""
-    entropy: Tensor | None
-    """Of the present policy at each token, with gradient.  # (N,)"""
-
-
 class LossOutput(NamedTuple):
     """One row's share of the update."""
 
@@ -289,7 +261,7 @@ def policy_loss(
             reference=None if reference is None else reference.detach(),
             entropy=entropy,
         )
-        value = _by_user(config.loss, given) * correction
+        value = own_loss(config.loss, given) * correction
     else:
         loss = logprobs.new_zeros(())
         value, clipped = _surrogate(ratio, logprobs, terms.advantage, config)
@@ -394,29 +366,6 @@ def _expected(logprobs: Tensor, batch: Batch, others: Sequence[tuple[Batch, Tens
     own = (torch.arange(len(present), device=present.device) < len(batch)).to(present) / terms.length
     shown = (values.detach() * values.new_zeros(len(values)).index_add(0, terms.place, own)).sum()
     return values.sum() - values.detach().sum() + shown
-
-
-def _by_user(ref: str, terms: LossTerms) -> Tensor:
-    """The tokens' losses by the user's function.
-
-    Raises:
-        ConfigError: there is no such function.
-        TrainingError: it raises, or returns something else than a loss for every token.
-    """
-    function = function_of(ref, "--learner.loss.loss")
-    try:
-        value = function(terms)
-    except Exception as error:
-        raise TrainingError(
-            f"the loss {ref} raised {type(error).__name__}: {error}. Correct it, and go on with --resume."
-        ) from error
-    count = len(terms.logprobs)
-    if not isinstance(value, Tensor) or value.shape != terms.logprobs.shape:
-        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise TrainingError(f"the loss {ref} must return a tensor with a loss for each of the {count} tokens, got {got}.")
-    if not value.requires_grad:
-        raise TrainingError(f"the loss {ref} returned a tensor without gradient. Compute it from terms.logprobs, undetached.")
-    return value
 
 
 def _surrogate(ratio: Tensor, logprobs: Tensor, advantage: Tensor, config: LossConfig) -> tuple[Tensor, dict[str, float]]:

@@ -230,7 +230,8 @@ class Collector:
                 if not segment.partners and keyed_uniform(segment.seed, "keep", turn) < self._config.keep_share:
                     reached = segment.begun + segment.live.turn
                     entry = entry_of(self._envs[ask.segment], segment.live.task, turn=reached)
-                    # Not the first request of a task: all tasks begin there, and few of them would begin most segments.
+                    # Where no days are counted, 0 is a task's first request. Every fresh segment begins with one, and in a
+                    # conversation, which only begins there, the few in the library would begin all others.
                     if entry is not None and entry.day > 0:
                         visited[ask.segment, turn] = entry
                 advance(segment.live, ask.contexts[ask.chosen], completions[ask.chosen], ask.policy, sampling)

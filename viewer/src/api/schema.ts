@@ -590,6 +590,8 @@ export interface components {
             bound: number | null;
             /** Eps */
             eps: number;
+            /** Estimator */
+            estimator: string;
             /** Invalid Ceiling */
             invalid_ceiling: number;
             /** Invalid Gap */

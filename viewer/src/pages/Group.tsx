@@ -158,6 +158,13 @@ function Inspector({ name, group }: { name: string; group: GroupView }) {
 function Summary({ group, result, recorded, same }: { group: GroupView; result: Arithmetic; recorded: boolean; same: boolean }) {
   const { rule } = group;
   const legal = group.replies.filter((reply) => reply.valid || reply.stop !== 'branch').length;
+  if (rule.estimator !== 'group')
+    return (
+      <p className="arith">
+        {recorded ? 'Given by the function ' : 'Left out of the update by the function '}
+        <code className="mono">{rule.estimator}</code>
+      </p>
+    );
   if (result.kind === 'dead')
     return (
       <p className="arith">
@@ -228,7 +235,8 @@ function Reply({
   const index = members[0]!;
   const reply = group.replies[index]!;
   const office = isOffice(group);
-  const advantage = reply.advantage ?? result.values[index] ?? null;
+  const own = group.rule.estimator !== 'group';
+  const advantage = reply.advantage ?? (own ? null : (result.values[index] ?? null));
   const tone = advantage === null || Math.abs(advantage) < 1e-9 ? 'var(--line-2)' : advantage > 0 ? 'var(--good)' : 'var(--bad)';
   const chosen = group.chosen !== null && members.includes(group.chosen);
   return (
@@ -249,7 +257,9 @@ function Reply({
       )}
       <Tokens reply={reply} />
       <div className="arith">
-        {reply.valid || reply.stop !== 'branch' ? (
+        {own ? (
+          <>return {fixed(reply.ret, 4)}</>
+        ) : reply.valid || reply.stop !== 'branch' ? (
           result.kind === 'return' ? (
             <>
               ({fixed(reply.ret, 4)} − {fixed(result.mean, 4)}){' '}
