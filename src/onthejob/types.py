@@ -244,6 +244,19 @@ class Forkable(Environment, Protocol):
 
 
 @runtime_checkable
+class Continuable(Forkable, Protocol):
+    """A Forkable whose forks anybody can play on turn by turn, for branches that the present policies continue."""
+
+    def enter(self, world: int) -> None:
+        """Live in `world` >= 1 from now on, as the forks of `branch` do; the pending request stays as it is."""
+        ...
+
+    def outcome(self) -> float:
+        """Change of the environment's objective since `enter`: what `Branch.outcome` is at the end of a branch."""
+        ...
+
+
+@runtime_checkable
 class Imitable(Forkable, Protocol):
     """A Forkable that can play its branches on with quick stand-ins for the policies being trained.
 

@@ -29,7 +29,8 @@ from onthejob.models.chat import ChatEncoder
 from onthejob.players import scripted, team
 from onthejob.record import Run
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
-from onthejob.rollout.collect import CollectConfig, Collector, collect_episodes
+from onthejob.rollout.collect import CollectConfig, Collector
+from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.library import SnapshotLibrary, visit
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.rollout.summary import summarise

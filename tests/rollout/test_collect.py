@@ -12,7 +12,8 @@ from onthejob.errors import ConfigError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
-from onthejob.rollout.collect import CollectConfig, Collection, Collector, collect_episodes
+from onthejob.rollout.collect import CollectConfig, Collection, Collector
+from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.library import SnapshotLibrary, visit
 from onthejob.testing import (
     ScriptedTokens,

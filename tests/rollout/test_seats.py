@@ -12,7 +12,7 @@ from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.players import scripted
-from onthejob.rollout.collect import collect_episodes
+from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.play import play
 from onthejob.rollout.seats import Mode, Orders, Seats, give_order
 from onthejob.testing import ScriptedTokens, ToyWorkplace, heuristic_reply, random_legal_reply, tiny_tokenizer, toy_tasks

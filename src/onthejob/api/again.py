@@ -103,6 +103,10 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
         raise RecordError(f"group {group.key!r} was not played in world {world}, only in {facts['worlds']}. Choose one of them.")
     loop = run.config.get("train")
     config = BranchConfig(**_known(loop.get("branch") if isinstance(loop, Mapping) else None))
+    if config.continuation == "policy":
+        raise RecordError(
+            f"the branches of group {group.key!r} were played on by the policies of that time, which are not kept here."
+        )
     scales = Scales(
         **{
             "outcome" if metric.name == "outcome" else "ret": metric.value

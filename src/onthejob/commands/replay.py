@@ -58,6 +58,8 @@ class ReplayRecord:
         with Run.open(folder, readonly=True) as run:
             options = recorded_options(run, without=("demo",))
             encoder = _encoder(options, terminal)
+            if options.train.branch.continuation == "policy":
+                terminal.warn("branches are not compared: policies of that time played on in them (--branch.continuation policy)")
             found: list[Played] = []
             skipped: dict[str, str] = {}
             for episode, again in self._episodes(run, options, encoder):
@@ -108,8 +110,9 @@ class ReplayRecord:
 
         origin_of, done = _origins(options), 0
         with options.place().opened() as make_env:
-            branches = options.train.grouping == "branch"
-            scorer = BranchScorer(make_env) if branches else None
+            config = options.train
+            executed = config.grouping == "branch" and config.branch.continuation != "policy"
+            scorer = BranchScorer(make_env) if executed else None
             rules = Rules(branch=options.train.branch, scales=recorded_scales(run), scorer=scorer, encoder=encoder)
             for iteration in run.iterations() if self.iteration is None else [self.iteration]:
                 episodes = list(run.read_episodes(iteration))

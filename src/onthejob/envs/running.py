@@ -212,7 +212,7 @@ class Running:
 
 
 class Forking(Running):
-    """A `Running` that can be continued twice from the same state; a `Forkable`."""
+    """A `Running` that can be continued twice from the same state; a `Continuable`."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -220,6 +220,8 @@ class Forking(Running):
         """(World, reply) of every turn, where they are played again to fork."""
         self._begun: Task | None = None
         """The task as it was given, where it is played again to fork."""
+        self._entered = 0.0
+        """Sum of all rewards when the present world was entered."""
 
     def reset(self, task: Task) -> Observation:
         """Start the task's episode."""
@@ -299,11 +301,20 @@ class Forking(Running):
         """Replies that differ in the white space around them do the same."""
         return reply.strip()
 
+    def enter(self, world: int) -> None:
+        """Meet the luck of `world` from now on."""
+        self._env._now.world = world
+        self._entered = sum(self._sums.rewards.values())
+
+    def outcome(self) -> float:
+        """Sum of all roles' rewards since `enter`."""
+        return sum(self._sums.rewards.values()) - self._entered
+
     def branch(self, reply: str, *, world: int, turns: int) -> Branch:
         """Step `reply` in a fork in `world`, and let the scripted partner continue up to `turns` turns."""
         fork = self.fork()
+        fork.enter(world)
         now = fork._env._now
-        now.world = world
         returns = dict.fromkeys(self._env.roles, 0.0)
         step = fork.step(self.canonical(reply))
         valid, played = step.valid, 1

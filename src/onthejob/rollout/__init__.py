@@ -1,7 +1,8 @@
 """From tasks and policies to groups: whole episodes (`play`), and replies compared in forks (`Collector`, `score_replies`)."""
 
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales, score_replies
-from onthejob.rollout.collect import CollectConfig, Collection, Collector, collect_episodes
+from onthejob.rollout.collect import CollectConfig, Collection, Collector
+from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.episode import Episode
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.play import episode_groups, play

@@ -38,7 +38,7 @@ from onthejob.types import (
     Turn,
 )
 
-Continuation = Literal["partners", "stand_ins", "both"]
+Continuation = Literal["partners", "stand_ins", "both", "policy"]
 BRANCH_WORLDS = 9_999
 """Branches live in worlds 1..9_999; 0 is the main line, 10_000 and above are for evaluation."""
 
@@ -60,7 +60,8 @@ class BranchConfig:
     continuation: Continuation = "partners"
     """Who plays on after the reply: the environment's scripted partners, quick imitations of the policies being trained (the
     environment must be `Imitable`), or both, each in every other world. With capable partners a branch hardly shows what a policy
-    would keep leaving undone; with stand-ins alone it shows what is good among these weak ones."""
+    would keep leaving undone; with stand-ins alone it shows what is good among these weak ones. `policy`: the present policies
+    themselves (the environment must be `Continuable`), which costs their replies, up to `turns` for each reply and world."""
 
     def __post_init__(self) -> None:
         if self.group_size < 2:
@@ -80,7 +81,7 @@ class BranchConfig:
     @property
     def imitates(self) -> bool:
         """True when stand-ins of the policies are needed."""
-        return self.continuation != "partners"
+        return self.continuation in ("stand_ins", "both")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

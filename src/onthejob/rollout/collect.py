@@ -30,14 +30,15 @@ from onthejob.rollout.branch import (
     group_worlds,
     submit_replies,
 )
+from onthejob.rollout.continuation import Answered, Continuations, continuable
 from onthejob.rollout.contract import state_count, state_metrics
 from onthejob.rollout.episode import Encoder, Episode, LiveEpisode
 from onthejob.rollout.library import Entry, SnapshotLibrary, entry_of
 from onthejob.rollout.opponents import Opponents
-from onthejob.rollout.play import act_each, advance, begin, episode_groups, occurrences, outgrown, play, policy_for, start
+from onthejob.rollout.play import act_each, advance, begin, outgrown, policy_for, start
 from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.stand_ins import Habits, Rates
-from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
+from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, Task
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,8 @@ class Collection:
     """(actor, what the replies chose) of every group, where branches are played on by stand-ins."""
     stand_ins: Rates = field(default_factory=dict)
     """Who they were."""
+    continued: int = 0
+    """Tokens that the policies sampled to play branches on."""
     starts: Mapping[str, int] = field(default_factory=dict)
     """How many segments began `fresh`, from the `library`, and how many were played among `partners`."""
 
@@ -161,6 +164,8 @@ class Collector:
         if branch.imitates and not isinstance(self._envs[0], Imitable):
             name = type(self._envs[0]).__name__
             raise ConfigError(f"{name} offers no stand-ins for the policies. Set --branch.continuation partners.")
+        if branch.continuation == "policy":
+            continuable(self._envs[0])
         self._scorer = scorer
         self._config = config
         self._branch = branch
@@ -203,6 +208,9 @@ class Collector:
             libraries = (library, partner_library or library)
             segments.append(self._start(index, tasks[index], policies, libraries, seed, actor, opponents))
         rounds: list[_Round] = []
+        played_on = None
+        if self._branch.continuation == "policy":
+            played_on = Continuations(self._branch, self._scales, self._partners, sampling, what=prefix)
         habits: list[tuple[str, Habits]] = []
         visited: dict[tuple[int, int], Entry] = {}
         dropped, unheld, pulse = 0, 0, Pulse(prefix)
@@ -223,7 +231,7 @@ class Collector:
                     for ask, replies in answers
                     if ask.wants_group and not segments[ask.segment].partners
                 ]
-            rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}))
+            rounds.append(self._score(answers, segments, sampling, prefix, turn, stand_ins or {}, played_on))
             pulse.beat([segment.live for segment in segments], [reply for _, replies in answers for reply in replies])
             for ask, completions in answers:
                 segment = segments[ask.segment]
@@ -235,6 +243,8 @@ class Collector:
                     if entry is not None and entry.day > 0:
                         visited[ask.segment, turn] = entry
                 advance(segment.live, ask.contexts[ask.chosen], completions[ask.chosen], ask.policy, sampling)
+        if played_on is not None:
+            played_on.play()
         groups: dict[tuple[int, int], Group] = {}
         failure = ""
         for round_ in rounds:
@@ -254,6 +264,7 @@ class Collector:
             failure=failure,
             habits=tuple(habits),
             stand_ins=(stand_ins or {}) if self._branch.imitates else {},
+            continued=0 if played_on is None else played_on.tokens,
             starts=_origins(segments),
         )
 
@@ -339,14 +350,31 @@ class Collector:
         prefix: str,
         turn: int,
         stand_ins: Rates,
+        played_on: Continuations | None,
     ) -> _Round:
         """Begin to score this round's groups; all that belongs to the present moment is taken down now."""
         wanted = [(ask, completions) for ask, completions in answers if ask.wants_group]
         requests = [self._request(ask, segments[ask.segment], completions, stand_ins) for ask, completions in wanted]
+        if played_on is None:
+            scores = submit_replies(self._scorer, requests, self._branch, self._scales)
+        else:
+            answered = [self._answered(ask, segments[ask.segment], completions) for ask, completions in wanted]
+            waiting = [played_on.begin(*begun) for begun in zip(requests, answered, strict=True)]
+            scores = lambda: [score() for score in waiting]  # noqa: E731
         return _Round(
             groups=[self._group(ask, segments[ask.segment], completions, sampling, prefix) for ask, completions in wanted],
             places=[(ask.segment, turn) for ask, _ in wanted],
-            scores=submit_replies(self._scorer, requests, self._branch, self._scales),
+            scores=scores,
+        )
+
+    def _answered(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> Answered:
+        return Answered(
+            live=segment.live,
+            context=ask.contexts[0],
+            completions=completions,
+            policy=ask.policy,
+            seats=segment.policies,
+            seed=keyed_seed(segment.seed, "branches", segment.live.turn),
         )
 
     def _habits(self, ask: _Ask, segment: _Segment, completions: Sequence[Completion]) -> tuple[str, Habits]:
@@ -410,76 +438,6 @@ def _origins(segments: Sequence[_Segment]) -> dict[str, int]:
         counts[segment.origin] += 1
         counts["partners"] += int(segment.partners)
     return counts
-
-
-def collect_episodes(
-    make_env: Callable[[], Environment],
-    tasks: Sequence[Task],
-    policies: Mapping[str, Policy],
-    sampling: Sampling,
-    *,
-    group_size: int,
-    trained: Sequence[str],
-    encoder: Encoder,
-    max_turns: int,
-    seed: int,
-    prefix: str,
-    workers: int = 1,
-    opponents: Opponents | None = None,
-) -> Collection:
-    """Groups of K whole episodes of each task: the grouping for environments that cannot be forked.
-
-    All episodes are played at the same time; `workers` threads step their environments (see `play`). Those that ended in an
-    error (of a sandbox, an environment, a hosted partner) are played once more from the beginning, in fresh environments and
-    with the same seeds; a task of which one fails again has no group. With `opponents` one actor is trained in all episodes of a
-    task, the only one that has a group of it.
-    """
-    for actor in trained:
-        if actor in policies:
-            require_trainable(actor, policies[actor])
-    drawn = {task.id: opponents.seated(keyed_seed(seed, "opponents", task.id)) for task in tasks} if opponents else {}
-    repeated = [task for task in tasks for _ in range(group_size)]
-    seats = [{**policies, **drawn[task.id][1]} if drawn else policies for task in repeated]
-    numbers = occurrences(repeated)
-
-    def played(indices: Sequence[int]) -> list[Episode]:
-        envs = [make_env() for _ in indices]
-        try:
-            return play(
-                envs,
-                [repeated[index] for index in indices],
-                [seats[index] for index in indices],
-                sampling,
-                seed=seed,
-                encoder=encoder,
-                max_turns=max_turns,
-                workers=workers,
-                numbers=[numbers[index] for index in indices],
-                what=prefix,
-            )
-        finally:
-            for env in envs:
-                env.close()
-
-    episodes = played(range(len(repeated)))
-    again = [index for index, episode in enumerate(episodes) if episode.stop is StopReason.ERROR]
-    if again:
-        log.warning("%d of %d episodes failed and are played once more", len(again), len(episodes))
-        for index, episode in zip(again, played(again), strict=True):
-            episodes[index] = episode
-    failures = {episode.task.id: episode.error or "" for episode in episodes if episode.stop is StopReason.ERROR}
-    for task_id, error in failures.items():
-        log.warning("the group of %s is dropped: %s", task_id, error)
-    groups = episode_groups(episodes, prefix=prefix, actors=trained)
-    if drawn:
-        groups = [group for group in groups if group.actor == drawn[group.trajectories[0].task_id][0]]
-    return Collection(
-        groups=tuple(groups),
-        episodes=tuple(episodes),
-        dropped=len(failures) * (1 if drawn else len(trained)),
-        failure=next(reversed(failures.values()), ""),
-        starts={"fresh": len(episodes)},
-    )
 
 
 def require_trainable(role: str, policy: Policy) -> None:

@@ -147,6 +147,22 @@ class LiveEpisode:
         self._early: dict[str, float] = {}
         self._transcript: list[TurnRecord] = []
 
+    def branched(self, env: Environment, observation: Observation | None) -> LiveEpisode:
+        """An episode in `env`, a fork of this one's environment, which goes on with the conversations held here.
+
+        Its turns and rewards are its own: they begin with the fork.
+        """
+        made = LiveEpisode(env, self.task, observation, encoder=self._encoder, start=self.start)
+        made._tokens, made._messages = dict(self._tokens), {actor: list(said) for actor, said in self._messages.items()}
+        made._turns, made.answered_by = {actor: [] for actor in self._turns}, dict(self.answered_by)
+        return made
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Actor -> all that the environment gave it so far."""
+        paid = {actor: sum(rewards) for actor, rewards in self._rewards.items()}
+        return _summed(paid, self._early)
+
     @property
     def active(self) -> bool:
         """True while a reply is awaited."""

@@ -125,9 +125,50 @@ def _play(
     pulse: Pulse | None,
 ) -> list[Episode]:
     live = over(lambda pair: start(pair[0], pair[1], encoder=encoder), list(zip(envs, tasks, strict=True)))
+    play_on(
+        over,
+        live,
+        lambda index: policy_for(live[index], policies[index]),
+        sampling,
+        seeds=seeds,
+        max_turns=max_turns,
+        on_turn=on_turn,
+        pulse=pulse,
+    )
+    if live and all(episode.stop is StopReason.CONTEXT and not episode.turn for episode in live):
+        raise ConfigError(
+            f"no episode can begin: its first prompt, with a reply of up to {sampling.max_new_tokens} tokens, exceeds the "
+            f"model's context of {encoder.window if encoder else 0} tokens. {SHORTER}"
+        )
+    return [episode.finish() for episode in live]
+
+
+def play_on(
+    over: Each,
+    live: Sequence[LiveEpisode],
+    seat: Callable[[int], Policy],
+    sampling: Sampling,
+    *,
+    seeds: Sequence[int],
+    max_turns: int,
+    on_turn: OnTurn | None = None,
+    pulse: Pulse | None = None,
+) -> None:
+    """Play episodes that have begun until each is over.
+
+    Args:
+        over: steps the environments.
+        live: the episodes.
+        seat: number of an episode -> who answers its pending request.
+        sampling: passed to every policy.
+        seeds: of each episode; its replies are keyed by them and their turns.
+        max_turns: an episode is cut after this many turns of its own.
+        on_turn: called after every turn.
+        pulse: says now and then how far they are.
+    """
     while any(episode.active for episode in live):
         # Looked up once a round: a seat may be given to somebody else while a reply is awaited.
-        waiting = {index: policy_for(episode, policies[index]) for index, episode in enumerate(live) if episode.active}
+        waiting = {index: seat(index) for index, episode in enumerate(live) if episode.active}
         asking = [(live[i], waiting[i], live[i].context(waiting[i], keyed_seed(seeds[i], live[i].turn))) for i in due(waiting)]
         over(outgrown, [episode for episode, _, context in asking if not episode.fits(context, sampling)])
         asking = [request for request in asking if request[0].active]
@@ -141,12 +182,6 @@ def _play(
                 episode.cut()
         if pulse is not None:
             pulse.beat(live, [completion for _, completion in answers.values()])
-    if live and all(episode.stop is StopReason.CONTEXT and not episode.turn for episode in live):
-        raise ConfigError(
-            f"no episode can begin: its first prompt, with a reply of up to {sampling.max_new_tokens} tokens, exceeds the "
-            f"model's context of {encoder.window if encoder else 0} tokens. {SHORTER}"
-        )
-    return [episode.finish() for episode in live]
 
 
 class Each(Protocol):

@@ -56,6 +56,7 @@ class ToyWorkplace:
 
     def __init__(self) -> None:
         self._state: _State | None = None
+        self._entered = 0
 
     def reset(self, task: Task) -> Observation:
         """Start the task's episode."""
@@ -136,11 +137,20 @@ class ToyWorkplace:
         action = reply.strip().upper()
         return action if action in self._legal() else INVALID
 
+    def enter(self, world: int) -> None:
+        """Meet the luck of `world` from now on."""
+        self._live().world = world
+        self._entered = self._value()
+
+    def outcome(self) -> float:
+        """Change of the company's value in dollars since `enter`."""
+        return (self._value() - self._entered) / 100
+
     def branch(self, reply: str, *, world: int, turns: int) -> Branch:
         """Step `reply` in a fork in `world`, then let the heuristic play both seats."""
         fork = self.fork()
-        fork._live().world = world
-        before, returns, played = fork._value(), dict.fromkeys(ACTORS, 0.0), 0
+        fork.enter(world)
+        returns, played = dict.fromkeys(ACTORS, 0.0), 0
         text, valid = reply, True
         while played < turns:
             step = fork.step(text)
@@ -151,7 +161,7 @@ class ToyWorkplace:
             if step.observation is None:
                 break
             text = heuristic_reply(step.observation, 0)
-        return Branch(outcome=(fork._value() - before) / 100, returns=returns, turns=played, valid=valid)
+        return Branch(outcome=fork.outcome(), returns=returns, turns=played, valid=valid)
 
     def _execute(self, action: str, parts: dict[str, dict[str, float]], facts: dict[str, Any]) -> None:
         s = self._live()

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.keys import keyed_seed
 from onthejob.rollout.branch import BranchScorer
-from onthejob.rollout.collect import Collection, Collector, collect_episodes
+from onthejob.rollout.collect import Collection, Collector
+from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.judge import add_opinion
 from onthejob.rollout.origin import origin_facts
@@ -234,7 +235,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     evaluation: dict[str, float] = {}
     if config.eval_every and iteration % config.eval_every == 0:
         evaluation = evaluated(parts, state, iteration)
-    tokens = sampled_tokens(collection.groups)
+    tokens = sampled_tokens(collection.groups) + collection.continued
     clock = {"collect_s": collect_s, "iteration_s": time.perf_counter() - started, "tokens_per_s": tokens / max(collect_s, 1e-9)}
     parts.run.write_checkpoint(iteration, checkpoint_files(parts, state))
     with parts.run.iteration(iteration) as record:

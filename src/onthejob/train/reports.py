@@ -40,7 +40,7 @@ class IterationReport:
     roles: tuple[RoleReport, ...]
     seconds: float
     tokens_per_second: float
-    """Sampled tokens over the time of collecting."""
+    """Sampled tokens, those of continued branches among them, over the time of collecting."""
     eta_s: float
     """Seconds that the remaining iterations take at the median pace so far."""
     evaluation: Mapping[str, float] = field(default_factory=dict)
@@ -109,6 +109,7 @@ def loop_metrics(collection: Collection, *, library: int, pool: TaskPool) -> dic
         "mean_turns": fmean(episode.turns for episode in collection.episodes) if collection.episodes else 0.0,
         "pool_tasks": float(len(pool.tasks)),
         "pool_rounds": float(pool.rounds),
+        **({"tokens_continued": float(collection.continued)} if collection.continued else {}),
         **{f"starts_{origin}": float(count) for origin, count in collection.starts.items()},
         **{f"stop_{stop}": share for stop, share in stop_mix(collection.groups).items()},
     }

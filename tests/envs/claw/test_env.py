@@ -21,7 +21,7 @@ from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.rollout.collect import collect_episodes
+from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.play import play
 from onthejob.testing import ScriptedTokens, check_environment, tiny_tokenizer
 from onthejob.types import Message, Observation, Sampling, Split, Step, StopReason, Task

@@ -171,6 +171,31 @@ def test_a_branch_is_what_step_and_the_continuation_give(task, config: OfficeCon
     assert (got.turns, got.valid) == (30, True)
 
 
+@pytest.mark.parametrize("config", [COMPACT, FULL], ids=["compact", "full"])
+def test_a_fork_that_entered_a_world_is_played_on_as_its_branch_is(task, config: OfficeConfig) -> None:
+    env = OfficeEnvironment(config)
+    advance(env, task("churn"), lambda asked: asked.actor == "sales" and int(env.state()["turn"]) > 30)
+    before = env.snapshot()
+    for reply in (env.legal_replies()[0], env.legal_replies()[-1], "{"):
+        fork, paid = env.fork(), dict.fromkeys(SEATS, 0.0)
+        fork.enter(3)
+        steps = [fork.step(reply)]
+        while len(steps) < 17:
+            assert steps[-1].observation is not None
+            steps.append(fork.step(answer(steps[-1].observation, len(steps), "heuristic")))
+        for step in steps:
+            for role, amount in step.rewards.items():
+                paid[role] = paid.get(role, 0.0) + amount
+        elapsed = int(fork.state()["turn"]) - int(env.state()["turn"])  # the customer's turns, which nobody is asked for, count
+        expected = env.branch(reply, world=3, turns=elapsed)
+        assert elapsed > 17
+        assert fork.outcome() == pytest.approx(expected.outcome)
+        assert paid == pytest.approx(expected.returns)
+    assert env.snapshot() == before
+    with pytest.raises(ContractError, match="world >= 1"):
+        env.enter(0)
+
+
 def test_the_open_pipeline_counts_only_where_the_episode_goes_on(office) -> None:
     company = office()
     before = pipeline_value(company.state)

@@ -121,6 +121,7 @@ class OfficeEnvironment:
         self._on_turn = on_turn
         self._partners = dict(continuation) if continuation is not None else dict.fromkeys(SEATS, heuristic)
         self._continuation: Mapping[str, Player] = self._partners
+        self._entered = 0.0
         missing = [role for role in SEATS if role not in self._partners]
         if missing:
             raise ConfigError(f"the continuation has no player for {', '.join(missing)}. Give one per trained role.")
@@ -362,9 +363,7 @@ class OfficeEnvironment:
         if world < 1 or turns < 1:
             raise ContractError(f"a branch needs world >= 1 (0 is the main line) and turns >= 1, got {world} and {turns}.")
         copy = s.copy()
-        copy.world = world
-        draw_unseen(copy, s.world)
-        before, start = prospects(copy), copy.turn
+        before, start = _enter(copy, world), copy.turn
         if pending.kind is Kind.REFLECT:
             valid = True
             returns = run(simulator, copy, self._continuation, turns=turns, on_turn=on_turn)
@@ -383,6 +382,19 @@ class OfficeEnvironment:
             valid=valid,
             facts={"company_value": company_value(copy) / 100.0, "won": copy.won - s.won, "churned": copy.churned - s.churned},
         )
+
+    def enter(self, world: int) -> None:
+        """Meet the luck of `world` from now on, which decides what nobody can know of the open leads as well.
+
+        Raises:
+            ContractError: the episode is over, or `world` < 1.
+        """
+        self._entered = _enter(self._live()[0], world)
+
+    def outcome(self) -> float:
+        """Change since `enter` of company value in dollars, less luck, as in `branch`."""
+        assert self._state is not None
+        return (prospects(self._state) - self._entered) / 100.0
 
     def scores(self, reply: str) -> dict[str, float]:
         """`rule_score`, how well-formed the reply is (see `scorer`); nothing of a reflection, which is no action."""
@@ -508,6 +520,15 @@ class OfficeEnvironment:
         if self._state is None or self._state.turn != turn:
             raise ContractError("the legal replies of an observation can be listed only while it is pending.")
         return [render(action) for action in self.legal_actions(role)]
+
+
+def _enter(s: State, world: int) -> float:
+    """Move a state to the luck of `world`; returns what the company's value is counted from, in cents."""
+    if world < 1:
+        raise ContractError(f"a branch needs world >= 1 (0 is the main line), got {world}.")
+    before, s.world = s.world, world
+    draw_unseen(s, before)
+    return prospects(s)
 
 
 def _whole(task: Task, key: str, default: int, low: int, high: int) -> int:
