@@ -105,8 +105,8 @@ class Train:
     trainer_wait_s: float = 600.0
     """With --trainer: seconds that the run waits for a worker that is gone, e.g. until another one has loaded the model."""
     reward: str = ""
-    """A function of yours as path/to/file.py:name or package.module:name, in TRL's form (prompts, completions, **columns) -> list of
-    numbers: the returns that are trained on. Empty takes the environment's, and so does every evaluation."""
+    """A function of yours as path/to/file.py:name or package.module:name, in TRL's form (prompts, completions, **columns) -> list
+    of numbers: the returns that are trained on. Empty takes the environment's, and so does every evaluation."""
     judge: str = ""
     """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
     judging: JudgeConfig = field(default_factory=JudgeConfig)
