@@ -503,3 +503,52 @@ class Learner(Protocol):
     def import_state(self, role: str, tensors: Mapping[str, Any]) -> None:
         """Go on from what `export_state` returned."""
         ...
+
+
+Row = Mapping[str, str | int | float | bool | None]
+"""Column -> cell, of what a tracker receives."""
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """Receives what a run records, outside the loop: its iterations in ascending order, each at least once.
+
+    A tracker of your own derives from it and overrides the methods that it needs; the others do nothing.
+    """
+
+    tables: bool = False
+    """True: `episodes` and `turns` are called too. They are not even read for a tracker without a use for them."""
+
+    def start(self, run: Any, sent: int | None) -> int | None:
+        """Open the tracker, or open it again after an error or a kill.
+
+        Args:
+            run: a `RunInfo`.
+            sent: newest iteration for which `flush` has returned; None when there is none.
+
+        Returns:
+            The newest iteration that the tracker holds completely; sending begins after it. A tracker that cannot tell returns
+            `sent`; then an iteration is repeated when the process is killed between sending it and noting that.
+        """
+        return sent
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """All metrics of iteration `step`, named `SCOPE/NAME`, e.g. `train/sales/loss`; a value may be NaN."""
+
+    def transcripts(self, step: int, rows: Sequence[Row]) -> None:
+        """The turns of a few episodes of iteration `step`, a row each; texts are clipped."""
+
+    def episodes(self, step: int, rows: Sequence[Row]) -> None:
+        """All episodes of iteration `step`, a row each. Only with `tables`."""
+
+    def turns(self, step: int, rows: Sequence[Row]) -> None:
+        """All turns of iteration `step`, a row each. Only with `tables`."""
+
+    def adapter(self, step: int, adapter: Adapter) -> None:
+        """An adapter that the run keeps, as it was after iteration `step`; only with --adapters."""
+
+    def flush(self) -> None:
+        """Return when everything that was handed over is kept, or raise."""
+
+    def finish(self) -> None:
+        """Close the tracker; it may be started again later."""

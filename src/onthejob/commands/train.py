@@ -16,6 +16,7 @@ from onthejob.commands.office import Office
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
 from onthejob.commands.own import Own
+from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.seats import HostedOptions, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
@@ -103,6 +104,9 @@ class Train:
     """URL of a training worker (`onthejob serve trainer`) that makes the updates; its token is $ONTHEJOB_TRAINER_TOKEN."""
     trainer_wait_s: float = 600.0
     """With --trainer: seconds that the run waits for a worker that is gone, e.g. until another one has loaded the model."""
+    reward: str = ""
+    """A function of yours as path/to/file.py:name or package.module:name, in TRL's form (prompts, completions, **columns) -> list
+    of numbers: the returns that are trained on. Empty takes the environment's, and so does every evaluation."""
     judge: str = ""
     """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
     judging: JudgeConfig = field(default_factory=JudgeConfig)
@@ -189,7 +193,7 @@ class Train:
         check_opponents(self.train, self.roles)
         for flag, ref in self._plugins().items():
             function_of(ref, flag)
-            if self.trainer:
+            if self.trainer and flag != "--reward":
                 raise ConfigError(
                     f"{flag} {ref} is code of this machine, and --trainer makes the updates on another. Leave one out."
                 )
@@ -238,6 +242,7 @@ class Train:
             check_trackers(self.track)
         check_advantages(self.train, self.learner.advantage)
         place.check(training=True)
+        check_reward(self)
         if not place.hosted_partner:
             place.partners(Split.TRAIN)
         if self.judging.weight and not self.judge:
@@ -264,14 +269,15 @@ class Train:
         return found | {"env": as_table(self.env, self._own, fingerprint=self.place().fingerprint)}
 
     def _plugins(self) -> dict[str, str]:
-        """Flag -> reference of each function of the user's that the update calls."""
+        """Flag -> reference of each function of the user's that the run calls."""
         loss, advantage = self.learner.loss, self.learner.advantage
         found = {"--learner.loss.loss": loss.loss if loss.own else "", "--learner.advantage.estimator": advantage.estimator}
+        found["--reward"] = self.reward
         return {flag: ref for flag, ref in found.items() if ":" in ref}
 
     def _toml(self) -> str:
         """These options as a file for --config."""
-        written = to_toml(dataclasses.replace(self, learner=_anchored(self.learner)), without=(*PLACE, "own", "env"))
+        written = to_toml(_found_everywhere(self), without=(*PLACE, "own", "env"))
         own = dataclasses.replace(self._own, **self._own.anchored())
         return f"{written}\n{to_toml(own, table='env', first={'ref': anchored_ref(self.env)})}"
 
@@ -343,6 +349,7 @@ class Train:
             again = recorded_options(recorded)
         for flag, ref in again._plugins().items():
             function_of(ref, flag)
+        check_reward(again)
         if again.sampler == "worker" and not self.trainer:
             raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
         return dataclasses.replace(again, trainer=self.trainer, trainer_wait_s=self.trainer_wait_s)
@@ -367,17 +374,18 @@ def anchored(options: Train) -> Train:
         model = dataclasses.replace(model, name=str(Path(model.name).expanduser().absolute()))
     seats = [seat.partition("=") for seat in options.freeze]
     freeze = tuple(f"{role}={absolute_source(source)}" for role, _, source in seats)
-    return dataclasses.replace(options, model=model, freeze=freeze, learner=_anchored(options.learner))
+    return dataclasses.replace(_found_everywhere(options), model=model, freeze=freeze)
 
 
-def _anchored(learner: LearnerConfig) -> LearnerConfig:
-    """`learner` whose functions of the user's are named as every folder finds them."""
-    loss, advantage = learner.loss, learner.advantage
-    return dataclasses.replace(
-        learner,
+def _found_everywhere(options: Train) -> Train:
+    """`options` whose functions of the user's are named as every folder finds them."""
+    loss, advantage = options.learner.loss, options.learner.advantage
+    learner = dataclasses.replace(
+        options.learner,
         loss=dataclasses.replace(loss, loss=anchored_ref(loss.loss)) if loss.own else loss,
         advantage=dataclasses.replace(advantage, estimator=anchored_ref(advantage.estimator)) if advantage.own else advantage,
     )
+    return dataclasses.replace(options, learner=learner, reward=anchored_ref(options.reward) if options.reward else "")
 
 
 def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
+from onthejob.commands.rewarding import reward_of
 from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, load_model, lora_of, named_adapters
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.workplace import Workplace
@@ -224,6 +225,7 @@ def run_loop(
             base_digest=stack.digest,
             evaluate=_validator(options, place, make_env, samples, partners) if options.train.eval_every else None,
             judge=judge,
+            reward=reward_of(options),
             on_progress=lambda report: terminal.progress(line(report)),
             resume=resume,
         )

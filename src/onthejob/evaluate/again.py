@@ -21,6 +21,7 @@ from onthejob.rollout.branch import BranchConfig, BranchFailure, BranchScorer, R
 from onthejob.rollout.episode import Encoder, LiveEpisode, TurnRecord
 from onthejob.rollout.episode import Episode as LiveEnd
 from onthejob.rollout.origin import Origin
+from onthejob.rollout.reward import ENV_RETURN
 from onthejob.rollout.stand_ins import Rates
 from onthejob.types import (
     Completion,
@@ -305,9 +306,11 @@ def _differs_in_members(group: Group, scores: ReplyScores) -> _Differs | None:
     for index, member in enumerate(group.trajectories):
         if member.turns[0].valid != scores.valid[index]:
             return _Differs(f"whether reply {index} of the group is usable", member.turns[0].valid, scores.valid[index])
-        # A judge's opinion was added to the value; it is not asked again.
-        if "judge_weight" not in group.facts and not _close(scores.values[index], member.ret, SCORED):
-            return _Differs(f"reward of reply {index} of the group", member.ret, scores.values[index])
+        # A function of the user's is not called again: the environment's return was kept. Neither is a judge, who added to it.
+        value = member.metrics.get(ENV_RETURN, member.ret)
+        judged = "judge_weight" in group.facts and ENV_RETURN not in member.metrics
+        if not judged and not _close(scores.values[index], value, SCORED):
+            return _Differs(f"reward of reply {index} of the group", value, scores.values[index])
     return None
 
 
@@ -318,6 +321,10 @@ def _differs_at_end(end: LiveEnd, episode: Episode, sampled: Sampled) -> _Differ
         return _Differs("metrics at the end", *_first(dict(episode.metrics), _known(end.metrics)))
     for actor, recorded in sampled.whole.items():
         found = end.trajectories[actor].rewards if actor in end.trajectories else ()
+        if (value := recorded.metrics.get(ENV_RETURN)) is not None:
+            if not _near(sum(found), value):
+                return _Differs(f"return of {actor}'s trajectory", value, sum(found))
+            continue
         if len(found) != len(recorded.rewards) or not all(map(_near, found, recorded.rewards)):
             return _Differs(f"rewards of {actor}'s trajectory", list(recorded.rewards), list(found))
     return None

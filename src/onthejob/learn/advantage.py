@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+import tyro
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.learn.own import own_advantages
@@ -23,7 +24,7 @@ from onthejob.types import Group, StopReason, Trajectory
 class AdvantageConfig:
     """How returns of one group become advantages."""
 
-    estimator: str = "group"
+    estimator: Annotated[str, tyro.conf.arg(aliases=("--advantage",))] = "group"
     """`group`: the return less the mean of the group, as the other options here say; or a function of yours,
     `path/to/file.py:name` or `package.module:name`: (returns (K,), usable (K,) of bool) -> advantages (K,), NumPy arrays over a
     group's trajectories that did not end in an error. Groups for which it gives only zeros are not trained on."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
+import tyro
 from torch import Tensor
 
 from onthejob.errors import ConfigError, TrainingError
@@ -33,7 +34,7 @@ _PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", 
 class LossConfig:
     """Which loss, and its constants."""
 
-    loss: Name | str = "grpo"
+    loss: Annotated[Name | str, tyro.conf.arg(aliases=("--loss",))] = "grpo"
     """grpo: mean over a trajectory's tokens, then over trajectories. dapo, bnpo: mean over all tokens of the update (they differ
     from each other only on several devices). dr_grpo: sum over tokens / (trajectories * max_completion_tokens). gspo: grpo with
     one ratio per trajectory. cispo: dapo weights, the clipped ratio multiplies the log-probability. reinforce: advantage times

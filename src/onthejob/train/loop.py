@@ -26,6 +26,7 @@ from onthejob.rollout.episode import Encoder
 from onthejob.rollout.judge import add_opinion
 from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.pool import TaskPool
+from onthejob.rollout.reward import RewardFunction
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
 from onthejob.train.config import TrainConfig, check_advantages, check_opponents
@@ -67,6 +68,7 @@ def train(
     legal: Legal = legal_of_view,
     evaluate: Evaluate | None = None,
     judge: Judge | None = None,
+    reward: RewardFunction | None = None,
     on_progress: Callable[[IterationReport], None] | None = None,
     resume: bool = False,
 ) -> TrainResult:
@@ -89,6 +91,7 @@ def train(
         legal: legal replies of a state, for measuring the scales.
         evaluate: called at the start and every `config.eval_every` iterations.
         judge: adds its opinion to one-turn trajectories, with the weight it was made with; at weight 0 it is only recorded.
+        reward: gives every trajectory a return in the place of the environment's, before the judge adds its opinion.
         on_progress: called after every committed iteration.
         resume: continue `run` after its last committed iteration, with the settings that it was made with; only iterations,
             minutes, workers and the learner's `max_tokens` and `gradient_checkpointing` may differ.
@@ -125,6 +128,7 @@ def train(
         legal=legal,
         evaluate=evaluate,
         judge=judge,
+        reward=reward,
     )
     if config.grouping == "episodes":
         state, last = _enter(parts, None, until, resume=resume)
@@ -202,6 +206,11 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     collection = _collect(parts, state, collector, iteration)
     collect_s = time.perf_counter() - started
     opinion: dict[str, float] = {}
+    paid: dict[str, float] = {}
+    if parts.reward is not None:
+        played = [episode.task for episode in collection.episodes]
+        groups, paid = parts.reward.rewarded(collection.groups, played, parts.sampler.chat.decode)
+        collection = replace(collection, groups=groups)
     if parts.judge is not None:
         groups, opinion = add_opinion(collection.groups, parts.judge, parts.sampler.chat.decode)
         collection = replace(collection, groups=groups)
@@ -247,6 +256,8 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         for family, statistics in parts.pool.statistics().items():
             record.metrics(f"pool/{family}", pool_metrics(statistics))
         record.metrics("time", clock)
+        if paid:
+            record.metrics("reward", paid)
         if opinion:
             record.metrics("judge", opinion)
         if evaluation:

@@ -13,6 +13,7 @@ from onthejob.rollout.episode import Encoder
 from onthejob.rollout.library import SnapshotLibrary
 from onthejob.rollout.opponents import Opponents
 from onthejob.rollout.pool import TaskPool
+from onthejob.rollout.reward import RewardFunction
 from onthejob.rollout.scales import Legal
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.config import TrainConfig
@@ -46,6 +47,7 @@ class Parts:
     legal: Legal
     evaluate: Evaluate | None
     judge: Judge | None = None
+    reward: RewardFunction | None = None
 
 
 @dataclass(slots=True, kw_only=True)
