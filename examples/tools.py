@@ -10,15 +10,14 @@ class Shop(Env):
     roles = ("clerk",)
     max_turns, max_new_tokens, bad_call_reward = 4, 32, -0.1
 
-    def tools(self):
-        return [self.price]
-
     def price(self, good: str) -> Next:
         """The price of a good, e.g. apple, in coins."""
         price = self.prices[good]  # an unknown good is answered with "Error: KeyError", and the model may call again
         if wanted := good in self.missing:
             self.missing, self.sum = [other for other in self.missing if other != good], self.sum + price
         return self.tell(str(price), view=self.seen(), reward=0.2 * wanted)
+
+    tools = (price,)
 
     def tasks(self, split: Split) -> list[Task]:
         return self.seeded(split, count=200)

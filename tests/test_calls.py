@@ -22,6 +22,7 @@ DEEP = {"text": 'a </tool_call> {b} "c" 日本 😀\nd', "deep": {"e": [{}]}}
         (LLAMA, Said("", (STOCK,))),
         (f'<|python_tag|>{LLAMA}; {{"name": "now", "parameters": {{}}}}', Said("", (STOCK, NOW))),
         (f"{LLAMA}; {LLAMA}", Said("", (STOCK, STOCK))),
+        (f"[TOOL_CALLS] [{JSON}]", Said("", (STOCK,))),
         (f"Sure:\n```json\n{JSON}\n```", Said("Sure:", (STOCK,))),
         ('[{"name": "get_stock", "arguments": "{\\"symbol\\": \\"TSLA\\"}"}]', Said("", (STOCK,))),
         (write_call("write", **DEEP), Said("", (ToolCall("write", DEEP),))),

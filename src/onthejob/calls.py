@@ -2,6 +2,7 @@
 
     Hermes, Qwen   <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>, once per call
     Llama 3        {"name": "add", "parameters": {"a": 1}}, also behind <|python_tag|> and separated by semicolons
+    Mistral        [TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}]
     plain JSON     {"name": "add", "arguments": {"a": 1}}, a list of such objects, or one in a fence, with text around it
 
 A reply is text everywhere in this package, so calls that a hosted model makes in its provider's own form are written in the first
@@ -20,7 +21,8 @@ from onthejob.texts import encodable, encodable_in
 from onthejob.types import ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-PYTHON_TAG = "<|python_tag|>"
+TAGS = ("<|python_tag|>", "[TOOL_CALLS]")
+"""Behind one of these stand calls in plain JSON and nothing else."""
 MOST_TRIED = 200
 """Brackets of a reply at which plain JSON is looked for in vain."""
 _THOUGHT = "</think>"
@@ -62,8 +64,8 @@ def read_calls(reply: str) -> Said:
     try:
         if OPEN in rest:
             around, calls = _tagged(rest)
-        elif PYTHON_TAG in rest:
-            before, _, after = rest.partition(PYTHON_TAG)
+        elif tag := next((tag for tag in TAGS if tag in rest), ""):
+            before, _, after = rest.partition(tag)
             around, calls = [before], _row(after)
         else:
             around, calls = _plain(rest)

@@ -106,8 +106,8 @@ class Env:
     threads: ClassVar[int] = 1
     """Threads that step episodes side by side; more than 1 where stepping waits for something."""
     tools: ClassVar[Any] = ()
-    """Functions that a reply may call, as a list or as lists by role; or a method that returns them, e.g. methods of `self`.
-    A reply that calls some does not reach `step`: they are run, and their results are what the role reads next."""
+    """Functions that a reply may call, methods among them, as a list or as lists by role; or a method that returns these.
+    A reply with calls does not reach `step`: the tools run, and their results are the next messages of the role."""
     bad_call_reward: ClassVar[float] = 0.0
     """Reward of a reply with a call that cannot be run: no such tool, wrong arguments, or no JSON."""
 

@@ -1,7 +1,7 @@
 """Functions as tools: what a model is shown of them, and running what its reply calls.
 
-A function's signature and docstring are its schema. The arguments of a call are checked and converted to the annotated types, so a
-function meets only what it asked for.
+A function's signature and docstring are its schema. The arguments of a call are checked and converted to the annotated types, so
+a function receives only what its signature names.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from onthejob.envs.env import Env, Next, Request
-from onthejob.errors import ConfigError, ContractError
+from onthejob.errors import ConfigError, ContractError, OnTheJobError
 from onthejob.texts import encodable
 from onthejob.types import Message, ToolCall, ToolSpec
 
@@ -46,7 +46,7 @@ class Done:
 
 
 def tools_of(env: Env, role: str) -> dict[str, Tool]:
-    """Name -> tool of a role.
+    """Name -> tool of a role; methods that the class body lists are bound to this environment.
 
     Raises:
         ConfigError: `tools` is no list of functions, or two have one name.
@@ -61,10 +61,10 @@ def tools_of(env: Env, role: str) -> dict[str, Tool]:
         raise ConfigError(f"{kind}.tools must list functions, or lists of functions by role, got {given!r:.60}.")
     found: dict[str, Tool] = {}
     for tool in given:
-        name = _plain(tool).__name__
-        if name in found:
+        function = _plain(tool)
+        if (name := function.__name__) in found:
             raise ConfigError(f"{kind}.tools has two tools {name!r}. Give each a name of its own.")
-        found[name] = tool
+        found[name] = function.__get__(env) if tool is function and _takes_self(function) else tool
     return found
 
 
@@ -81,7 +81,8 @@ def run(tools: Mapping[str, Tool], call: ToolCall) -> Done:
     """Run a call. What the model does wrong, and what the tool raises, is a result.
 
     Raises:
-        ContractError: the tool returned something that is no result.
+        ContractError: the tool returned something that is not a result.
+        OnTheJobError: the tool raised it, e.g. because its sandbox failed, which says nothing about the reply.
     """
     tool = tools.get(call.name)
     if tool is None:
@@ -94,6 +95,8 @@ def run(tools: Mapping[str, Tool], call: ToolCall) -> Done:
         return Done(text=f"Error: {_wrong(call.name, error)}", valid=False)
     try:
         result = tool(**{str(shape.model_fields[name].alias): getattr(given, name) for name in given.model_fields_set})
+    except OnTheJobError:
+        raise
     except Exception as error:
         said = encodable(f"{type(error).__name__}: {error}".strip()[:MOST_SAID])
         return Done(text=f"Error: {said}", error=said)
@@ -135,8 +138,8 @@ def run_calls(tools: Mapping[str, Tool], calls: Sequence[ToolCall], asked: Reque
             last = following.request
             if last.role != asked.role or last.fresh is not False or not isinstance(last.text, str):
                 raise ContractError(
-                    f"{where} asks {last.role} for a reply in {call.name}, whose result goes to {asked.role}. Return text, JSON's "
-                    "types, or what self.tell(text), self.invalid(text) or self.end return."
+                    f"{where} asks {last.role} for a reply in {call.name}, whose result goes to {asked.role}. Return text, "
+                    "JSON's types, or what self.tell(text), self.invalid(text) or self.end return."
                 )
         results.append(Message("tool", done.text))
     after = replace(last, text=results[-1].content, before=tuple(results[:-1]), speaker="tool", system="", fresh=False)
@@ -148,7 +151,7 @@ class _Shape(typing.NamedTuple):
     arguments: type[BaseModel]
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _shape(function: Tool) -> _Shape:
     """What a function's signature and docstring say."""
     name = function.__name__
@@ -161,10 +164,11 @@ def _shape(function: Tool) -> _Shape:
         raise ConfigError(f"tool {name} has an annotation that cannot be read: {error}. Use types of the module.") from error
     fields: dict[str, Any] = {}
     parameters = list(inspect.signature(function).parameters.values())
-    for parameter in parameters[1:] if parameters and parameters[0].name == "self" else parameters:
+    for parameter in parameters[1:] if _takes_self(function) else parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(
-                f"tool {name}: argument {parameter.name!r} cannot be passed by name, as a model does. Write {name}(a: int, b: str)."
+                f"tool {name}: argument {parameter.name!r} cannot be passed by name, as a model does. "
+                f"Write {name}(a: int, b: str)."
             )
         if parameter.name not in hints:
             raise ConfigError(f"tool {name}: argument {parameter.name!r} needs a type, e.g. `{parameter.name}: str`.")
@@ -184,6 +188,11 @@ def _shape(function: Tool) -> _Shape:
     schema.pop("description", None)
     schema.setdefault("properties", {})
     return _Shape(ToolSpec(name, summary, schema), arguments)
+
+
+def _takes_self(function: Tool) -> bool:
+    """Whether it is a method."""
+    return next(iter(inspect.signature(function).parameters), "") == "self"
 
 
 def _plain(tool: Any) -> Tool:

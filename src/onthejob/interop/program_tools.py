@@ -1,7 +1,7 @@
 """Tools in the calls of an agent program: what it offers, calls that were made before, and their results.
 
-Both protocols give calls ids, and our messages have none: a result stands behind the reply that made its call, in the order of the
-calls. The ids that are given here number the calls of the episode, so equal episodes have equal ids.
+Both protocols give calls ids, and our messages have none: a result stands behind the reply that made its call, in the order of
+the calls. The ids that are given here number the calls of the episode, so equal episodes have equal ids.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ USE = (
 
 
 def as_text(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Message]:
-    """A conversation for a template that knows no tools: schemas in the system message, calls in plain JSON, results of a user."""
+    """A conversation for a template without tools: schemas in the system message, calls in plain JSON, results of a user."""
     found: list[Message] = []
     for message in messages:
         if message.role == "tool" and found and found[-1].role == "tool":
