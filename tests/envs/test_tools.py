@@ -9,12 +9,11 @@ import pytest
 
 from onthejob.calls import write_call, write_calls
 from onthejob.envs.running import Forking, running
-from onthejob.interop.program_talk import answer, read_chat
 from onthejob.models.chat import ChatEncoder
 from onthejob.plugins import resolve
 from onthejob.rollout.play import play
 from onthejob.testing import check_env
-from onthejob.types import Completion, Message, Sampling, Split, ToolCall
+from onthejob.types import Completion, Sampling, Split, ToolCall
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "tools.py")
 
@@ -76,14 +75,3 @@ def test_tokens_only_grow_over_tool_turns(smollm2_tokenizer):
     for before, after in pairwise(trajectory.turns):
         said = (*before.prompt_ids, *before.completion.token_ids)
         assert after.prompt_ids[: len(said)] == said
-
-
-def test_a_program_is_given_calls_and_sends_results_in_any_order():
-    tool = {"type": "function", "function": {"name": "price", "parameters": {"type": "object", "properties": {}}}}
-    user, reply = {"role": "user", "content": "?"}, write_calls("So:", [ToolCall("price", {"a": 1}), ToolCall("price", {})])
-    body = {"model": "agent", "messages": [user], "tools": [tool]}
-    message = answer(read_chat(body, ["agent"]), reply, 3)["choices"][0]["message"]
-    results = [{"role": "tool", "tool_call_id": call["id"], "content": call["id"]} for call in message["tool_calls"]]
-    asked = read_chat({**body, "messages": [user, message, *results[::-1]]}, ["agent"])
-    expected = (Message("assistant", reply), Message("tool", "c00030000"), Message("tool", "c00030001"))
-    assert asked.messages[1:] == expected

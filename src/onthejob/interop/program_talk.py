@@ -303,7 +303,7 @@ def _chunks(asked: Asked, reply: str, number: int) -> Iterator[dict[str, Any]]:
     if said.calls:
         calls = program_tools.chat_calls(said, number)
         parts.append({"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]})
-    opening: dict[str, Any] = {"role": "assistant", "content": ""}
+    opening: dict[str, Any] = {"role": "assistant", "content": None if said.calls and not said.text else ""}
     for delta, finish in ((opening, None), *((part, None) for part in parts), ({}, _finish(said))):
         yield {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
     if asked.counted:
