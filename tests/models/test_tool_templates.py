@@ -163,3 +163,5 @@ def test_what_is_imitated_has_the_prompts_of_the_sampler(name: str):
     (first, reply), (second, _) = chat.replies(talk, [PRICE])
     assert first == chat.encode([USER], [PRICE])
     assert second == chat.extend(first, reply, [Message("tool", "3")])
+    plain = 'Let me look.\n{"name": "price", "arguments": {"good": "egg"}}'
+    assert chat.decode(reply) == (said if name in WITH_TOOLS else plain)

@@ -230,7 +230,7 @@ def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstratio
 def examples_of(chat: ChatEncoder, shown: Demonstration) -> list[Example]:
     """What is imitated of one demonstration, as token ids."""
     if shown.reply is not None:
-        prompt, reply = chat.encode(shown.messages, shown.tools), chat.reply_ids(shown.reply)
+        prompt, reply = chat.encode(shown.messages, shown.tools), chat.shown_ids(shown.reply, shown.tools)
         return [Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight)]
     return [
         Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight, conversation=shown.name)

@@ -111,6 +111,13 @@ class ChatEncoder:
         except ContractError:
             return False
 
+    def shown_ids(self, reply: str, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """As `reply_ids`, with calls in plain JSON where the template knows no tools, as the system message asks for."""
+        if tools and not self.knows_tools:
+            (message,) = as_text([Message("assistant", reply)], ())
+            reply = message.content
+        return self.reply_ids(reply)
+
     def reply_ids(self, text: str) -> tuple[int, ...]:
         """A reply that was not sampled, with the token that ends a turn.
 
@@ -156,7 +163,7 @@ class ChatEncoder:
             if not heard:
                 raise ConfigError("a conversation must not begin with a reply, nor hold two in a row. Collect it again.")
             prompt = self.extend(*found[-1], heard) if found else self.encode(heard, tools)
-            found.append((prompt, self.reply_ids(message.content)))
+            found.append((prompt, self.shown_ids(message.content, tools)))
             heard = []
         if not found:
             raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")
