@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +14,9 @@ from onthejob.calls import write_call, write_calls
 from onthejob.envs.running import Forking, running
 from onthejob.models.chat import ChatEncoder
 from onthejob.plugins import resolve
+from onthejob.record import Run
 from onthejob.rollout.play import play
-from onthejob.testing import check_env
+from onthejob.testing import check_env, tiny_model
 from onthejob.types import Completion, Sampling, Split, ToolCall
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "tools.py")
@@ -75,3 +79,27 @@ def test_tokens_only_grow_over_tool_turns(smollm2_tokenizer):
     for before, after in pairwise(trajectory.turns):
         said = (*before.prompt_ids, *before.completion.token_ids)
         assert after.prompt_ids[: len(said)] == said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_example_is_collected_imitated_and_trained(tmp_path: Path):
+    """The whole way with a tiny model: its record says which calls were made."""
+    tiny = tiny_model(words=["price", "good", *"0123456789"])
+    tiny.model.save_pretrained(tmp_path / "model")
+    tiny.tokenizer.save_pretrained(tmp_path / "model")
+    model = ("--model.name", str(tmp_path / "model"), "--model.dtype", "float32")
+    small = ("--collect.episodes", "2", "--branch.group-size", "4", "--lora.rank", "2", "--workers", "0", "--iterations", "2")
+    commands = (
+        ("collect", "--env", EXAMPLE, "--policy", "random", "--count", "6", "--out", "shown"),
+        ("sft", "shown", "--out", "adapters/shop", "--lora.rank", "2", *model),
+        ("train", "--env", EXAMPLE, "--init", "adapters/shop", "--name", "shop", *small, *model),
+    )
+    for words in commands:
+        command = [sys.executable, "-m", "onthejob", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stderr
+    row = json.loads((tmp_path / "shown" / "clerk.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert row["tools"][0]["function"]["name"] == "price"
+    with Run.open(tmp_path / "runs" / "shop", readonly=True) as run:
+        assert run.last_iteration() == 2
