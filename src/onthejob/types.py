@@ -67,9 +67,32 @@ class Message(NamedTuple):
     """One chat message."""
 
     role: str
-    """`system`, `user` or `assistant`."""
+    """`system`, `user` or `assistant`, or `tool` for the result of a call: the first such message after a reply answers its first
+    call, the second its second."""
     content: str
-    """Text without lone surrogates."""
+    """Text without lone surrogates. A reply that calls tools holds the calls as text, which `onthejob.calls` reads."""
+
+
+class ToolSpec(NamedTuple):
+    """A tool as a model is shown it."""
+
+    name: str
+    """Matches [A-Za-z0-9_-]{1,64}, as all providers want it."""
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema of an object: the arguments by name."""
+
+    def function(self) -> dict[str, Any]:
+        """As chat templates and OpenAI's API take it."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool in a reply."""
+
+    name: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +163,11 @@ class Observation(Protocol):
         """
         ...
 
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Tools that the reply may call. A context shows those of the request with which it began."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextObservation:
@@ -150,6 +178,7 @@ class TextObservation:
     fresh: bool = True
     kind: Kind = Kind.ACT
     view: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

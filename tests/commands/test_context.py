@@ -50,7 +50,7 @@ def test_demonstrations_that_cannot_fit_or_be_read_are_refused_before_the_model_
     )
     null = {"messages": [{"role": "user", "content": "Sell"}, {"role": "assistant", "content": None}]}
     assert "line 2 of d/solver.jsonl is not a demonstration: the content of a message of assistant is null" in refused(good, null)
-    assert "tools, which would be lost" in refused(good | {"tools": [{"name": "f"}]})
+    assert "a tool must be" in refused(good | {"tools": [{"name": "f"}]})
     parts = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "reply": "WAIT"}
     assert "a part of type 'image_url'" in refused(parts)
     assert not Path("o").exists()

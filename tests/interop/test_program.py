@@ -181,7 +181,7 @@ with client.responses.stream(model="gpt-x", input=listed) as stream:
 assert kinds[0] == "response.created" and kinds[-1] == "response.completed" and "response.output_text.delta" in kinds
 refused = []
 image = {"type": "image_url", "image_url": {"url": "data:,x"}}
-tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+tool = {"type": "web_search"}
 for options in (
     {"n": 2}, {"tools": [tool]}, {"messages": [{"role": "user", "content": [image]}]},
     {"messages": [*talk, {"role": "assistant", "content": "begun"}]},

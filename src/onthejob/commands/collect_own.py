@@ -155,6 +155,7 @@ def _row(task: Task, conversation: Conversation, family: str, *, version: str) -
         "messages": [message._asdict() for message in conversation.messages],
         "marked": "negative" if not conversation.valid else "random" if version == RANDOM else "expert",
         "reward": conversation.reward,
+        **({"tools": [tool.function() for tool in conversation.tools]} if conversation.tools else {}),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from onthejob.types import Environment, Message, Observation, Step, Task
+from onthejob.types import Environment, Message, Observation, Step, Task, ToolSpec
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,6 +20,8 @@ class Conversation:
     """Sum of what the role was paid from this conversation's first request to the next one's."""
     valid: bool = True
     """Every reply could be used."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Those that the context shows."""
 
     @property
     def replies(self) -> int:
@@ -67,7 +69,7 @@ class Listened:
     def _hear(self, request: Observation, reply: str, step: Step) -> None:
         role = request.actor
         if request.fresh or role not in self._now:
-            self._now[role] = Conversation(role=role, reward=self._early.pop(role, 0.0))
+            self._now[role] = Conversation(role=role, reward=self._early.pop(role, 0.0), tools=request.tools)
             self.conversations.append(self._now[role])
         conversation = self._now[role]
         conversation.messages += [*request.messages, Message("assistant", reply)]

@@ -22,7 +22,7 @@ from onthejob.commands.workplaces import WORKPLACES, EnvOptions, check_parsed, p
 from onthejob.envs.env import LIMITS, Env, options_of
 from onthejob.errors import ConfigError, OnTheJobError, SandboxError
 from onthejob.plugins import installed, resolve
-from onthejob.types import Message, Split
+from onthejob.types import Observation, Split
 
 BUILT_IN_ABOUT = {
     "office": "A small software company: six roles run it day by day, and its value is the reward.",
@@ -179,7 +179,10 @@ class Show:
         facts["forks"] = _forks(place) if isinstance(place, Own) else "yes" if place.forkable else "no"
         facts["players"] = sorted(place.players(tasks[Split.TRAIN][:1]))
         options, helps = options_of(self.own), _helps(type(self.own))
-        prompt = _prompt(place, tasks)
+        asked = _asked(place, tasks)
+        prompt = [] if asked is None else list(asked.messages)
+        if asked is not None and asked.tools:
+            facts["tools"] = [tool.name for tool in asked.tools]
         rows = [(name, ", ".join(value) or "none" if isinstance(value, list) else str(value)) for name, value in facts.items()]
         renderables: list[Any] = [table(("", BUILT_IN_ABOUT.get(self.ref) or _first_line(type(self.own))), rows)]
         if options:
@@ -224,17 +227,17 @@ def _forks(place: Own) -> str:
     return f"yes, by {env.forks}" if refused is None else f"no: {refused}"
 
 
-def _prompt(place: Workplace, tasks: Mapping[Split, list[Any]]) -> list[Message]:
-    """What is asked first in the first training task; empty where the machine cannot open the environment."""
+def _asked(place: Workplace, tasks: Mapping[Split, list[Any]]) -> Observation | None:
+    """What is asked first in the first training task; None where the machine cannot open the environment."""
     try:
         with place.opened() as make:
             env = make()
             try:
-                return list(env.reset(tasks[Split.TRAIN][0]).messages)
+                return env.reset(tasks[Split.TRAIN][0])
             finally:
                 env.close()
     except SandboxError:
-        return []
+        return None
 
 
 def flags_of(options: Any, prefix: str) -> list[tuple[str, str, str]]:

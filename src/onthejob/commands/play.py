@@ -31,7 +31,7 @@ from onthejob.commands.workplaces import OWN_PLACE, EnvOptions, check_parsed, is
 from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.models.catalogue import is_hosted
-from onthejob.types import Message, Sampling
+from onthejob.types import Message, Sampling, ToolSpec
 
 if TYPE_CHECKING:
     from onthejob.evaluate.teams import Team
@@ -301,9 +301,9 @@ class LateEncoder:
         """Of the model that is loaded."""
         return None if self.chat is None else self.chat.window
 
-    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def encode(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[int, ...]:
         """As `ChatEncoder.encode`."""
-        return self._loaded().encode(messages)
+        return self._loaded().encode(messages, tools)
 
     def extend(self, context_ids: Sequence[int], completion_ids: Sequence[int], messages: Sequence[Message]) -> tuple[int, ...]:
         """As `ChatEncoder.extend`."""

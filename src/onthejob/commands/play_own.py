@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -220,7 +221,7 @@ def show_turn(
 
 def _read(request: Observation) -> str:
     """What a role reads, its system prompt where a context begins."""
-    texts = [
-        f"[{message.role}] {message.content}" if message.role == "system" else message.content for message in request.messages
-    ]
+    texts = [message.content if message.role == "user" else f"[{message.role}] {message.content}" for message in request.messages]
+    if request.fresh:
+        texts += [f"[tool] {json.dumps(tool.function()['function'], ensure_ascii=False)}" for tool in request.tools]
     return f"{request.actor} reads: " + "\n".join(texts)

@@ -21,9 +21,9 @@ from onthejob.files import json_lines
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
-from onthejob.models.rows import read_message, text_of
+from onthejob.models.rows import read_message, read_tool, text_of
 from onthejob.processes import message_queue, worker_pool
-from onthejob.types import Message
+from onthejob.types import Message, ToolSpec
 
 if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
@@ -197,6 +197,8 @@ class Demonstration(NamedTuple):
     """Of the conversation, unique in the file; empty for a decision."""
     line: int
     """In the file, from 1."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Those that may be called."""
 
 
 def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstration]) -> list[Example]:
@@ -228,11 +230,11 @@ def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstratio
 def examples_of(chat: ChatEncoder, shown: Demonstration) -> list[Example]:
     """What is imitated of one demonstration, as token ids."""
     if shown.reply is not None:
-        prompt, reply = chat.encode(shown.messages), chat.reply_ids(shown.reply)
+        prompt, reply = chat.encode(shown.messages, shown.tools), chat.shown_ids(shown.reply, shown.tools)
         return [Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight)]
     return [
         Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight, conversation=shown.name)
-        for prompt, reply in chat.replies(shown.messages)
+        for prompt, reply in chat.replies(shown.messages, shown.tools)
     ]
 
 
@@ -257,8 +259,9 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
             weight = float(row.get("weight", 1.0))
             reply = text_of(row["reply"]) if row.get("reply") is not None else None
             decision = repr((row["task"], row["turn"])) if "task" in row and "turn" in row else number
-            if lost := [name for name in ("tools", "chat_template_kwargs") if row.get(name)]:
+            if lost := [name for name in ("chat_template_kwargs",) if row.get(name)]:
                 raise ValueError(f"it has {', '.join(lost)}, which would be lost")
+            tools = tuple(read_tool(tool) for tool in row.get("tools") or ())
             if not messages or marked not in MARKS or not 0 < weight < float("inf"):
                 raise ValueError("empty messages, an unknown mark, or a weight that is not positive")
             if reply is None and messages[-1].role != "assistant":
@@ -269,7 +272,7 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
             ) from error
         name = f"line {number}" if reply is None else ""
         if marked in marks:
-            decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name, number))
+            decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name, number, tools))
     if not decisions:
         raise ConfigError(f"{file} has no demonstration marked {', '.join(marks)}. Collect more, or name other marks.")
     chosen = list(decisions.values())

@@ -24,13 +24,13 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
-from onthejob.types import Message, Observation, Split, StopReason, Task
+from onthejob.types import Message, Observation, Split, StopReason, Task, ToolSpec
 
 FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000}
 """First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
 MOST_TASKS = 40_000
 """Tasks of one split at most, so that the splits' seeds stay apart."""
-LIMITS = ("roles", "max_turns", "max_new_tokens", "threads", "forks", "partner")
+LIMITS = ("roles", "max_turns", "max_new_tokens", "threads", "forks", "partner", "bad_call_reward")
 """What a class states and may also offer as an option, by annotating it."""
 ROLE = re.compile(r"[a-z][a-z0-9_]*")
 Reply = Callable[[Observation, int], str]
@@ -53,6 +53,10 @@ class Request:
     before: tuple[Message, ...] = ()
     """Messages of a conversation that stand between `system` and `text` where a context begins, and before `text` where `fresh`
     is False."""
+    speaker: str = "user"
+    """Role of the message that holds `text`: `tool` where it is the result of a call."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools whose calls the environment runs itself, in `step`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,11 @@ class Env:
     """The scripted player of roles that are not trained, and of branches; empty for the first of `players`, else `random`."""
     threads: ClassVar[int] = 1
     """Threads that step episodes side by side; more than 1 where stepping waits for something."""
+    tools: ClassVar[Any] = ()
+    """Functions that a reply may call, methods among them, as a list or as lists by role; or a method that returns these.
+    A reply with calls does not reach `step`: the tools run, and their results are the next messages of the role."""
+    bad_call_reward: ClassVar[float] = 0.0
+    """Reward of a reply with a call that cannot be run: no such tool, wrong arguments, or no JSON."""
 
     _now: Now
 
@@ -199,6 +208,8 @@ class Env:
         view: Mapping[str, Any] | None = None,
         fresh: bool | None = None,
         before: Sequence[Message] = (),
+        speaker: str = "user",
+        tools: Sequence[ToolSpec] = (),
         reward: float = 0.0,
         rewards: Mapping[str, float] | None = None,
     ) -> Next:
@@ -213,6 +224,8 @@ class Env:
             fresh: begin a new context; by default only the first time that the role is asked.
             before: messages of a conversation that stand between `system` and `text` where its context begins, and before `text`
                 with fresh=False.
+            speaker: role of the message that holds `text`: `user`, or `tool` for the result of a call.
+            tools: tools whose calls `step` takes as text (`onthejob.calls` reads them), in addition to those of `Env.tools`.
             reward: for who has just replied.
             rewards: role -> reward, for anyone.
         """
@@ -224,6 +237,8 @@ class Env:
             view=dict(view or {}),
             fresh=fresh,
             before=tuple(before),
+            speaker=speaker,
+            tools=tuple(tools),
         )
         return Next(request=request, rewards=self._paid(reward, rewards))
 
@@ -246,6 +261,7 @@ class Env:
             legal=before.legal if legal is None else self._replies(legal),
             view=before.view if view is None else dict(view),
             fresh=False,
+            tools=before.tools,
         )
         return Next(request=request, rewards=self._paid(reward, rewards))
 

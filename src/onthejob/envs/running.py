@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from onthejob.calls import Said, read_calls
 from onthejob.envs.env import Env, Next, Now, Reply, Request, options_of
 from onthejob.envs.plain import NotPlain, dump, load
+from onthejob.envs.tools import run_calls, spec_of, tools_of
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_choice, keyed_seed
-from onthejob.types import Branch, Message, Observation, Step, StopReason, Task, TextObservation
+from onthejob.types import Branch, Message, Observation, Step, StopReason, Task, TextObservation, ToolSpec
 
 
 def random_legal(observation: Observation, seed: int) -> str:
@@ -99,7 +101,7 @@ class Running:
             raise ContractError(f"{type(self._env).__name__}: step after the end of an episode. Call reset first.")
         actor = now.request.role
         now.turn += 1
-        found = self._called("step", self._env.step, reply)
+        found = self._answered(reply)
         self._pay(found, "step")
         self._sums.invalid += not found.valid
         stop = found.stop
@@ -140,6 +142,19 @@ class Running:
 
     def close(self) -> None:
         """Nothing is held: `Env.close` is called once for all episodes."""
+
+    def _answered(self, reply: str) -> Next:
+        """What comes of a reply: the results of the tools that it calls, or what `step` says."""
+        request = self._env._now.request
+        assert request is not None
+        tools = tools_of(self._env, request.role)
+        said = read_calls(reply) if tools else Said(reply)
+        if said.problem:
+            found = self._env.invalid(f"Error: {said.problem}", reward=self._env.bad_call_reward)
+            return dataclasses.replace(found, facts={"problem": said.problem})
+        if not said.calls:
+            return self._called("step", self._env.step, reply)
+        return run_calls(tools, said.calls, request, where=self._where("tools"), bad=self._env.bad_call_reward)
 
     def _new(self) -> Env:
         """An instance without an episode."""
@@ -206,8 +221,13 @@ class Running:
         view: dict[str, Any] = {"text": request.text, **request.view}
         if request.legal:
             view["legal"] = list(request.legal)
+        tools = tuple(spec_of(tool) for tool in tools_of(self._env, request.role).values())
         return TextObservation(
-            actor=request.role, messages=(*system, *before, Message("user", request.text)), fresh=fresh, view=view
+            actor=request.role,
+            messages=(*system, *before, Message(request.speaker, request.text)),
+            fresh=fresh,
+            view=view,
+            tools=(*tools, *request.tools),
         )
 
 
@@ -256,7 +276,7 @@ class Forking(Running):
                 f"{type(self._env).__name__} cannot be forked: {error}. Keep plain values in self, or write forks = 'replay' if "
                 "the same replies always do the same, or forks = 'no'."
             ) from error
-        pending = None if now.request is None else dataclasses.asdict(now.request)
+        pending = None if now.request is None else _row(now.request)
         fresh = None if self._pending is None else self._pending.fresh
         row |= {"turn": now.turn, "request": pending, "fresh": fresh, "asked": sorted(self._asked), "over": self._over}
         try:
@@ -287,7 +307,7 @@ class Forking(Running):
         if row["request"] is None:
             self._pending = None
         else:
-            request = Request(**{**row["request"], "legal": tuple(row["request"]["legal"]), "before": _messages(row["request"])})
+            request = _request(row["request"])
             self._pending = self._shown(request, "restore", fresh=row["fresh"])
         return self._pending
 
@@ -344,8 +364,18 @@ def _number(value: object) -> float:
         return math.nan
 
 
-def _messages(request: Mapping[str, Any]) -> tuple[Message, ...]:
-    return tuple(Message(*message) for message in request["before"])
+def _row(request: Request) -> dict[str, Any]:
+    """A request in JSON's types, as it was written before there were tools where it has none."""
+    row = dataclasses.asdict(request)
+    usual = {"speaker": "user", "tools": ()}
+    return {name: value for name, value in row.items() if name not in usual or value != usual[name]}
+
+
+def _request(row: Mapping[str, Any]) -> Request:
+    """The inverse of `_row`."""
+    before = tuple(Message(*message) for message in row["before"])
+    tools = tuple(ToolSpec(*tool) for tool in row.get("tools", ()))
+    return Request(**{**row, "legal": tuple(row["legal"]), "before": before, "tools": tools})
 
 
 def _add(sums: dict[str, float], rewards: Iterable[tuple[str, float]]) -> None:

@@ -126,7 +126,7 @@ def _context(
     if policy.reads == "tokens":
         if encoder is None:
             raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
-        return Context(observation=observation, prompt_ids=encoder.encode(observation.messages), seed=seed)
+        return Context(observation=observation, prompt_ids=encoder.encode(observation.messages, observation.tools), seed=seed)
     messages = tuple(observation.messages) if policy.reads == "messages" else ()
     return Context(observation=observation, messages=messages, seed=seed)
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from onthejob.envs.env import Env, Next, check_roles
 from onthejob.errors import ConfigError, ContractError, ProgramError
@@ -29,9 +29,10 @@ from onthejob.interop.dataset import MATCHERS, READERS, check_reward, rows_of, s
 from onthejob.interop.program_http import Server
 from onthejob.interop.program_line import Call, Line, read_reward
 from onthejob.interop.program_process import Process, last_line, removed
-from onthejob.interop.program_talk import Refusal
+from onthejob.interop.program_refusal import Refusal
+from onthejob.interop.program_tools import repeated
 from onthejob.texts import encodable, printable, without
-from onthejob.types import Message, Split, StopReason, Task
+from onthejob.types import Message, Split, StopReason, Task, ToolSpec
 
 SHOWN, SHOWN_LINES = 800, 6
 """Characters and lines of the end of stderr in a message."""
@@ -40,7 +41,7 @@ MOST_VARIABLE = 100_000
 MOST_HASHED = 64 << 20
 """Bytes of a file of the command up to which its content is part of the fingerprint, else its size."""
 OVER = "the episode is over."
-PARTS = ("program.py", "program_http.py", "program_line.py", "program_process.py", "program_talk.py")
+PARTS = ("program.py", "program_http.py", "program_line.py", "program_process.py", "program_talk.py", "program_tools.py")
 """Files whose code decides what an episode is."""
 
 
@@ -109,7 +110,7 @@ class Program(Env):
         if "server" not in vars(self):
             raise ContractError("a program needs the server that answers it. Call open() before the first episode.")
         self._row, self._left_s, self._call = dict(task.payload), self.limit_s, None
-        self._heard: dict[str, tuple[Message, ...]] = {}
+        self._heard: dict[str, _Heard] = {}
         self._settled = dict.fromkeys(self.roles, 0.0)
         self._line = Line(self.roles, takes_rewards=not self.reward)
         self._live = _Live(self.server, self._line, self.command, self.cwd, task)
@@ -124,7 +125,8 @@ class Program(Env):
         said = encodable(reply)
         given = call.asked.cut(said)
         if given == said:
-            self._heard[call.asked.role] = (*call.asked.messages, Message("assistant", said))
+            asked = call.asked
+            self._heard[asked.role] = _Heard((*asked.messages, repeated(said, asked.tools)), asked.tools)
         else:
             # The program knows less than the context holds, so its next call begins a new one.
             self._heard.pop(call.asked.role, None)
@@ -197,14 +199,16 @@ class Program(Env):
     def _request(self, call: Call) -> Next:
         """The call as a request, which continues the context of its role where it extends the conversation."""
         role, messages = call.asked.role, call.asked.messages
-        heard = self._heard.get(role)
-        continues = heard is not None and len(messages) > len(heard) and messages[: len(heard)] == heard
-        new = messages[len(heard) :] if heard is not None and continues else messages
+        heard, tools = self._heard.get(role, _Heard((), ()))
+        continues = bool(heard) and len(messages) > len(heard) and messages[: len(heard)] == heard and call.asked.tools == tools
+        new = messages[len(heard) :] if continues else messages
         return self.ask(
             role,
             new[-1].content,
             before=new[:-1],
             fresh=not continues,
+            speaker="tool" if new[-1].role == "tool" else "user",
+            tools=call.asked.tools,
             view={"model": call.asked.model, "messages": [list(message) for message in new]},
             # Nothing is paid by a reset: no turn could be credited with it.
             rewards=self._owed() if self._now.turn else {},
@@ -256,6 +260,13 @@ class Program(Env):
             + (f"A request of it was refused: {refused} " if refused else "")
             + (f"Its stderr ends with: {lines}" if lines else "It wrote nothing to stderr.")
         )
+
+
+class _Heard(NamedTuple):
+    """The context of a role, as its program repeats it."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
 
 
 class _Live:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onthejob.interop import program_talk as talk
-from onthejob.interop.program_talk import Asked, Refusal
-from onthejob.types import Message
+from onthejob.interop.program_talk import Asked, Earlier, Refusal
 
 MOST_WAITING = 256
 """Calls of one episode that wait at the same time."""
@@ -100,7 +99,7 @@ class Line:
         self._arrived = 0
         self._refusal: Refusal | None = None
         self._ended = False
-        self._responses: dict[str, tuple[Message, ...]] = {}
+        self._responses: dict[str, Earlier] = {}
 
     def take(self, limit_s: float) -> Call | None:
         """The next call; None when the program has ended.
@@ -128,7 +127,7 @@ class Line:
         with self._changed:
             if call.asked.protocol == "responses":
                 name = talk.name_of("responses", call.number)
-                self._responses[name] = (*call.asked.kept, Message("assistant", reply))
+                self._responses[name] = talk.earlier(call.asked, reply, call.number)
             call.reply, self._pending = reply, None
         call.done.set()
 

@@ -10,10 +10,28 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from onthejob.calls import Said
+from onthejob.interop import program_tools
+from onthejob.interop.program_refusal import Refusal
+from onthejob.interop.program_tools import Part, settled
 from onthejob.texts import encodable
-from onthejob.types import Message
+from onthejob.types import Message, ToolSpec
+
+__all__ = [
+    "Asked",
+    "Earlier",
+    "Refusal",
+    "answer",
+    "earlier",
+    "events",
+    "model",
+    "models",
+    "name_of",
+    "read_chat",
+    "read_response",
+]
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "user", "function": "user"}
 """Role of a message of the protocol -> role of our message."""
@@ -30,18 +48,13 @@ Protocol = Literal["chat", "responses"]
 Row = Mapping[str, Any]
 
 
-class Refusal(Exception):
-    """A request that is not answered with a reply."""
+class Earlier(NamedTuple):
+    """An answered response, which a later call may name."""
 
-    def __init__(self, status: int, message: str, code: str = "invalid_request") -> None:
-        """status: of HTTP. message: one sentence for who wrote the program. code: for its client."""
-        super().__init__(message)
-        self.status, self.message, self.code = status, message, code
-
-    def body(self) -> dict[str, Any]:
-        """The error as OpenAI's clients read it."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code}}
+    messages: tuple[Message, ...]
+    """Its conversation with the reply, without the instructions."""
+    waiting: tuple[str, ...]
+    """Ids of the reply's calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +75,8 @@ class Asked:
     """The stream shall end with the usage."""
     ignored: tuple[str, ...] = ()
     """Parameters that have no effect here."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Functions that the reply may call."""
 
     def cut(self, reply: str) -> str:
         """The reply up to the first text of `stop`."""
@@ -87,15 +102,14 @@ def read_chat(body: Row, roles: Sequence[str]) -> Asked:
     Raises:
         Refusal: it asks for what is not offered.
     """
-    _check(body)
     if body.get("functions"):
-        raise Refusal(400, "functions are not offered. Describe them in a message, and read the call from the text of the reply.")
+        raise Refusal(400, "functions are not offered. Pass them as tools, which took their place.")
     if body.get("n") not in (None, 1):
         raise Refusal(400, f"n must be 1, got {body['n']!r:.20}: each call is one reply that is trained on. Call again.")
     given = body.get("messages")
     if not isinstance(given, list):
         raise Refusal(400, f"messages must be a list, got {type(given).__name__}.")
-    messages = _closed(tuple(_message(one, f"messages[{place}]") for place, one in enumerate(given)))
+    messages = _closed(settled([_message(one, f"messages[{place}]") for place, one in enumerate(given)]))
     options = body.get("stream_options")
     return Asked(
         protocol="chat",
@@ -107,34 +121,35 @@ def read_chat(body: Row, roles: Sequence[str]) -> Asked:
         stream=bool(body.get("stream")),
         counted=isinstance(options, Mapping) and bool(options.get("include_usage")),
         ignored=_ignored(body, "chat"),
+        tools=program_tools.read_tools(body),
     )
 
 
-def read_response(body: Row, roles: Sequence[str], earlier: Mapping[str, tuple[Message, ...]]) -> Asked:
+def read_response(body: Row, roles: Sequence[str], earlier: Mapping[str, Earlier]) -> Asked:
     """A call of `POST /v1/responses`.
 
     Args:
         body: of the request.
         roles: of the environment.
-        earlier: id of a response of this episode -> its conversation.
+        earlier: id of a response of this episode -> its conversation, and the ids of the calls of its reply.
 
     Raises:
         Refusal: it asks for what is not offered.
     """
-    _check(body)
     for name in ("background", "conversation", "prompt"):
         if body.get(name):
             raise Refusal(400, f"{name} is not offered. Send the whole conversation, or previous_response_id.")
     before: tuple[Message, ...] = ()
+    waiting: tuple[str, ...] = ()
     if (known := body.get("previous_response_id")) is not None:
         if known not in earlier:
             raise Refusal(404, f"there is no response {known!r:.60} in this episode.", "previous_response_not_found")
-        before = earlier[known]
+        before, waiting = earlier[known]
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(items, list):
         raise Refusal(400, f"input must be a text or a list, got {type(given).__name__}.")
-    kept = _closed((*before, *(_item(one, f"input[{place}]") for place, one in enumerate(items))))
+    kept = _closed(settled([_item(one, f"input[{place}]") for place, one in enumerate(items)], before, waiting))
     told = body.get("instructions")
     if told is not None and not isinstance(told, str):
         raise Refusal(400, f"instructions must be a text, got {type(told).__name__}.")
@@ -146,22 +161,18 @@ def read_response(body: Row, roles: Sequence[str], earlier: Mapping[str, tuple[M
         kept=kept,
         stream=bool(body.get("stream")),
         ignored=_ignored(body, "responses"),
+        tools=program_tools.read_tools(body),
     )
 
 
-def _check(body: Row) -> None:
-    if body.get("tools") and body.get("tool_choice") != "none":
-        raise Refusal(
-            400, "tools are not offered yet: a reply is text. Describe the tools in a message, and read the call from the reply."
-        )
-
-
 def _ignored(body: Row, protocol: Protocol) -> tuple[str, ...]:
-    return tuple(
+    forced = ("tool_choice",) if body.get("tool_choice") not in (None, "auto", "none") else ()
+    others = (
         name
         for name, value in body.items()
         if value not in (None, [], {}) and name not in READ[protocol] and name not in WITHOUT_EFFECT
     )
+    return (*others, *forced)
 
 
 def _closed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -175,21 +186,35 @@ def _closed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return messages
 
 
-def _message(given: object, where: str) -> Message:
+def _message(given: object, where: str) -> Part:
     if not isinstance(given, Mapping):
         raise Refusal(400, f"{where} must be an object with role and content, got {type(given).__name__}.")
     role = given.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise Refusal(400, f"{where}: role must be one of {', '.join(ROLES)}, got {role!r:.40}.")
-    if given.get("tool_calls") or given.get("function_call"):
-        raise Refusal(400, f"{where} holds calls of tools, which are not offered yet. Write them into the content.")
-    return Message(ROLES[role], _text(given.get("content"), where))
+    if given.get("function_call"):
+        raise Refusal(400, f"{where}: function_call is not offered. Write tool_calls, which took its place.")
+    calls = program_tools.made_calls(given.get("tool_calls") or [], where) if role == "assistant" else {}
+    content = given.get("content")
+    text = "" if calls and content is None else _text(content, where)
+    if role == "tool" and isinstance(answers := given.get("tool_call_id"), str) and answers:
+        return Part(message=Message("tool", text), answers=answers, where=where)
+    return Part(message=Message(ROLES[role], text), calls=calls, where=where)
 
 
-def _item(given: object, where: str) -> Message:
-    if isinstance(given, Mapping) and given.get("type", "message") != "message":
-        raise Refusal(400, f"{where}: items of type {given['type']!r:.40} are not offered. Send messages.")
-    return _message(given, where)
+def _item(given: object, where: str) -> Part:
+    kind = given.get("type", "message") if isinstance(given, Mapping) else "message"
+    if not isinstance(given, Mapping) or kind == "message":
+        return _message(given, where)
+    if kind not in ("function_call", "function_call_output"):
+        raise Refusal(400, f"{where}: items of type {kind!r:.40} are not offered. Send messages, and calls of functions.")
+    name = given.get("call_id")
+    if not isinstance(name, str) or not name:
+        raise Refusal(400, f"{where} needs a call_id.")
+    if kind == "function_call_output":
+        return Part(message=Message("tool", _text(given.get("output"), where)), answers=name, where=where)
+    call = program_tools.made_call(given.get("name"), given.get("arguments"), where)
+    return Part(message=Message("assistant", ""), calls={name: call}, where=where)
 
 
 def _text(content: object, where: str) -> str:
@@ -216,6 +241,13 @@ def _stops(given: object) -> tuple[str, ...]:
 def name_of(protocol: Protocol, number: int) -> str:
     """Id of the answer to an episode's call of this number."""
     return f"chatcmpl-{number}" if protocol == "chat" else f"resp_{number}"
+
+
+def earlier(asked: Asked, reply: str, number: int) -> Earlier:
+    """What is kept of an answered response."""
+    said = program_tools.said_in(reply, asked.tools)
+    ids = tuple(program_tools.call_id(number, place) for place in range(len(said.calls)))
+    return Earlier((*asked.kept, program_tools.repeated(reply, asked.tools)), ids)
 
 
 def answer(asked: Asked, reply: str, number: int) -> dict[str, Any]:
@@ -245,13 +277,16 @@ def model(role: str) -> dict[str, Any]:
 
 
 def _completion(asked: Asked, reply: str, number: int) -> dict[str, Any]:
-    message = {"role": "assistant", "content": reply, "refusal": None}
+    said = program_tools.said_in(reply, asked.tools)
+    message: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
+    if said.calls:
+        message |= {"content": said.text or None, "tool_calls": program_tools.chat_calls(said, number)}
     return {
         "id": name_of("chat", number),
         "object": "chat.completion",
         "created": int(time.time()),
         "model": asked.model,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(said)}],
         "usage": _usage("prompt_tokens", "completion_tokens"),
     }
 
@@ -263,10 +298,27 @@ def _chunks(asked: Asked, reply: str, number: int) -> Iterator[dict[str, Any]]:
         "created": int(time.time()),
         "model": asked.model,
     }
-    for delta, finish in (({"role": "assistant", "content": ""}, None), ({"content": reply}, None), ({}, "stop")):
+    said = program_tools.said_in(reply, asked.tools)
+    parts: list[dict[str, Any]] = [{"content": said.text}] if said.text or not said.calls else []
+    if said.calls:
+        calls = program_tools.chat_calls(said, number)
+        parts.append({"tool_calls": [{"index": place, **call} for place, call in enumerate(calls)]})
+    opening: dict[str, Any] = {"role": "assistant", "content": None if said.calls and not said.text else ""}
+    for delta, finish in ((opening, None), *((part, None) for part in parts), ({}, _finish(said))):
         yield {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
     if asked.counted:
         yield {**head, "choices": [], "usage": _usage("prompt_tokens", "completion_tokens")}
+
+
+def _finish(said: Said) -> str:
+    return "tool_calls" if said.calls else "stop"
+
+
+def _output(asked: Asked, reply: str, number: int) -> list[dict[str, Any]]:
+    """The items of a response: the text, where there is some or nothing else, and a call each."""
+    said = program_tools.said_in(reply, asked.tools)
+    texts = [_said(said.text, number)] if said.text or not said.calls else []
+    return [*texts, *program_tools.response_calls(said, number)]
 
 
 def _response(asked: Asked, reply: str, number: int, *, status: str = "completed") -> dict[str, Any]:
@@ -281,11 +333,14 @@ def _response(asked: Asked, reply: str, number: int, *, status: str = "completed
         "instructions": None,
         "metadata": {},
         "model": asked.model,
-        "output": [_said(reply, number)] if done else [],
+        "output": _output(asked, reply, number) if done else [],
         "parallel_tool_calls": False,
         "temperature": None,
-        "tool_choice": "none",
-        "tools": [],
+        "tool_choice": "auto" if asked.tools else "none",
+        "tools": [
+            {"type": "function", "name": name, "description": about, "parameters": dict(parameters), "strict": False}
+            for name, about, parameters in asked.tools
+        ],
         "top_p": None,
         "usage": _usage("input_tokens", "output_tokens") if done else None,
     }
@@ -293,18 +348,26 @@ def _response(asked: Asked, reply: str, number: int, *, status: str = "completed
 
 def _happened(asked: Asked, reply: str, number: int) -> Iterator[dict[str, Any]]:
     begun = _response(asked, reply, number, status="in_progress")
-    item = {"item_id": f"msg_{number}", "output_index": 0}
-    part = {**item, "content_index": 0}
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
+    output = _output(asked, reply, number)
+    texts = [item for item in output if item["type"] == "message"]
+    for item in texts:
+        yield from _told(item["content"][0]["text"], number)
+    yield from program_tools.response_events(output[len(texts) :], len(texts))
+    yield {"type": "response.completed", "response": _response(asked, reply, number)}
+
+
+def _told(text: str, number: int) -> Iterator[dict[str, Any]]:
+    """The events of a text."""
+    part = {"item_id": f"msg_{number}", "output_index": 0, "content_index": 0}
     opening = {**_said("", number), "status": "in_progress", "content": []}
     yield {"type": "response.output_item.added", "output_index": 0, "item": opening}
     yield {"type": "response.content_part.added", **part, "part": _part("")}
-    yield {"type": "response.output_text.delta", **part, "delta": reply, "logprobs": []}
-    yield {"type": "response.output_text.done", **part, "text": reply, "logprobs": []}
-    yield {"type": "response.content_part.done", **part, "part": _part(reply)}
-    yield {"type": "response.output_item.done", "output_index": 0, "item": _said(reply, number)}
-    yield {"type": "response.completed", "response": _response(asked, reply, number)}
+    yield {"type": "response.output_text.delta", **part, "delta": text, "logprobs": []}
+    yield {"type": "response.output_text.done", **part, "text": text, "logprobs": []}
+    yield {"type": "response.content_part.done", **part, "part": _part(text)}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": _said(text, number)}
 
 
 def _said(reply: str, number: int) -> dict[str, Any]:

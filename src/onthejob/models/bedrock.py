@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from onthejob.errors import ConfigError, MissingDependency, ProviderError
+from onthejob.models import hosted_tools as native
 from onthejob.models.providers import Answer, Question, answer, counts, plain_schema, split_system, the_object
 from onthejob.models.transport import Outcome, Request, Response, Transport, failure, retry_after
 from onthejob.texts import without
@@ -85,7 +86,7 @@ class BedrockClient:
         loop = asyncio.get_running_loop()
         pending = _Pending(loop)
         try:
-            return self._read(await asyncio.to_thread(self._call, arguments, pending))
+            return self._read(await asyncio.to_thread(self._call, arguments, pending), tools=bool(question.tools))
         finally:
             pending.cancel()
 
@@ -130,6 +131,9 @@ class BedrockClient:
             "messages": [{"role": turn.role, "content": [{"text": turn.content}]} for turn in turns],
             "inferenceConfig": inference,
         }
+        if question.tools:
+            arguments["messages"] = native.bedrock_turns(question.messages, question.tools)
+            arguments["toolConfig"] = native.bedrock_tools(question.tools)
         if system:
             arguments["system"] = [{"text": system}]
         if question.schema is not None:
@@ -137,14 +141,21 @@ class BedrockClient:
             arguments["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
         return arguments
 
-    def _read(self, data: Mapping[str, Any]) -> Answer:
+    def _read(self, data: Mapping[str, Any], *, tools: bool) -> Answer:
         message = the_object(the_object(data.get("output"), "output").get("message"), "output.message")
         blocks = message.get("content")
         if not isinstance(blocks, list):
             raise failure(Outcome.MALFORMED, "the answer's content is not a list of blocks")
         stop = data.get("stopReason")
+        text = "".join(block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))
+        used = [
+            the_object(block["toolUse"], "toolUse")
+            for block in blocks
+            if tools and isinstance(block, dict) and block.get("toolUse")
+        ]
+        calls = "\n".join(native.block_call(one.get("name"), one.get("input")) for one in used)
         return answer(
-            "".join(block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)),
+            native.with_calls(text, calls),
             refused=stop in ("guardrail_intervened", "content_filtered"),
             cut=stop in ("max_tokens", "model_context_window_exceeded"),
             usage=counts(data.get("usage"), "inputTokens", "outputTokens"),

@@ -7,17 +7,20 @@ log-probabilities of tokens that were never sampled.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError
 
+from onthejob.calls import read_calls
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.control import Control
 from onthejob.models.reading import Reader
 from onthejob.models.template import check_arguments
-from onthejob.types import Message
+from onthejob.models.tools import as_rows, as_text, safe
+from onthejob.types import Message, ToolCall, ToolSpec
 
-PROBE = "onthejobprobe"
+PROBE, RESULT = "onthejobprobe", "onthejobresult"
 
 
 class ChatEncoder:
@@ -26,6 +29,7 @@ class ChatEncoder:
     Text inside a message that spells a control token (`<|im_end|>`, `</think>`) is broken by a space, because a colleague's
     message must not be able to close a turn; every other text is encoded exactly as `tokenizer.apply_chat_template` does. Where a
     template has no system role, a first system message stands at the beginning of the first user message, above an empty line.
+    Where it knows no tools, their schemas stand in the system message, calls are plain JSON, and results are a user's messages.
     """
 
     def __init__(
@@ -88,13 +92,31 @@ class ChatEncoder:
         """Ids of control tokens, which the text of a message never becomes."""
         return self._control.ids
 
-    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """A fresh context: the messages and the header of the assistant's reply.
+    def encode(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[int, ...]:
+        """A fresh context: the messages and the header of the assistant's reply, which may call `tools`.
 
         Raises:
             ContractError: the template refuses these messages, or one has no text.
         """
-        return tuple(self.tokenize(self.render(messages, generation=True)))
+        return tuple(self.tokenize(self.render(messages, generation=True, tools=tools)))
+
+    @cached_property
+    def knows_tools(self) -> bool:
+        """Whether the template writes the schemas of tools and the results of calls."""
+        probe = ToolSpec(PROBE, "-", {"type": "object", "properties": {}})
+        messages = [Message("user", "-"), Message("assistant", "-"), Message("tool", RESULT)]
+        try:
+            shown, answered = self._applied(messages[:1], tools=[probe]), self._applied(messages, tools=[probe])
+            return PROBE in shown and RESULT in answered and RESULT in self._applied(messages)
+        except ContractError:
+            return False
+
+    def shown_ids(self, reply: str, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """As `reply_ids`, with calls in plain JSON where the template knows no tools, as the system message asks for."""
+        if tools and not self.knows_tools:
+            (message,) = as_text([Message("assistant", reply)], ())
+            reply = message.content
+        return self.reply_ids(reply)
 
     def reply_ids(self, text: str) -> tuple[int, ...]:
         """A reply that was not sampled, with the token that ends a turn.
@@ -114,12 +136,16 @@ class ChatEncoder:
         """
         if not messages:
             raise ContractError("extend needs at least one new message, got none. Encode a fresh context instead.")
-        suffix = self.tokenize(self.after_reply(messages))
+        answers = any(message.role == "tool" for message in messages)
+        calls = read_calls(self.decode(completion_ids)).calls if answers else ()
+        suffix = self.tokenize(self.after_reply(messages, calls))
         if completion_ids and completion_ids[-1] in self.end_ids:
             suffix = suffix[1:]
         return (*context_ids, *completion_ids, *suffix)
 
-    def replies(self, messages: Sequence[Message]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def replies(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()
+    ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """(prompt ids, reply ids) of every assistant message of a conversation, each prompt grown from the one before it.
 
         The prompts are those that a sampler is given when it plays the same conversation, token for token.
@@ -136,8 +162,8 @@ class ChatEncoder:
                 continue
             if not heard:
                 raise ConfigError("a conversation must not begin with a reply, nor hold two in a row. Collect it again.")
-            prompt = self.extend(*found[-1], heard) if found else self.encode(heard)
-            found.append((prompt, self.reply_ids(message.content)))
+            prompt = self.extend(*found[-1], heard) if found else self.encode(heard, tools)
+            found.append((prompt, self.shown_ids(message.content, tools)))
             heard = []
         if not found:
             raise ConfigError(f"a conversation needs a reply to learn from, got {len(messages)} messages without one.")
@@ -175,35 +201,73 @@ class ChatEncoder:
         """How many turns of a context are closed: 2 for system and user, at least 3 when it holds a reply."""
         return sum(token == self._end for token in ids)
 
-    def render(self, messages: Sequence[Message], *, generation: bool, template: str | None = None) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        generation: bool,
+        template: str | None = None,
+        tools: Sequence[ToolSpec] = (),
+        calls: Sequence[ToolCall] = (),
+    ) -> str:
         """The template's text of a conversation.
 
         Args:
             messages: of any roles that the template knows.
             generation: with the header of the assistant's reply.
             template: another one than the tokenizer's.
+            tools: those that may be called.
+            calls: those that the first results among `messages` answer.
 
         Raises:
             ContractError: the template refuses the messages, or one has no text.
         """
-        messages = self._folded(messages) if self._folds else messages
         for number, message in enumerate(messages, 1):
             if not isinstance(message.content, str):
                 kind = type(message.content).__name__
                 raise ContractError(f"message {number} ({message.role}) must be text, got {kind}. Give every message a str.")
-        conversation = [{"role": message.role, "content": self.broken(message.content)} for message in messages]
+        if (tools or any(message.role == "tool" for message in messages)) and not self.knows_tools:
+            messages, tools = as_text(messages, tools), ()
+        messages = self._folded(messages) if self._folds else messages
+        return self._applied(messages, generation=generation, template=template, tools=tools, calls=calls)
+
+    def _applied(
+        self,
+        messages: Sequence[Message],
+        *,
+        generation: bool = False,
+        template: str | None = None,
+        tools: Sequence[ToolSpec] = (),
+        calls: Sequence[ToolCall] = (),
+    ) -> str:
+        """What the template makes of messages; without tools it is not told of any."""
+        if tools or any(message.role == "tool" for message in messages):
+            conversation = as_rows(messages, self.broken, calls)
+        else:
+            conversation = [{"role": message.role, "content": self.broken(message.content)} for message in messages]
+        shown = {"tools": [safe(tool.function(), self.broken) for tool in tools]} if tools else {}
         try:
             return self.tokenizer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=generation, chat_template=template, **self.arguments
+                conversation,
+                tokenize=False,
+                add_generation_prompt=generation,
+                chat_template=template,
+                **shown,
+                **self.arguments,
             )
         except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(message.role for message in messages)
             raise ContractError(f"the model's chat template refuses these roles in this order: {roles} ({error}).") from error
 
-    def after_reply(self, messages: Sequence[Message]) -> str:
-        """What the template writes after an assistant's reply: its closing, then the messages and a header when there are any."""
+    def after_reply(self, messages: Sequence[Message], calls: Sequence[ToolCall] = ()) -> str:
+        """What the template writes after an assistant's reply: its closing, then the messages and a header when there are any.
+
+        Args:
+            messages: those behind the reply.
+            calls: of the reply, which results among the messages answer.
+        """
         probe = (Message("user", "-"), Message("assistant", PROBE), *messages)
-        return self.render(probe, generation=bool(messages)).partition(PROBE)[2]
+        return self.render(probe, generation=bool(messages), calls=calls).partition(PROBE)[2]
 
     def tokenize(self, text: str) -> list[int]:
         """Ids of a rendered text, control tokens included."""

@@ -182,6 +182,7 @@ class HostedPolicy:
             max_tokens=max(sampling.max_new_tokens, self._min_tokens or 0),
             temperature=sampling.temperature if self._temperature else None,
             schema=self._schema(context) if self._schema is not None else None,
+            tools=context.observation.tools,
         )
         try:
             answer = await self._transport.turn(lambda number: self._attempt(role, question, number), endpoint=self._client.name)

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from onthejob.models import hosted_tools as native
 from onthejob.models.transport import Outcome, Request, Transport, failure
-from onthejob.types import Message
+from onthejob.types import Message, ToolSpec
 
 Schema = Mapping[str, Any]
 """A JSON schema of an object: all properties required, `additionalProperties` false."""
@@ -41,6 +42,8 @@ class Question:
     temperature: float | None = None
     """None leaves it to the provider: some models refuse the field."""
     schema: Schema | None = None
+    tools: Sequence[ToolSpec] = ()
+    """Offered in the provider's own form; calls of the answer become text, in the first form of `onthejob.calls`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,7 @@ class OpenAIClient:
     async def ask(self, question: Question) -> Answer:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [message._asdict() for message in question.messages],
+            "messages": native.openai_messages(question.messages, question.tools),
             self._tokens_field: question.max_tokens,
             **self._extra,
         }
@@ -112,6 +115,8 @@ class OpenAIClient:
         if question.schema is not None:
             shape = {"name": "reply", "strict": True, "schema": question.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": shape}
+        if question.tools:
+            body["tools"] = [tool.function() for tool in question.tools]
         headers = {"content-type": "application/json"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
@@ -123,8 +128,10 @@ class OpenAIClient:
         usage = counts(data.get("usage"), "prompt_tokens", "completion_tokens")
         content = message.get("content")
         # Some servers write parts, and thoughts among them, as Anthropic does.
+        text = written_parts(content) if isinstance(content, list) else content
+        calls = native.openai_calls(message.get("tool_calls")) if question.tools else ""
         return answer(
-            written_parts(content) if isinstance(content, list) else content,
+            native.with_calls(text, calls),
             refused=refused,
             cut=choice.get("finish_reason") == "length",
             usage=usage,
@@ -153,6 +160,9 @@ class AnthropicClient:
             "max_tokens": question.max_tokens,
             "messages": [{"role": message.role, "content": message.content} for message in turns],
         }
+        if question.tools:
+            body["messages"] = native.anthropic_turns(question.messages, question.tools)
+            body["tools"] = native.anthropic_tools(question.tools)
         if system:
             body["system"] = system
         if question.temperature is not None:
@@ -167,8 +177,11 @@ class AnthropicClient:
         if not isinstance(blocks, list):
             raise failure(Outcome.MALFORMED, "the answer's content is not a list of blocks")
         stop = data.get("stop_reason")
+        text = written_parts(blocks)
+        used = [block for block in blocks if block.get("type") == "tool_use"] if question.tools else []
+        calls = "\n".join(native.block_call(block.get("name"), block.get("input")) for block in used)
         return answer(
-            written_parts(blocks),
+            native.with_calls(text, calls),
             refused=stop == "refusal",
             cut=stop in ("max_tokens", "model_context_window_exceeded"),
             usage=counts(data.get("usage"), "input_tokens", "output_tokens"),
@@ -231,7 +244,7 @@ def split_system(messages: Sequence[Message]) -> tuple[str, list[Message]]:
     """The system messages' text, and the turns with neighbours of one role joined: these APIs want them to alternate."""
     system = "\n\n".join(message.content for message in messages if message.role == "system")
     turns: list[Message] = []
-    for message in messages:
+    for message in native.without_results(messages):
         if message.role == "system":
             continue
         if turns and turns[-1].role == message.role:

@@ -47,7 +47,9 @@ class Reader:
         self._ends = "[" + "".join(signs[token] for token in sorted(chat.end_ids)) + "]"
         self._template = _STILL + chat.tokenizer.get_chat_template()
         self._starts = self._opening()
-        self._between = {role: self._following(role) for role in _ROLES}
+        # Last, so that text of a user which looks alike is the user's.
+        self._roles = (*_ROLES, "tool") if chat.knows_tools else _ROLES
+        self._between = {role: self._following(role) for role in self._roles}
 
     def messages(self, ids: Sequence[int]) -> tuple[Message, ...]:
         """As `ChatEncoder.messages`."""
@@ -94,9 +96,10 @@ class Reader:
 
     def _following(self, role: str) -> list[_Between]:
         """What may follow a message of `role`."""
-        lead = [Message("user", "-")] if role == "assistant" else []
+        lead = [Message("user", "-")] if role in ("assistant", "tool") else []
         found: dict[tuple[str, str], None] = {}
-        for after in (None, *_ROLES):
+        # Several results of one reply may have ordinary text between them, and are then read as one.
+        for after in (None, *(one for one in self._roles if (role, one) != ("tool", "tool"))):
             second = [Message(after, _SECOND)] if after else []
             with suppress(ContractError):
                 text = self._rendered([*lead, Message(role, _FIRST), *second], generation=after is None)

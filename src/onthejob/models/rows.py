@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from onthejob.types import Message
+from onthejob.types import Message, ToolSpec
 
 _ROLE = re.compile(r"[a-z]+")
 _FIELDS = ("role", "content")
@@ -33,6 +33,21 @@ def read_message(row: Any) -> Message:
     if row.get("content") is None:
         raise ValueError(f"the content of a message of {role} is null or missing; give its text")
     return Message(role, text_of(row["content"]))
+
+
+def read_tool(row: Any) -> ToolSpec:
+    """A tool in OpenAI's form: `{"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}`.
+
+    Raises:
+        ValueError: it is written otherwise.
+    """
+    function = row.get("function") if isinstance(row, dict) and row.get("type") == "function" else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ValueError('a tool must be {"type": "function", "function": {"name": ..., "parameters": {...}}}')
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(parameters, dict):
+        raise ValueError(f"parameters of tool {function['name']} must be a JSON schema, got {type(parameters).__name__}")
+    return ToolSpec(function["name"], str(function.get("description") or ""), parameters)
 
 
 def text_of(content: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 from onthejob.errors import ContractError
 from onthejob.types import Branch, Kind, Message, Observation, Step, StopReason
 
-MESSAGE_ROLES = ("system", "user", "assistant")
+MESSAGE_ROLES = ("system", "user", "assistant", "tool")
 
 
 def number(value: object, what: str, *, finite: bool = True) -> float:

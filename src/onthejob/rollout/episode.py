@@ -47,8 +47,8 @@ class Encoder(Protocol):
         """Tokens that a prompt and its reply may have together; None sets no limit."""
         ...
 
-    def encode(self, messages: Any) -> tuple[int, ...]:
-        """Token ids of a fresh context, ending where a reply begins."""
+    def encode(self, messages: Any, tools: Any = ()) -> tuple[int, ...]:
+        """Token ids of a fresh context in which `tools` can be called, ending where a reply begins."""
         ...
 
     def extend(self, context_ids: Any, completion_ids: Any, messages: Any) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ class LiveEpisode:
                 raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
             held = None if observation.fresh else self._tokens.get(actor)
             ids = (
-                self._encoder.encode(observation.messages)
+                self._encoder.encode(observation.messages, observation.tools)
                 if held is None
                 else self._encoder.extend(held[0], held[1], observation.messages)
             )

@@ -47,7 +47,7 @@ def check_room(
             actor = observation.actor
             if actor in waiting:
                 waiting.remove(actor)
-                _refuse_long(actor, encoder, encoder.encode(observation.messages), sampling)
+                _refuse_long(actor, encoder, encoder.encode(observation.messages, observation.tools), sampling)
             partner = partners.get(actor)
             if not waiting or partner is None or partner.reads != "view":
                 return

@@ -142,6 +142,8 @@ def play_env(
     while observation is not None and turns < most_turns:
         actor = observation.actor
         length = sum(size(message.content) for message in observation.messages)
+        if observation.fresh:
+            length += sum(size(json.dumps(tool.function(), ensure_ascii=False)) for tool in observation.tools)
         contexts[actor] = length + (0 if observation.fresh else contexts[actor])
         prompts.append((actor, length, contexts[actor]))
         player = reply[actor] if isinstance(reply, Mapping) else reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onthejob.types import Kind, Message
+from onthejob.types import Kind, Message, ToolSpec
 
 
 class OfficeView(dict[str, Any]):
@@ -49,6 +49,11 @@ class OfficeObservation:
         self.fresh = fresh
         self._render = render_messages
         self._messages: tuple[Message, ...] | None = None
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """None: an action is text."""
+        return ()
 
     @property
     def messages(self) -> Sequence[Message]:
