@@ -34,7 +34,7 @@ def paid(env: Dataset, reply: str) -> float:
     """For the first training row."""
     playing = running(env)
     playing.reset(env.tasks(Split.TRAIN)[0])
-    return playing.step(reply).rewards["assistant"]
+    return playing.step(reply).rewards["agent"]
 
 
 @pytest.fixture

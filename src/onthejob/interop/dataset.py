@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Next
 from onthejob.errors import ConfigError, MissingDependency
-from onthejob.keys import keyed_uniform
+from onthejob.interop.splits import drawn_split
 from onthejob.types import Message, Split, Task
 
 Row = Mapping[str, Any]
@@ -37,8 +37,6 @@ SPLITS = {
     "test": Split.TEST,
 }
 """What a column `split` may say."""
-SHARES = {Split.TRAIN: 0.8, Split.DEV: 0.9, Split.TEST: 1.0}
-"""Without such a column: up to which draw a prompt belongs to a split."""
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 CHOICE = re.compile(r"(?<![A-Za-z])\(?([A-Z])\)?(?![A-Za-z])")
 
@@ -46,7 +44,7 @@ CHOICE = re.compile(r"(?<![A-Za-z])\(?([A-Z])\)?(?![A-Za-z])")
 class Dataset(Env):
     """Prompts of a file, one reply each, scored by a matcher or a function."""
 
-    roles = ("assistant",)
+    roles = ("agent",)
     max_turns = 1
     file: ClassVar[str] = ""
     """Path of the file; `environment` makes a subclass of each file."""
@@ -80,9 +78,9 @@ class Dataset(Env):
         self.row = dict(task.payload)
         prompt = self.row[self.prompt]
         if isinstance(prompt, str):
-            return self.ask("assistant", prompt, system=self.system)
+            return self.ask("agent", prompt, system=self.system)
         messages = tuple(Message(str(message["role"]), str(message["content"])) for message in prompt)
-        return self.ask("assistant", messages[-1].content, before=messages[:-1])
+        return self.ask("agent", messages[-1].content, before=messages[:-1])
 
     def step(self, reply: str) -> Next:
         """Score the reply."""
@@ -160,8 +158,7 @@ def split_of(row: Row, content: Any, where: str) -> Split:
         if said not in SPLITS:
             raise ConfigError(f"{where}: split must be one of {', '.join(SPLITS)}, got {said!r}.")
         return SPLITS[said]
-    drawn = keyed_uniform(0, "split", json.dumps(content, sort_keys=True))
-    return next(split for split, most in SHARES.items() if drawn < most)
+    return drawn_split(json.dumps(content, sort_keys=True))
 
 
 def rows_of(file: str) -> list[Row]:
