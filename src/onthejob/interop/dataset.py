@@ -154,7 +154,8 @@ def anchored(path: str) -> str:
 
 @cache
 def _kind(file: str) -> type[Dataset]:
-    return type("Dataset", (Dataset,), {"file": file, "__module__": __name__, "__doc__": f"Prompts of {Path(file).name}."})
+    # Messages and tables name it by its file.
+    return type(Path(file).stem, (Dataset,), {"file": file, "__module__": __name__, "__doc__": f"Prompts of {Path(file).name}."})
 
 
 def split_of(row: Row, content: Any, where: str) -> Split:

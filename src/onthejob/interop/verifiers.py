@@ -219,7 +219,8 @@ def anchored(what: str) -> str:
 @cache
 def _kind(what: str) -> type[Verifiers]:
     members = {"what": what, "__module__": __name__, "__doc__": f"The taskset {what} of verifiers."}
-    return type("Verifiers", (Verifiers,), members)
+    # Messages and tables name it by what was asked for.
+    return type(what, (Verifiers,), members)
 
 
 @cache
