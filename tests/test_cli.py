@@ -65,6 +65,13 @@ def test_help_of_each_command(call, path: str):
     assert "--json" in ended.out
 
 
+@pytest.mark.parametrize("path", ["train", "collect", "compare"])
+def test_help_without_an_environment_says_whose_options_it_shows(call, path: str):
+    said = " ".join(call(path, "--help").out.replace("│", " ").split())
+    assert "These are the options for --env office, the default." in said
+    assert "the default. With --env REF before" not in call(path, "--env", "claw", "--help").out
+
+
 def test_a_topic_alone_lists_its_commands(call):
     ended = call("runs")
     assert ended.code == 0

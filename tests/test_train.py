@@ -478,6 +478,22 @@ def test_nothing_left_to_learn_is_a_result(make_rig: MakeRig):
     assert result.stop == "pool_converged"
     assert result.exit_code == 3
     assert result.iterations == 2
+    assert result.ended("flat") == "pool_converged after 2 iterations", "the replies differed, and what they earned did not"
+
+
+def test_a_collapse_is_no_success(make_rig: MakeRig):
+    made = make_rig()
+    always_the_same = replace(SMALL, iterations=9, scale_states=0, sampling=replace(SMALL.sampling, temperature=0.0))
+    result = made.train(always_the_same, pool=TaskPool(toy_tasks(4), seed=0, patience=2))
+    assert (result.stop, result.collapsed) == ("pool_converged", True)
+    assert "by collapse: in the last one all replies of every group were the same" in result.ended("flat")
+
+
+def test_a_run_that_its_time_ended_says_how_it_goes_on():
+    assert (
+        TrainResult(stop="minutes", iterations=8, adapters={}).ended("sums")
+        == "minutes (--resume sums continues) after 8 iterations"
+    )
 
 
 def test_when_everything_fails_the_run_says_so(make_rig: MakeRig):

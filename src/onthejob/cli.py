@@ -214,12 +214,18 @@ def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
     env = last_value(words, "--env") if entry.places else None
     if env is None and entry.first:
         env = first_word(words)
-    env = env or (stated_env(Path(file)) if file is not None else "") or entry.env
+    named = env or (stated_env(Path(file)) if file is not None else "")
+    env = named or entry.env
     if not env:
         return options, None
     from onthejob.commands.workplaces import earlier, typed
 
     options = typed(options, env)
+    if entry.places and not named:
+        options.__doc__ = (
+            f"{options.__doc__ or ''}\n\nThese are the options for --env {env}, the default. With --env REF before --help, those of "
+            "another environment are shown."
+        )
     default = options.starting(env)
     return options, default if file is None else from_toml(default, Path(file), earlier, env)
 

@@ -93,7 +93,14 @@ def _end_after(sentinel: int, folder: str = "") -> None:
 
 
 def children() -> dict[int, str]:
-    """Process id -> name of this process's running children; empty where the system does not say (no /proc)."""
+    """Process id -> name of this process's running children; empty where the system does not say (no /proc).
+
+    Those that run a file of this package, e.g. the one in which verifiers runs, are not among them: the package ends them itself.
+    """
+    return {pid: name for pid, name in _children().items() if not _is_of_package(pid)}
+
+
+def _children() -> dict[int, str]:
     found: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -105,3 +112,11 @@ def children() -> dict[int, str]:
         if int(parent) == os.getpid() and state != "Z":
             found[int(folder.name)] = name
     return found
+
+
+def _is_of_package(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.startswith(os.fsencode(Path(__file__).parent) + b"/") for word in words)

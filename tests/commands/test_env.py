@@ -18,6 +18,8 @@ from onthejob.envs.running import Running
 from onthejob.errors import ConfigError, ContractError
 from onthejob.plugins import module_of, resolve
 from onthejob.testing import check_env
+from onthejob.testing.own import alike
+from onthejob.types import Split
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples/guess.py"
 GOOD = {
@@ -26,7 +28,7 @@ GOOD = {
     "fields": "roles = ('player',)\n    max_turns = 3",
     "tasks": "return self.seeded(split, count=20)",
     "begin": "self.left = 2",
-    "ask": "return self.ask('player', 'Pick a or b.', legal=['a', 'b'])",
+    "ask": "return self.ask('player', f'Task {task.seed}: pick a or b.', legal=['a', 'b'])",
     "step": """
         if reply not in ('a', 'b'):
             return self.invalid('Pick a or b.', reward=-1.0)
@@ -195,6 +197,10 @@ WARNED: dict[str, tuple[dict[str, str], str]] = {
         {"head": GOOD["head"] + "from fractions import Fraction\n", "begin": "self.left, self.part = 2, Fraction(1, 2)"},
         "self.part is a fractions.Fraction, which cannot be copied.",
     ),
+    "seeds without effect": (
+        {"ask": "return self.ask('player', 'Pick a or b.', legal=['a', 'b'])"},
+        "Pick: tasks of different seeds begin alike and pay alike for equal replies, so held-out tasks are those of training",
+    ),
     "forgets end": (
         {"step": "return self.tell('Again.', reward=1.0 if reply == 'a' else 0.0)"},
         "Pick.step never ended an episode: max_turns = 3 did, in all",
@@ -302,6 +308,27 @@ def test_what_is_odd_is_warned_of(kind: str, tmp_path: Path, capsys: pytest.Capt
     code, found, _ = checked(tmp_path, pieces, capsys)
     assert any(sentence in warning for warning in found["warnings"]), (found["warnings"], found["errors"])
     assert (code, found["errors"]) == (0, [])
+
+
+def test_one_prompt_for_all_tasks_is_fine_where_their_answers_differ():
+    guess = resolve(str(EXAMPLE))()
+    assert not alike(guess, guess.tasks(Split.TRAIN)[:4])
+
+
+def test_classes_that_nobody_wrote_need_no_change(tmp_path: Path, call: Callable[..., Any]):
+    file = tmp_path / "talk.jsonl"
+    rows = [{"prompt": f"{number}?", "answer": f"[{number}]+"} for number in range(40)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = call("env", "check", f"dataset:{file}", "--env.reward", "regex", "--tasks", "2", "--group", "2")
+    assert (found["name"], found["errors"]) == ("talk", [])
+    said = " ".join([*found["warnings"], *map(str, found["facts"].values())])
+    assert "talk lists no legal replies and has no players" in said
+    assert "Demonstrations come from a hosted model (collect --policy)" in said
+    assert not [word for word in ("Pass legal", "write players()", "Pay for partial", "Dataset") if word in said]
+    forks = next(case for case in found["cases"] if case["case"] == "forks are exact")
+    assert forks["found"] == found["facts"]["grouping branch"].removeprefix("no: ")
+    refused = call("collect", "--env", f"dataset:{file}", "--env.reward", "regex", "--out", tmp_path / "shown", code=2)
+    assert "talk has no scripted player. Name a hosted model as --policy, or write demonstrations yourself" in refused
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from onthejob.envs.running import running
 from onthejob.errors import ConfigError
 from onthejob.interop.dataset import MATCHERS, Dataset
 from onthejob.plugins import anchored, resolve
-from onthejob.testing import check_environment
+from onthejob.testing import check_environment, play_env
 from onthejob.types import Message, Split
 
 SUMS = [{"prompt": f"{a} + {b} =", "answer": str(a + b), "level": a} for a in range(10) for b in range(10)]
@@ -34,7 +34,7 @@ def paid(env: Dataset, reply: str) -> float:
     """For the first training row."""
     playing = running(env)
     playing.reset(env.tasks(Split.TRAIN)[0])
-    return playing.step(reply).rewards["assistant"]
+    return playing.step(reply).rewards["agent"]
 
 
 @pytest.fixture
@@ -100,6 +100,47 @@ def test_matchers(tmp_path: Path, matcher: str, answer: str, right: list[str], w
     env = of(written(tmp_path / "one.jsonl", [{"prompt": "?", "answer": answer, "split": "train"}]), reward=matcher)
     assert [paid(env, reply) for reply in right] == [1.0] * len(right)
     assert [paid(env, reply) for reply in wrong] == [0.0] * len(wrong)
+
+
+@pytest.mark.parametrize(
+    ("matcher", "answers"),
+    [
+        ("exact", ["New York", 4, None, [1, 2]]),
+        ("contains", ["York", 0.5]),
+        ("number", ["1,200", "6 * 7 = 42\n#### 42", -3]),
+        ("choice", ["B", "(C) blue", "d"]),
+        ("json", ['{"a": 1}', {"a": [1, None]}, [True]]),
+    ],
+)
+def test_gold_replies_with_the_answer_and_earns_all(tmp_path: Path, matcher: str, answers: list[Any]):
+    rows = [{"prompt": f"{number}?", "key": answer, "split": "train"} for number, answer in enumerate(answers)]
+    env = of(written(tmp_path / "keys.jsonl", rows), reward=matcher, answer="key")
+    played = [play_env(env, task, env.players()["gold"]) for task in env.tasks(Split.TRAIN)]
+    assert [one.rewards for one in played] == [{"agent": 1.0}] * len(answers)
+
+
+def test_gold_exists_only_where_an_answer_is_a_right_reply(sums: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "rewards.py").write_text(REWARDS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert of(sums, reward="regex").players() == {}
+    assert of(sums, reward="rewards.py:in_trl").players() == {}
+    named = of(sums, reward="rewards.py:in_trl", answer="answer")
+    task = named.tasks(Split.TRAIN)[0]
+    assert play_env(named, task, named.players()["gold"]).rewards["agent"] == 1.0 + task.payload["level"]
+    with pytest.raises(ConfigError, match=r"row 1 has no column 'key'\. Correct --env\.answer"):
+        of(sums, reward="rewards.py:in_trl", answer="key").tasks(Split.TRAIN)
+
+
+def test_demonstrations_of_gold_are_those_of_every_reference_of_one_agent(sums: Path, tmp_path: Path):
+    out = tmp_path / "shown"
+    assert main(["collect", "--env", f"dataset:{sums}", "--policy", "gold", "--count", "4", "--out", str(out)]) == 0
+    (file,) = out.iterdir()
+    assert file.name == "agent.jsonl"
+    first = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
+    assert first["messages"][-1] == {
+        "role": "assistant",
+        "content": next(row["answer"] for row in SUMS if row["prompt"] == first["messages"][-2]["content"]),
+    }
 
 
 def test_every_matcher_takes_every_reply(tmp_path: Path):

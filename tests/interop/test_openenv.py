@@ -34,6 +34,7 @@ from onthejob.interop.openenv_action import form_of
 from onthejob.interop.openenv_session import Access, Session, normal_url
 from onthejob.keys import keyed_choice
 from onthejob.plugins import anchored, resolve
+from onthejob.testing import play_env
 from onthejob.types import Split, StopReason
 
 GUESS = Path(__file__).parents[2] / "examples" / "guess.py"
@@ -158,6 +159,12 @@ def test_a_schema_with_one_field_takes_the_reply(count: str):
     assert (last.stop, last.rewards) == (StopReason.DONE, {"agent": 1.0})
 
 
+def test_the_check_says_which_reply_it_sent(count: str):
+    env = of(count)
+    with pytest.raises(ServeError, match=r"too fast.*invalid\. The check of the environment sent the reply '3', as a model may"):
+        play_env(env, env.tasks(Split.TRAIN)[0], lambda *_: "3")
+
+
 def test_functions_show_and_act(count: str, tmp_path: Path):
     file = tmp_path / "count_text.py"
     file.write_text(
@@ -272,6 +279,12 @@ def test_forms_of_actions():
     assert (form.listed(None), form.action("up", ())) == (["UP", "DOWN"], {"move": "UP"})
     with pytest.raises(ValueError, match="Reply with one of: UP, DOWN"):
         form.action("left", ())
+    free = form_of({"properties": {"to": {"type": "integer"}}, "required": ["to"]}, "here", given=False)
+    assert (free.action("3", ("3", "5")), free.action("-1", ())) == ({"to": 3}, {"to": -1})
+    with pytest.raises(ValueError, match=r"^-1 is not possible now\. Reply with one of: 3, 5\.$"):
+        free.action("-1", ("3", "5"))
+    real = form_of({"properties": {"to": {"type": "number"}}, "required": ["to"]}, "here", given=False)
+    assert real.action("1", ("1.0", "2.5")) == {"to": 1}
     several = {
         "properties": {
             "tool": {"type": "string"},

@@ -20,7 +20,7 @@ from onthejob.envs.running import running
 from onthejob.errors import ConfigError
 from onthejob.plugins import resolve
 from onthejob.testing import check_env, play_env
-from onthejob.types import Split
+from onthejob.types import Split, Task
 
 if importlib.util.find_spec("reasoning_gym") is None:
     pytest.skip("reasoning-gym is not installed", allow_module_level=True)
@@ -47,6 +47,14 @@ def other() -> Iterator[Items]:
     made.close()
 
 
+def question(env: ReasoningGym, task: Task) -> str:
+    return running(env).reset(task).messages[-1].content
+
+
+def answer(env: ReasoningGym, task: Task) -> str:
+    return env.players()["gold"](running(env).reset(task), 0)
+
+
 def test_there_are_all_datasets_of_the_package():
     assert len(NAMES) >= 105
     assert {"chain_sum", "spell_backward", *HASHED, *WITHOUT_ANSWER, *DRAWN_AT_ONCE} <= set(NAMES)
@@ -60,10 +68,10 @@ def test_every_dataset_asks_scores_its_own_answer_and_takes_every_reply():
         assert bool(players) is (name not in WITHOUT_ANSWER), name
         if players:
             gold = play_env(env, task, players["gold"])
-            assert gold.rewards["assistant"] >= 0.99, name
+            assert gold.rewards["agent"] >= 0.99, name
             assert gold.invalid == 0, name
         for reply in JUNK:
-            paid = play_env(env, task, lambda *_, reply=reply: reply).rewards["assistant"]
+            paid = play_env(env, task, lambda *_, reply=reply: reply).rewards["agent"]
             assert 0.0 <= paid <= 1.0, (name, reply)
 
 
@@ -104,34 +112,52 @@ def test_it_keeps_the_promises_of_every_environment():
 def test_the_answer_is_what_stands_between_tags_or_the_whole_reply():
     env = of("chain_sum")
     task = env.tasks(Split.TRAIN)[0]
-    answer = items().item("chain_sum", "{}", task.seed).answer
+    right = answer(env, task)
     for reply in (
-        f" {answer}\n",
-        f"<think>1?</think><answer>{answer}</answer>",
-        f"<answer>x</answer> no: <answer> {answer} </answer>",
+        f" {right}\n",
+        f"<think>1?</think><answer>{right}</answer>",
+        f"<answer>x</answer> no: <answer> {right} </answer>",
     ):
-        assert play_env(env, task, lambda *_, reply=reply: reply).rewards == {"assistant": 1.0}
+        assert play_env(env, task, lambda *_, reply=reply: reply).rewards == {"agent": 1.0}
     for reply in ("", "  \n", "<answer></answer>"):
         played = play_env(env, task, lambda *_, reply=reply: reply)
-        assert (played.rewards["assistant"], played.invalid) == (0.0, 1)
+        assert (played.rewards["agent"], played.invalid) == (0.0, 1)
 
 
 def test_no_request_contains_the_answer():
     env = of("spell_backward", config="min_word_len=8,max_word_len=9", system="direct")
     for task in env.tasks(Split.TRAIN)[:20]:
         seen = running(env).reset(task)
-        answer = items().item("spell_backward", env._settings()["spell_backward"], task.seed).answer
-        assert answer
-        assert answer not in json.dumps([*map(tuple, seen.messages), dict(seen.view)])
+        right = answer(env, task)
+        assert right
+        assert right not in json.dumps([*map(tuple, seen.messages), dict(seen.view)])
         assert [message.role for message in seen.messages] == ["system", "user"]
         assert "<answer>" in seen.messages[0].content
+
+
+@pytest.mark.parametrize("config", ["min_terms=2,max_terms=2,max_digits=1", "min_terms=2,max_terms=2,max_digits=2", ""])
+def test_no_question_is_in_two_splits_whatever_the_count(config: str):
+    env, longer = of("chain_sum", config=config, count=60), of("chain_sum", config=config, count=90)
+    train = {question(longer, task) for task in longer.tasks(Split.TRAIN)}
+    dev = {question(env, task) for task in env.tasks(Split.DEV)}
+    test = {question(env, task) for task in env.tasks(Split.TEST)}
+    assert len(train | dev | test) == len(train) + len(dev) + len(test)
+    assert min(map(len, (train, dev, test))) >= 10
+
+
+def test_too_few_different_questions_are_refused_with_the_remedy():
+    # Four questions exist, and none of them is drawn into the test split.
+    env = of("coin_flip", config="min_trials=1,max_trials=1")
+    assert env.tasks(Split.TRAIN)
+    with pytest.raises(ConfigError, match=r"coin_flip makes too few different questions .* none is of test.* Widen --env.config"):
+        env.tasks(Split.TEST)
 
 
 def test_datasets_are_mixed_in_equal_parts():
     env = of("chain_sum+gcd", config="chain_sum.min_terms=2,chain_sum.max_terms=2", count=6)
     tasks = env.tasks(Split.TEST)
     assert [env.family(task) for task in tasks] == ["chain_sum", "gcd"] * 3
-    assert all(play_env(env, task, env.players()["gold"]).rewards["assistant"] == 1.0 for task in tasks)
+    assert all(play_env(env, task, env.players()["gold"]).rewards["agent"] == 1.0 for task in tasks)
     assert len({task.id for split in Split for task in env.tasks(split)}) == 18
     assert len({task.seed for split in Split for task in env.tasks(split)}) == 18
 
@@ -179,9 +205,9 @@ def test_replies_that_compute_without_end_or_crash_earn_nothing_and_harm_nothing
     )
     for reply in replies:
         played = play_env(env, task, lambda *_, reply=reply: reply)
-        assert (played.rewards["assistant"], played.invalid) == (0.0, 1) or played.rewards["assistant"] < 0.1, reply
+        assert (played.rewards["agent"], played.invalid) == (0.0, 1) or played.rewards["agent"] < 0.1, reply
     assert not file.exists()
-    assert play_env(env, task, env.players()["gold"]).rewards["assistant"] == 1.0
+    assert play_env(env, task, env.players()["gold"]).rewards["agent"] == 1.0
 
 
 def test_a_reply_that_waits_is_ended():

@@ -247,8 +247,13 @@ def test_the_process_ends_with_ours(tmp_path: Path):
 @needs_verifiers
 def test_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["env", "check", "verifiers:sums-v1", "--env.python", str(PYTHON)]) == 0
-    assert "Number" not in capsys.readouterr().err
+    assert main(["env", "check", "verifiers:sums-v1", "--env.python", str(PYTHON), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "Number" not in shown.err
+    found = json.loads(shown.out)
+    assert found["name"] == "sums-v1"
+    # The process of verifiers is ours, and the class is nobody's.
+    assert not [line for line in found["warnings"] if "child processes" in line or "Verifiers" in line or "Pay " in line]
     assert anchored("verifiers:best-of-n+sums-v1") == "verifiers:best-of-n+sums-v1"
     monkeypatch.chdir(PYTHON.parent)
     assert of("sums-v1", python="python").anchored() == {"python": str(PYTHON)}

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from onthejob.errors import ConfigError, MissingDependency
 from onthejob.files import is_running
 from onthejob.record import Run
 from onthejob.track import check_trackers, start_trackers
-from onthejob.track.state import state_path
+from onthejob.track.state import read_state, state_path
 from onthejob.track.sync import left_over
 
 TRACKERS = '''
@@ -128,6 +129,20 @@ def test_a_run_is_followed_while_it_is_written(recorder):
         assert trackers.close(wait_s=30) == ()
     assert lines(path) == [0, 1, 2, 3]
     assert trackers.left == ()
+
+
+def test_what_is_committed_long_after_the_rest_is_waited_for_at_the_end(recorder):
+    recorder.add(1)
+    path = recorder.path / "track" / "metrics.jsonl"
+    trackers = start_trackers(["jsonl"], recorder.path)
+    until(lambda: lines(path) == [0])
+    until(lambda: read_state(recorder.path, "jsonl").sent == 0)
+    # As after an iteration of a minute.
+    os.utime(state_path(recorder.path, "jsonl"), (0, 0))
+    trackers._followers = [replace(one, started=0.0) for one in trackers._followers]
+    recorder.add(1)
+    assert trackers.close() == ()
+    assert lines(path) == [0, 1]
 
 
 @pytest.mark.slow

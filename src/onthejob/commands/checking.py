@@ -7,13 +7,14 @@ good play pays, whether groups of replies to one task differ, how long prompts a
 from __future__ import annotations
 
 import io
+import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from typing import Any
 
+from onthejob.commands.found import Case, Groups, Player, Report
 from onthejob.commands.own import Own
 from onthejob.envs.env import Env, Reply
 from onthejob.envs.running import partner_of
@@ -21,8 +22,10 @@ from onthejob.errors import ConfigError, ContractError
 from onthejob.processes import children
 from onthejob.testing.own import (
     Played,
+    alike,
     check_promises,
     forks_stated,
+    is_users,
     malformed_reply,
     play_env,
     players_of,
@@ -45,73 +48,49 @@ QUICK_S, QUICK_TURNS = 2.0, 50
 EMPTY, RANDOM, MALFORMED = "empty replies", "random", "malformed replies"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Player:
-    """What a role earned under one player, the other roles being played by the partner (random: all are)."""
-
-    player: str
-    role: str
-    episodes: int
-    mean: float
-    low: float
-    high: float
-    turns: float
-    invalid: float
-    """Share of replies that could not be used."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
-    """Random replies to the same task: without a difference there is nothing to learn from."""
-
-    role: str
-    groups: int
-    size: int
-    differing: int
-    spread: float
-    """Mean standard deviation of the rewards within a group."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """Something that should hold."""
-
-    case: str
-    ok: bool | None
-    """None where it could not be found out."""
-    found: str
-
-
-@dataclass(slots=True)
-class Report:
-    """What a check found."""
-
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    players: list[Player] = field(default_factory=list)
-    groups: list[Groups] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Name -> value: prompts, turns, seconds, groupings."""
-
-    def warn(self, message: str) -> None:
-        """Note a warning once."""
-        if message not in self.warnings:
-            self.warnings.append(message)
-
-
-def quick_check(place: Own) -> None:
+def quick_check(place: Own) -> str:
     """Play some episodes for about two seconds, before a model is loaded; the environment is open.
+
+    Returns:
+        A warning, or nothing.
 
     Raises:
         ContractError: one sentence on what it does wrong, and in which method.
+        OnTheJobError: what it raised for a reply of the check, which is named.
     """
     end, reply = time.monotonic() + QUICK_S, usual_reply(place.env)
-    for task in sampled(place.tasks(Split.TRAIN), 4):
-        for player in (reply, malformed_reply):
-            play_env(place.env, task, player, most_turns=QUICK_TURNS)
-            if time.monotonic() > end:
-                return
+    tasks = sampled(place.tasks(Split.TRAIN), 4)
+    with _unreported():
+        for task in tasks:
+            for player in (reply, malformed_reply):
+                play_env(place.env, task, player, most_turns=QUICK_TURNS)
+                if time.monotonic() > end:
+                    return ""
+        return _same(place.env) if alike(place.env, tasks, most_turns=QUICK_TURNS) else ""
+
+
+@contextmanager
+def _unreported() -> Iterator[None]:
+    """Replies of the check that an environment of the package notes as odd are no news."""
+    log = logging.getLogger("onthejob.interop")
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _same(env: Env) -> str:
+    remedy = (
+        "Draw what differs from the task: task.draw(name), self.rng(name)"
+        if is_users(env)
+        else "Read comparisons as repeats of one task, or choose settings in which seeds matter"
+    )
+    return (
+        f"{type(env).__name__}: tasks of different seeds begin alike and pay alike for equal replies, so held-out tasks are "
+        f"those of training, and intervals of comparisons are over copies of one task. {remedy}."
+    )
 
 
 def check(place: Own, *, tasks: int, size: int, limit_s: float, progress: Callable[[str], None]) -> Report:
@@ -127,7 +106,7 @@ def check(place: Own, *, tasks: int, size: int, limit_s: float, progress: Callab
     report, before = Report(), children()
     try:
         # What the environment prints must not stand among the results; where it does is noted.
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(io.StringIO()), _unreported():
             found = _tasks(place, report)
             place.env.open()
             try:
@@ -186,6 +165,8 @@ class _Check:
     progress: Callable[[str], None]
     report: Report
     played: list[Played] = field(default_factory=list)
+    refused: str | None = None
+    """Why episodes cannot be forked."""
 
     @property
     def name(self) -> str:
@@ -205,10 +186,17 @@ class _Check:
                 others = dict.fromkeys(self.env.roles, partner)
                 self._row(player, role, list(self._episodes({**others, role: reply})))
         if not legal and not players:
+            remedy = (
+                "Pass legal=[...] to self.ask, or write players()"
+                if is_users(self.env)
+                else "Demonstrations come from a hosted model (collect --policy) or from a file of yours for sft"
+            )
             self.report.warn(
                 f"{self.name} lists no legal replies and has no players, so nothing plays it well and roles without a model "
-                "have no partner. Pass legal=[...] to self.ask, or write players()."
+                f"have no partner. {remedy}."
             )
+        if alike(self.env, self.tasks[:4]):
+            self.report.warn(_same(self.env))
         best = self._pays([RANDOM, *players], stated=bool(players))
         self._malformed(best)
         self._notes()
@@ -256,9 +244,15 @@ class _Check:
             spread = statistics.fmean(spreads)
             self.report.groups.append(Groups(role=role, groups=len(groups), size=self.size, differing=differing, spread=spread))
             if not differing:
+                remedy = (
+                    "Pay for partial success, or make replies matter"
+                    if is_users(self.env)
+                    else "Random texts may not show what it pays for; a model must earn something at times, so begin with "
+                    "demonstrations (sft, train --init) where it does not"
+                )
                 self.report.warn(
                     f"{self.name} pays {role} the same in all {self.size} random episodes of every task, so groups teach it "
-                    "nothing. Pay for partial success, or make replies matter."
+                    f"nothing. {remedy}."
                 )
 
     def _episodes(self, reply: Mapping[str, Reply]) -> Iterator[Played]:
@@ -303,7 +297,7 @@ class _Check:
             said = f"{self.name} pays {role} {zero:.4g} for {EMPTY} and {mean:.4g} for the best play ({player})"
             if ok is False:
                 self.report.errors.append(f"{said}. Pay good play more.")
-            else:
+            elif is_users(self.env):
                 self.report.warn(f"{said}. Pay good play more, or write players() with one that succeeds.")
         return best
 
@@ -359,22 +353,24 @@ class _Check:
 
     def _promises(self) -> None:
         self.progress("checking promises: equal episodes, broken replies, forks")
+        self.refused = why_not_forked(self.env, self.tasks[0])
         slow = self.report.facts["step, mean s"] > LEISURELY_S
         done = check_promises(self.env, self.tasks[: 1 if slow else 3], branch_turns=0 if slow else 6)
         self.report.cases.append(
             Case(case="equal seeds give equal episodes", ok=True, found=f"{done.tasks} tasks, {done.steps} steps")
         )
         ok = True if done.forks else None
-        self.report.cases.append(Case(case="forks are exact", ok=ok, found=f"{done.forks} forks, {done.branches} branches"))
+        found = f"{done.forks} forks, {done.branches} branches" if done.forks else self.refused or "no fork was compared"
+        self.report.cases.append(Case(case="forks are exact", ok=ok, found=found))
         if slow and self.env.forks != "no":
             self.report.warn(f"{self.name}: forks were not compared, as its steps are slow.")
 
     def _groupings(self) -> None:
-        facts, refused = self.report.facts, why_not_forked(self.env, self.tasks[0])
+        facts, refused = self.report.facts, self.refused
         teaches = any(group.differing for group in self.report.groups)
         facts["grouping episodes"] = "yes" if teaches else "yes, and all random groups are equal"
         facts["grouping branch"] = "yes" if refused is None else f"no: {refused}"
-        if refused is not None and not forks_stated(type(self.env)):
+        if refused is not None and is_users(self.env) and not forks_stated(type(self.env)):
             self.report.warn(refused)
 
 

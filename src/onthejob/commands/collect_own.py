@@ -16,6 +16,7 @@ from onthejob.errors import ConfigError
 from onthejob.files import published_file
 from onthejob.models.catalogue import is_hosted
 from onthejob.rollout.play import occurrences, play
+from onthejob.testing.own import is_users
 from onthejob.texts import encodable_in
 from onthejob.types import Environment, Policy, Sampling, Split, StopReason, Task
 
@@ -91,6 +92,11 @@ def player_of(place: Own, who: str, tasks: Sequence[Task], hosted: HostedSeats) 
     known, name = place.players(tasks), who or place.partner
     if not known:
         kind = type(place.env).__name__
+        if not is_users(place.env):
+            raise ConfigError(
+                f"{kind} has no scripted player. Name a hosted model as --policy, or write demonstrations yourself "
+                "(ROLE.jsonl, see docs/own_environment.md) for sft."
+            )
         raise ConfigError(
             f"{kind} has no scripted player. Write {kind}.players(), give legal replies (for the random player), or name a "
             "hosted model as --policy."

@@ -264,7 +264,7 @@ def adapters_for(source: str, roles: Collection[str]) -> dict[str, Adapter]:
     Raises:
         ConfigError: as `named_adapters`, or none of the adapters is of one of `roles`.
     """
-    found = named_adapters(source)
+    found = as_called_now(named_adapters(source), roles)
     if not found.keys() & set(roles):
         raise ConfigError(
             f"{source} holds adapters of {', '.join(sorted(found))}; needed here is one of {', '.join(roles)}. "
@@ -281,7 +281,15 @@ def lora_of(source: str, roles: Sequence[str], asked: LoraSpec) -> LoraSpec:
     """
     from onthejob.stack import shape_of
 
-    return shape_of({role: adapter for role, adapter in named_adapters(source).items() if role in roles}, asked, where=source)
+    found = as_called_now(named_adapters(source), roles)
+    return shape_of({role: adapter for role, adapter in found.items() if role in roles}, asked, where=source)
+
+
+def as_called_now(found: Mapping[str, Adapter], roles: Collection[str]) -> dict[str, Adapter]:
+    """`found`, with an adapter of `assistant` as that of `agent`, whose name in dataset: and reasoning_gym: it once was."""
+    if set(found) == {"assistant"} and "agent" in roles and "assistant" not in roles:
+        return {"agent": replace(found["assistant"], role="agent")}
+    return dict(found)
 
 
 def place_and_iteration(source: str) -> tuple[Path, str]:

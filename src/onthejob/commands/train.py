@@ -298,8 +298,8 @@ class Train:
         # A curriculum spans what the run was started with, however far it is extended.
         pool = task_pool(started)
         with seated(options) as others, options.place().opened() as make_env:
-            if isinstance(own := options.place(), Own):
-                quick_check(own)
+            if isinstance(own := options.place(), Own) and (odd := quick_check(own)):
+                terminal.warn(odd)
             options = options._ready(terminal, init)
             stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
             with updated_by(options, stack, learner) as learner:
@@ -323,7 +323,9 @@ class Train:
         }
         best = f"; best on held-out tasks after {result.best_iteration}: {path}:best" if result.best_iteration is not None else ""
         terminal.result(
-            data, f"{path}: {result.stop} after {result.iterations} iterations{best}", table(("role", "adapter", "path"), rows)
+            data,
+            f"{path}: {result.ended(path.name)}{best}",
+            table(("role", "adapter", "path"), rows),
         )
         return result.exit_code
 

@@ -18,10 +18,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Next
+from onthejob.envs.env import Env, Next, Reply
 from onthejob.errors import ConfigError, MissingDependency
-from onthejob.keys import keyed_uniform
-from onthejob.types import Message, Split, Task
+from onthejob.interop.splits import drawn_split
+from onthejob.types import Message, Observation, Split, Task
 
 Row = Mapping[str, Any]
 Reward = Callable[[str, Row], float]
@@ -37,8 +37,6 @@ SPLITS = {
     "test": Split.TEST,
 }
 """What a column `split` may say."""
-SHARES = {Split.TRAIN: 0.8, Split.DEV: 0.9, Split.TEST: 1.0}
-"""Without such a column: up to which draw a prompt belongs to a split."""
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 CHOICE = re.compile(r"(?<![A-Za-z])\(?([A-Z])\)?(?![A-Za-z])")
 
@@ -46,7 +44,7 @@ CHOICE = re.compile(r"(?<![A-Za-z])\(?([A-Z])\)?(?![A-Za-z])")
 class Dataset(Env):
     """Prompts of a file, one reply each, scored by a matcher or a function."""
 
-    roles = ("assistant",)
+    roles = ("agent",)
     max_turns = 1
     file: ClassVar[str] = ""
     """Path of the file; `environment` makes a subclass of each file."""
@@ -59,7 +57,8 @@ class Dataset(Env):
     prompt: str = "prompt"
     """Column of the prompt: a text, or a list of messages with role and content."""
     answer: str = ""
-    """Column of the answer, for the matchers; empty takes the first of answer, solution, target, label, and others."""
+    """Column of the answer, for the matchers and the player gold; empty takes the first of answer, solution, target, label, and
+    others. With a function of yours gold exists only where it is named."""
     system: str = ""
     """System message before every prompt that is a text."""
     threads: int = 1  # type: ignore[misc]
@@ -78,11 +77,11 @@ class Dataset(Env):
     def reset(self, task: Task) -> Next:
         """Show the row's prompt."""
         self.row = dict(task.payload)
-        prompt = self.row[self.prompt]
+        prompt, view = self.row[self.prompt], {"row": task.seed}
         if isinstance(prompt, str):
-            return self.ask("assistant", prompt, system=self.system)
+            return self.ask("agent", prompt, system=self.system, view=view)
         messages = tuple(Message(str(message["role"]), str(message["content"])) for message in prompt)
-        return self.ask("assistant", messages[-1].content, before=messages[:-1])
+        return self.ask("agent", messages[-1].content, before=messages[:-1], view=view)
 
     def step(self, reply: str) -> Next:
         """Score the reply."""
@@ -92,6 +91,15 @@ class Dataset(Env):
     def scored(self, reply: str) -> float:
         """The reward of a reply to the row that is shown; raises as `scored`."""
         return scored(self.reward, reply, self.row, self.answer, self.file)
+
+    def players(self) -> Mapping[str, Reply]:
+        """`gold` replies with the row's answer, where rows have one that is also a right reply."""
+        known = self.answer if self.reward not in MATCHERS else self.reward not in UNWRITTEN
+        return {"gold": self._gold} if known else {}
+
+    def _gold(self, seen: Observation, _seed: int) -> str:
+        row, where = rows_of(self.file)[int(seen.view["row"])], f"{self.file}, row {int(seen.view['row']) + 1}"
+        return written(self.reward, row[answer_column(row, self.reward, self.answer, where)])
 
     def fingerprint(self) -> str:
         """Of the file, and of the reward's source where it is a function."""
@@ -146,7 +154,8 @@ def anchored(path: str) -> str:
 
 @cache
 def _kind(file: str) -> type[Dataset]:
-    return type("Dataset", (Dataset,), {"file": file, "__module__": __name__, "__doc__": f"Prompts of {Path(file).name}."})
+    # Messages and tables name it by its file.
+    return type(Path(file).stem, (Dataset,), {"file": file, "__module__": __name__, "__doc__": f"Prompts of {Path(file).name}."})
 
 
 def split_of(row: Row, content: Any, where: str) -> Split:
@@ -160,8 +169,7 @@ def split_of(row: Row, content: Any, where: str) -> Split:
         if said not in SPLITS:
             raise ConfigError(f"{where}: split must be one of {', '.join(SPLITS)}, got {said!r}.")
         return SPLITS[said]
-    drawn = keyed_uniform(0, "split", json.dumps(content, sort_keys=True))
-    return next(split for split, most in SHARES.items() if drawn < most)
+    return drawn_split(json.dumps(content, sort_keys=True))
 
 
 def rows_of(file: str) -> list[Row]:
@@ -264,6 +272,17 @@ MATCHERS: Mapping[str, Reward] = {
 }  # fmt: skip
 
 
+UNWRITTEN = ("regex",)
+"""Matchers whose answer describes right replies and is none itself."""
+
+
+def written(reward: str, answer: Any) -> str:
+    """The right reply that an answer stands for: its letter for `choice`, JSON for `json`, else its text."""
+    text = json.dumps(answer, ensure_ascii=False) if reward == "json" and not isinstance(answer, str) else str(answer)
+    letter = CHOICE.search(text.upper()) if reward == "choice" else None
+    return text if letter is None else letter[1]
+
+
 def reward_of(named: str) -> Reward:
     """The matcher or function of this name, as (reply, row) -> reward.
 
@@ -320,7 +339,8 @@ def check_reward(reward: str, table: Sequence[Row], answer: str, file: str) -> N
     """
     if reward not in MATCHERS:
         reward_of(reward)
-        return
+        if not answer:
+            return
     for number, row in enumerate(table):
         where = f"{file}, row {number + 1}"
         if (name := answer_column(row, reward, answer, where)) not in row:

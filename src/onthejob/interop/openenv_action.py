@@ -98,6 +98,9 @@ class Form:
         if type(said) not in TYPES.get(kind, (int, float, bool, str, list, dict)):
             possible = f"Reply with one of: {', '.join(allowed)}." if allowed else self.described()
             raise ValueError(f"{text!r:.40} is not of type {kind}. {possible}")
+        # Some servers raise for an impossible whole number, which would fail the episode.
+        if kind == "integer" and allowed and str(said) not in allowed:
+            raise ValueError(f"{said} is not possible now. Reply with one of: {', '.join(allowed)}.")
         return said
 
 

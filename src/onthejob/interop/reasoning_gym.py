@@ -1,8 +1,9 @@
 """`reasoning_gym:NAME`: a procedural dataset of Reasoning Gym, one prompt and one reply each, scored by the dataset itself.
 
-Several names joined with + are mixed in equal parts. A task's item is made from the task's seed alone and is the same in every
-process. The answer is what stands between <answer> and </answer>, or the whole reply. Names and settings are checked by the
-package, which runs in a process of its own; see `reasoning_gym_child`.
+Several names joined with + are mixed in equal parts. A task's item is made from the task's seed and split alone and is the same
+in every process. A question belongs to one split, which is drawn from its text; a task takes the first item of its seed's that
+is of its split. The answer is what stands between <answer> and </answer>, or the whole reply. Names and settings are checked
+by the package, which runs in a process of its own; see `reasoning_gym_child`.
 """
 
 from __future__ import annotations
@@ -10,23 +11,29 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Next, Reply
 from onthejob.errors import ConfigError
 from onthejob.interop.reasoning_gym_items import items
+from onthejob.interop.splits import drawn_split
+from onthejob.keys import keyed_seed
 from onthejob.types import Observation, Split, Task
 
 WITHOUT_ANSWER = frozenset({"boxnet", "rush_hour"})
 """Datasets that score answers and know no right one."""
+SHARES = {Split.TRAIN: 0.6, Split.DEV: 0.8, Split.TEST: 1.0}
+"""Up to which draw a question belongs to a split; held-out ones are made again until they are, so they are not few."""
+MOST_ITEMS = 500
+"""Items that are made until one is of a task's split."""
 
 
 class ReasoningGym(Env):
     """Items of Reasoning Gym, one reply each, scored by the dataset."""
 
-    roles = ("assistant",)
+    roles = ("agent",)
     max_turns = 1
     datasets: ClassVar[tuple[str, ...]] = ()
     """Names of the datasets; `environment` makes a subclass of each choice."""
@@ -45,12 +52,14 @@ class ReasoningGym(Env):
         """Tasks that differ by their seed; with several datasets they take turns.
 
         Raises:
-            ConfigError: settings that a dataset does not have or refuses.
+            ConfigError: settings that a dataset does not have or refuses, or by which all its questions are of other splits.
         """
         for name, settings in self._settings().items():
             if wrong := items().checked(name, settings):
                 raise ConfigError(f"--env.config: {wrong}.")
         made = self.seeded(split, count=self.count)
+        for number, task in enumerate(made[: len(self.datasets)]):
+            self._of_split(self._name(number), task)
         return [
             Task(id=task.id, env=task.env, split=split, seed=task.seed, payload={"family": self._name(number)})
             for number, task in enumerate(made)
@@ -58,11 +67,12 @@ class ReasoningGym(Env):
 
     def reset(self, task: Task) -> Next:
         """Show the question of the task's seed."""
-        self.dataset, self.seed = str(task.payload["family"]), task.seed
+        self.dataset = str(task.payload["family"])
         self.settings = self._settings()[self.dataset]
+        self.seed = self._of_split(self.dataset, task)
         question = items().item(self.dataset, self.settings, self.seed).question
         system = items().prompts().get(self.system, self.system) if self.system else ""
-        return self.ask("assistant", question, system=system, view={"dataset": self.dataset, "seed": self.seed})
+        return self.ask("agent", question, system=system, view={"dataset": self.dataset, "seed": self.seed})
 
     def step(self, reply: str) -> Next:
         """Score the reply."""
@@ -84,6 +94,10 @@ class ReasoningGym(Env):
             raise RuntimeError(f"reasoning_gym:{name} knows no answer of seed {seen.view['seed']}.")
         return answer
 
+    def _of_split(self, name: str, task: Task) -> int:
+        """Seed of the item that a task shows."""
+        return seed_of_split(name, self._settings()[name], task.split, task.seed)
+
     def _name(self, number: int) -> str:
         return self.datasets[number % len(self.datasets)]
 
@@ -104,6 +118,24 @@ class ReasoningGym(Env):
                 raise ConfigError(f"--env.config has the key {key!r}; with several datasets write {first}.KEY=value.")
             by_name[name] |= {setting: value} if dot else value
         return {name: json.dumps(settings, sort_keys=True) for name, settings in by_name.items()}
+
+
+@lru_cache(maxsize=4096)
+def seed_of_split(name: str, settings: str, split: Split, seed: int) -> int:
+    """`seed` where the question of it is of the split, else the first of those that are drawn from it whose question is.
+
+    Raises:
+        ConfigError: too few different questions exist.
+    """
+    for attempt in range(MOST_ITEMS):
+        # Some datasets take no seed of more than 32 bits.
+        one = keyed_seed(seed, "item", attempt) % 2**31 if attempt else seed
+        if drawn_split(items().item(name, settings, one).question, SHARES) is split:
+            return one
+    raise ConfigError(
+        f"reasoning_gym:{name} makes too few different questions with {settings}: of {MOST_ITEMS} none is of {split}, and no "
+        "question may be in two splits. Widen --env.config, e.g. with longer or larger numbers."
+    )
 
 
 def parsed(text: str) -> dict[str, Any]:

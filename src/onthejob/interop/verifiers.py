@@ -22,15 +22,13 @@ from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Forks, Next
 from onthejob.errors import ConfigError, ProgramError
+from onthejob.interop.splits import SHARES, drawn, drawn_split
 from onthejob.interop.verifiers_process import VerifiersProcess, process
-from onthejob.keys import keyed_uniform
 from onthejob.texts import encodable
 from onthejob.types import Message, Split, StopReason, Task
 
 AGENT = "agent"
 NAME = re.compile(r"[A-Za-z0-9_./@-]+")
-SHARES = {Split.TRAIN: 0.8, Split.DEV: 0.9, Split.TEST: 1.0}
-"""Up to which draw a task belongs to a split."""
 RESERVED = ("reward", "turns", "invalid")
 """Metrics that an episode has anyway."""
 SPELT = {"system", "user", "assistant"}
@@ -221,7 +219,8 @@ def anchored(what: str) -> str:
 @cache
 def _kind(what: str) -> type[Verifiers]:
     members = {"what": what, "__module__": __name__, "__doc__": f"The taskset {what} of verifiers."}
-    return type("Verifiers", (Verifiers,), members)
+    # Messages and tables name it by what was asked for.
+    return type(what, (Verifiers,), members)
 
 
 @cache
@@ -254,13 +253,12 @@ def _divided(rows: list[Any], shares: Mapping[Split, float], what: str) -> list[
     if len(rows) < len(shares):
         raise ConfigError(f"verifiers:{what} has {len(rows)} tasks, and {len(shares)} splits need one each. Raise --env.count.")
     for contents in ([row["content"] for row in rows], [f"{row['content']} {number}" for number, row in enumerate(rows)]):
-        drawn = {one: keyed_uniform(0, "split", one) for one in contents}
-        made = [next(split for split, most in shares.items() if drawn[one] < most) for one in contents]
+        made = [drawn_split(one, shares) for one in contents]
         if len(set(made)) == len(shares):
             return made
-        if len(drawn) >= len(shares):
+        if len(set(contents)) >= len(shares):
             # Few contents: the last ones of the order in which they are drawn are held out.
-            ordered, names = sorted(drawn, key=drawn.__getitem__), list(shares)
+            ordered, names = sorted(set(contents), key=drawn), list(shares)
             last = dict(zip(reversed(ordered), reversed(names[1:]), strict=False))
             return [last.get(one, names[0]) for one in contents]
     raise AssertionError("as many contents as tasks are at least as many as splits")

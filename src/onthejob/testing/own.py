@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from onthejob.envs.env import Env, Reply, check_class
 from onthejob.envs.running import Forking, Running, random_legal, running
-from onthejob.errors import ContractError, OnTheJobError
+from onthejob.errors import ContractError, OnTheJobError, ProgramError, ServeError
 from onthejob.keys import keyed_choice, keyed_seed
 from onthejob.testing.conformance import ADVERSARIAL_REPLIES, Conformance, check_environment
 from onthejob.types import Observation, Split, StopReason, Task
@@ -256,6 +256,33 @@ def sampled(tasks: Sequence[T], count: int) -> list[T]:
     return list(tasks[::step])[:count]
 
 
+def is_users(env: Env) -> bool:
+    """True when its class is the user's own, which can be changed; false where a reference such as gymnasium:ID made it."""
+    return not type(env).__module__.startswith("onthejob.interop.")
+
+
+def alike(env: Env, tasks: Sequence[Task], *, rounds: int = 4, most_turns: int = 40) -> bool:
+    """True when tasks that differ by their seeds begin equal episodes, which go on and pay the same after the same replies.
+
+    Args:
+        env: it is open.
+        tasks: some of them; only those with the payload of the first are compared.
+        rounds: kinds of replies that are tried.
+        most_turns: turns of an episode that are compared.
+    """
+    same = [task for task in tasks if task.payload == tasks[0].payload and task.seed != tasks[0].seed]
+    for number in range(rounds if same else 0):
+
+        def reply(seen: Observation, _seed: int, number: int = number) -> str:
+            # Of what was shown alone, as `seed` differs from task to task.
+            return keyed_choice(list(seen.view.get("legal") or TEXTS), number, "alike", *(one.content for one in seen.messages))
+
+        first, *others = (play_env(env, task, reply, most_turns=most_turns, keep=True).rows for task in (tasks[0], *same))
+        if any(one != first for one in others):
+            return False
+    return bool(same)
+
+
 def forks_stated(kind: type[Env]) -> bool:
     """True when the class itself, or a base class below `Env`, says how it is forked."""
     return any("forks" in vars(base) for base in kind.__mro__ if base is not Env and issubclass(base, Env))
@@ -273,7 +300,8 @@ def why_not_forked(env: Env, task: Task) -> str | None:
         except ContractError as error:
             return str(error)
     if not (env.partner or legal or players_of(env)):
-        return f"{type(env).__name__} has no player that continues branches. Pass legal=[...] to self.ask, or write players()."
+        remedy = "Pass legal=[...] to self.ask, or write players()" if is_users(env) else "Group by episodes: --grouping episodes"
+        return f"{type(env).__name__} has no player that continues branches. {remedy}."
     return None
 
 
@@ -284,6 +312,12 @@ def _called(run: Running, method: Method, given: Any, calls: list[Call], call: C
     try:
         with redirect_stdout(printed):
             found = call(given)
+    except (ServeError, ProgramError) as error:
+        if method == "reset":
+            raise
+        raise type(error)(
+            f"{str(error).rstrip('.')}. The check of the environment sent the reply {given!r:.40}, as a model may too."
+        ) from error
     except OnTheJobError:
         raise
     except Exception as error:

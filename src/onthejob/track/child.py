@@ -25,7 +25,9 @@ from onthejob.track.sync import left_over, remedy
 WAIT_S = 5.0
 """Seconds that the end of a run waits for all trackers together."""
 STUCK_S = 10.0
-"""A tracker that has confirmed nothing for so long is not waited for."""
+"""A tracker that has confirmed nothing for so long is waited for only `BRIEF_S`."""
+BRIEF_S = 2.0
+"""Enough for the last iteration, which may be committed long after the one before."""
 NICEST = 19
 
 
@@ -64,10 +66,10 @@ class Trackers:
         for one in followers:
             with contextlib.suppress(ProcessLookupError):
                 one.process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + wait_s
+        brief, until = time.monotonic() + min(BRIEF_S, wait_s), time.monotonic() + wait_s
         waiting = list(followers)
-        while waiting and time.monotonic() < until:
-            waiting = [one for one in waiting if one.process.poll() is None and not self._is_stuck(one)]
+        while waiting and (now := time.monotonic()) < until:
+            waiting = [one for one in waiting if one.process.poll() is None and not (now > brief and self._is_stuck(one))]
             if waiting:
                 time.sleep(0.05)
         closed = {one.name for one in followers if one.process.poll() == 0}

@@ -35,6 +35,7 @@ from onthejob.train.reports import (
     IterationReport,
     RoleReport,
     TrainResult,
+    collapsed,
     loop_metrics,
     pool_metrics,
     reply_scores,
@@ -168,7 +169,7 @@ def _loop(
 ) -> TrainResult:
     config = parts.config
     paces: list[float] = []
-    iteration = last
+    iteration, report = last, None
     while iteration < config.iterations and not parts.pool.converged:
         if paces and time.monotonic() + median(paces) > until:
             break
@@ -194,6 +195,7 @@ def _loop(
         adapters=dict(state.adapters),
         best_iteration=None if state.best is None else state.best[0],
         best_score=None if state.best is None else state.best[1],
+        collapsed=parts.pool.converged and report is not None and report.collapsed,
     )
 
 
@@ -271,6 +273,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         tokens_per_second=clock["tokens_per_s"],
         eta_s=0.0,
         evaluation=evaluation,
+        collapsed=collapsed(collection.groups),
     )
 
 

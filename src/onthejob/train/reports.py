@@ -11,7 +11,7 @@ from onthejob.rollout.collect import Collection
 from onthejob.rollout.episode import mean_scores
 from onthejob.rollout.pool import FamilyStatistics, TaskPool
 from onthejob.rollout.summary import GroupSummary, stop_mix
-from onthejob.types import Adapter, Group, StopReason
+from onthejob.types import Adapter, Group, StopReason, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,17 @@ class IterationReport:
     eta_s: float
     """Seconds that the remaining iterations take at the median pace so far."""
     evaluation: Mapping[str, float] = field(default_factory=dict)
+    collapsed: bool = False
+    """Within every group all replies were the same; see `collapsed`."""
+
+
+def collapsed(groups: Sequence[Group]) -> bool:
+    """True when within every group all trajectories have the same replies: the policy explores nothing, whatever is paid."""
+
+    def said(row: Trajectory) -> tuple[str, ...]:
+        return tuple(turn.completion.text for turn in row.turns)
+
+    return bool(groups) and all(len({said(row) for row in group.trajectories}) == 1 for group in groups)
 
 
 def reply_scores(collection: Collection, groups: Sequence[Group]) -> dict[str, float]:
@@ -74,6 +85,23 @@ class TrainResult:
     best_iteration: int | None = None
     """By `best_metric` on dev, 0 for the start; None without an evaluation."""
     best_score: float | None = None
+    collapsed: bool = False
+    """The pool has converged because replies no longer differ."""
+
+    def ended(self, run: str) -> str:
+        """How the run ended, for the last line.
+
+        Args:
+            run: its name.
+        """
+        if self.stop == "minutes":
+            return f"minutes (--resume {run} continues) after {self.iterations} iterations"
+        if self.collapsed:
+            return (
+                f"{self.stop} after {self.iterations} iterations, by collapse: in the last one all replies of every group were "
+                "the same, so nothing was left to compare (raise --sampling.temperature, or lower --learner.lr)"
+            )
+        return f"{self.stop} after {self.iterations} iterations"
 
     @property
     def exit_code(self) -> int:
