@@ -278,6 +278,8 @@ def test_a_frozen_seat_is_played_by_its_adapter_and_never_trained(call, letters:
         (("--opponents", "old"), "got 'old'"),
         (("--opponents", "past:2", "--roles", "first"), "needs two or more trained roles"),
         (("--opponents", "past:2", "--sampler", "vllm"), "has one of each"),
+        (("--adapters", "first+third"), "got 'third' in 'first+third'"),
+        (("--adapters", "shared", "--from-groups", "runs/any:1"), "--adapters has no effect with --from-groups"),
     ],
 )
 def test_seats_that_cannot_be_frozen_and_opponents_that_are_never_met(call, letters: Path, words: tuple[str, ...], said: str):
@@ -318,6 +320,36 @@ def test_opponents_from_the_past_are_drawn_recorded_and_met_again(call, letters:
             if grouping == "episodes":
                 assert len({task for task, _ in by_task}) == len(by_task), "one role is trained in the episodes of a task"
     assert len(met) >= 3, "earlier versions were met"
+
+
+def test_roles_that_share_an_adapter_are_trained_on_the_groups_of_both(
+    call, letters: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+):
+    env = ("--env", "letters.py", *SMALL, *model(tiny_path))
+    call("collect", "--env", "letters.py", "--policy", "random", "--count", "12", "--out", "shown")
+    call("sft", "shown", "--adapters", "first+second", "--out", "start", "--lora.rank", "2", *model(tiny_path))
+    call("sft", "shown", "--out", "apart", "--lora.rank", "2", *model(tiny_path))
+    assert "share one adapter, and apart holds two that differ" in call(
+        "train", *env, "--init", "apart", "--adapters", "shared", "--iterations", "1", code=2
+    )
+    shared = (*env, "--init", "start", "--adapters", "shared")
+    straight = call("train", *shared, "--iterations", "3", "--name", "straight")
+    call("train", *shared, "--iterations", "2", "--name", "again")
+    resumed = call("train", "--resume", "again", "--extend", "3")
+    digests = {made["adapters"][role]["digest"] for made in (straight, resumed) for role in ("first", "second")}
+    assert len(digests) == 1, "both roles are equal, and resumed = uninterrupted"
+    apart = call("train", *env, "--init", "start", "--iterations", "3", "--name", "apart")
+    assert apart["adapters"]["first"]["digest"] != apart["adapters"]["second"]["digest"]
+    with Run.open(Path("runs/straight"), readonly=True) as run:
+        versions = [[adapter.digest for adapter in run.adapters(role)] for role in ("first", "second")]
+        assert versions[0] == versions[1]
+        assert len(set(versions[0])) == len(versions[0]) >= 2
+        actors = {group.actor for n in (1, 2, 3) for group in run.read_groups(n)}
+        assert actors == {"first", "second"}, "the record keeps whose groups they were"
+        metrics = [{m.name: m.value for m in run.read_metrics(f"train/{role}", iteration=1)} for role in ("first", "second")]
+        assert metrics[0]["loss"] == metrics[1]["loss"]
+        repeated = call("train", "--from-groups", "straight:1", *env, "--roles", "second")
+        assert repeated["second"]["loss"] == metrics[1]["loss"], "the recorded update was made of both roles' groups"
 
 
 def test_a_loss_and_an_estimator_of_ones_own_train_resume_and_are_watched(

@@ -168,7 +168,7 @@ class Said(ToyShell):
     [
         ({"messages": ({"role": "user", "content": "x"},)}, r"must be a types\.Message, got dict"),
         ({"messages": (Message("user", None),)}, "content must be text, got NoneType"),  # type: ignore[arg-type]
-        ({"messages": (Message("usr", "x"),)}, "role must be one of system, user, assistant, got 'usr'"),
+        ({"messages": (Message("usr", "x"),)}, "role must be one of system, user, assistant, tool, got 'usr'"),
         ({"messages": (Message("user", "\ud800"),)}, "lone surrogate"),
         ({"messages": ()}, "at least one message"),
         ({"reward": None}, "reward of agent must be a number, got NoneType"),

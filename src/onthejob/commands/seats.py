@@ -379,7 +379,9 @@ def _adapters_of(source: str, seats: Sequence[str], shipped: Mapping[str, Policy
     try:
         place_and_iteration(source)
     except ConfigError as error:
-        players = f"Here the scripted players are {', '.join(sorted(shipped))}." if shipped else "There are no scripted players here."
+        players = (
+            f"Here the scripted players are {', '.join(sorted(shipped))}." if shipped else "There are no scripted players here."
+        )
         raise ConfigError(f"{error} {players}") from error
     return {role: adapter for role, adapter in adapters_for(source, seats).items() if role in seats}
 

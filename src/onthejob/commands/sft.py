@@ -21,6 +21,7 @@ from onthejob.files import json_lines
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
+from onthejob.learn.sharing import PER_ROLE, adapter_sets, check_equal
 from onthejob.models.rows import read_message, read_tool, text_of
 from onthejob.processes import message_queue, worker_pool
 from onthejob.types import Message, ToolSpec
@@ -55,6 +56,8 @@ class Sft:
     processes: int = 1
     """Roles trained side by side, each in a process with its share of the cores and a base model of its own. On a CPU two
     processes with one thread each do more than one with two."""
+    adapters: str = PER_ROLE
+    """Which roles share an adapter, as for `train`: it imitates the demonstrations of all of them."""
     init: str = ""
     """Start from these adapters (a run or a folder) instead of from the bare model, in their --lora shape."""
     max_tokens: int = 2048
@@ -91,8 +94,11 @@ class Sft:
                 "the roles that it lacks with --roles."
             )
         check_folder(self.out, "--out")
-        if not 1 <= self.processes <= len(roles):
-            raise ConfigError(f"processes must be in 1..{len(roles)} (one per role at most), got {self.processes}.")
+        sets = adapter_sets(self.adapters, roles)
+        if not 1 <= self.processes <= len(sets):
+            raise ConfigError(f"processes must be in 1..{len(sets)} (one per adapter at most), got {self.processes}.")
+        if self.init:
+            check_equal(self.adapters, roles, adapters_for(self.init, roles), self.init)
         # Of all roles, and before the model is looked at: a broken line should cost nothing.
         demonstrations = {role: read_demonstrations(file, self.limit, self.marks) for role, file in files.items()}
         from onthejob.stack import plan_lora
@@ -117,7 +123,11 @@ class Sft:
 
         def encode(chat: ChatEncoder) -> None:
             for role, found in demonstrations.items():
-                examples[role] = encoded(chat, files[role], found)
+                own = encoded(chat, files[role], found)
+                # Lines of several files have equal numbers.
+                examples[role] = [
+                    replace(one, conversation=f"{role}, {one.conversation}") if one.conversation else one for one in own
+                ]
 
         stack, learner = attach_learner(
             load_model(self.model, progress, encode, sampled=False),
@@ -128,35 +138,47 @@ class Sft:
             init=init,
         )
         rows = []
-        for role in files:
+        for lead, members in adapter_sets(self.adapters, list(files)).items():
 
-            def on_progress(step: SftMetrics, role: str = role) -> None:
+            def on_progress(step: SftMetrics, who: str = "+".join(members)) -> None:
                 if step.step % 10 == 1 or step.step == step.steps:
                     pace = f"{step.tokens_per_s:,.0f} tokens/s, {step.eta_s:,.0f} s left"
-                    progress(f"{role} step {step.step}/{step.steps} loss {step.loss:.4f} ({pace})")
+                    progress(f"{who} step {step.step}/{step.steps} loss {step.loss:.4f} ({pace})")
 
-            history = sft(learner, role, examples[role], self.sft, on_progress=on_progress)
-            adapter = save_adapter(
-                learner.model, role, self.out, version=0, parent=None, base_digest=stack.digest, dtype=self.adapter_dtype
-            )
-            rows.append((adapter.name, len(examples[role]), len(history), history[0].loss, history[-1].loss, str(adapter.path)))
+            shown = [example for role in members for example in examples[role]]
+            history = sft(learner, lead, shown, self.sft, on_progress=on_progress)
+            for role in members:
+                if role != lead:
+                    learner.import_state(role, learner.export_state(lead))
+                adapter = save_adapter(
+                    learner.model, role, self.out, version=0, parent=None, base_digest=stack.digest, dtype=self.adapter_dtype
+                )
+                rows.append((adapter.name, len(shown), len(history), history[0].loss, history[-1].loss, str(adapter.path)))
         return rows
 
     def _share(self, demonstrations: Mapping[str, Sequence[Demonstration]], terminal: Terminal) -> list[Row]:
-        """Train every `processes`-th role in a process of its own, each with its share of the cores."""
-        roles = list(demonstrations)
+        """Train every `processes`-th adapter in a process of its own, each with its share of the cores."""
+        sets = list(adapter_sets(self.adapters, list(demonstrations)).values())
         threads = max(1, usable_cores() // self.processes)
         with message_queue() as said, worker_pool(self.processes) as pool:
             parts = [
-                pool.submit(
-                    _imitate_apart, self, {role: demonstrations[role] for role in roles[index :: self.processes]}, threads, said
-                )
-                for index in range(self.processes)
+                pool.submit(_imitate_apart, self._of(part), {role: demonstrations[role] for role in flat(part)}, threads, said)
+                for part in (sets[index :: self.processes] for index in range(self.processes))
             ]
             while not all(part.done() for part in parts) or not said.empty():
                 with suppress(Empty):
                     terminal.progress(said.get(timeout=0.2))
             return sorted(row for part in parts for row in part.result())
+
+    def _of(self, sets: Sequence[Sequence[str]]) -> Sft:
+        """This command for the roles of some sets alone."""
+        shared = ["+".join(members) for members in sets if len(members) > 1]
+        return replace(self, adapters=",".join(shared) or PER_ROLE)
+
+
+def flat(sets: Sequence[Sequence[str]]) -> list[str]:
+    """The roles of all sets."""
+    return [role for members in sets for role in members]
 
 
 def _imitate_apart(

@@ -41,6 +41,7 @@ from onthejob.commands.workplaces import EnvOptions, as_table, placed, read_opti
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
+from onthejob.learn.sharing import adapter_sets, check_equal
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.plugins import function_of, source_digest
 from onthejob.rollout.judge import JudgeConfig
@@ -191,6 +192,8 @@ class Train:
                 "one of each. Leave one of them out."
             )
         check_opponents(self.train, self.roles)
+        if len(adapter_sets(self.train.adapters, self.roles)) < len(self.roles) and self.from_groups:
+            raise ConfigError("--adapters has no effect with --from-groups: the record says who shared one. Leave it out.")
         for flag, ref in self._plugins().items():
             function_of(ref, flag)
             if self.trainer and flag != "--reward":
@@ -293,6 +296,8 @@ class Train:
         started = anchored(self) if again is None else self._recorded(again)
         options = started._extended(self.extend)
         init = adapters_for(options.init, options.roles) if options.init and again is None else None
+        if init is not None:
+            check_equal(options.train.adapters, options.roles, init, options.init)
         servers_ready(options, terminal)
         # Tasks that cannot be read and a misspelt judge should not cost a download, or the minute in which a model is loaded.
         # A curriculum spans what the run was started with, however far it is extended.

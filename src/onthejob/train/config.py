@@ -8,6 +8,7 @@ from typing import Literal
 
 from onthejob.errors import ConfigError
 from onthejob.learn.advantage import AdvantageConfig
+from onthejob.learn.sharing import PER_ROLE
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.types import Sampling
@@ -39,6 +40,9 @@ class TrainConfig:
     """Whom trained roles meet in the seats of other trained roles: `present`, all as they are now and all trained at once, or
     `past:N`, self-play against earlier versions: one role is trained in each episode, and each other one plays as a version drawn
     from its present one and the N before it. Needs two or more trained roles and --sampler in-process."""
+    adapters: str = PER_ROLE
+    """Which roles share an adapter: `per-role`, none; `shared`, all; or sets such as `dev+hr,sales+content`, beside which every
+    other role has its own. One update is made of the groups of all roles of a set, and each of them is given its result."""
     prefer_spread: bool = False
     """Draw training tasks in proportion to how much the returns of a group differ in their family, instead of evenly: less is
     spent on what is mastered or hopeless (see `rollout.pool`)."""

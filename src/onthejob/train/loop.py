@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.keys import keyed_seed
+from onthejob.learn.sharing import adapter_sets, joined
 from onthejob.rollout.branch import BranchScorer
 from onthejob.rollout.collect import Collection, Collector
 from onthejob.rollout.collect_episodes import collect_episodes
@@ -43,7 +44,7 @@ from onthejob.train.reports import (
 )
 from onthejob.train.resume import checkpoint_files, resumed
 from onthejob.train.start import begin, reached
-from onthejob.train.state import Evaluate, Parts, State, evaluated, past_opponents, playing, publish
+from onthejob.train.state import Evaluate, Parts, State, evaluated, past_opponents, playing, publish, share_state
 from onthejob.types import Adapter, Environment, Group, Learner, Policy, Sampler, StopReason
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def train(
         raise ConfigError(f"eval_every is {config.eval_every} but there is nothing to evaluate with. Pass evaluate=..., or 0.")
     check_advantages(config, learner.config.advantage)
     check_opponents(config, trained_roles)
+    adapter_sets(config.adapters, trained_roles)
     parts = Parts(
         config=config,
         make_env=make_env,
@@ -225,21 +227,23 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     state.library.add(reached(parts, state, iteration))
     state.library.add(collection.visited)
 
+    updates: dict[str, _Update] = {}
+    for members in adapter_sets(config.adapters, parts.roles).values():
+        groups = joined(collection.groups, members)
+        teaching = any(advantages[group.key] is not None for group in groups)
+        update = _update(parts, state, members, groups, iteration) if teaching and not config.dry_run else _Update()
+        updates |= dict.fromkeys(members, update)
     reports: list[RoleReport] = []
-    updates: list[_Update] = []
     for role in parts.roles:
         groups = [group for group in collection.groups if group.actor == role]
-        teaching = any(advantages[group.key] is not None for group in groups)
-        update = _update(parts, state, role, groups, iteration) if teaching and not config.dry_run else _Update()
-        updates.append(update)
         reports.append(
             RoleReport(
                 role=role,
                 summary=summarise(groups, alive=sum(group.key in alive for group in groups)),
                 scores=reply_scores(collection, groups),
-                update=update.metrics,
+                update=updates[role].metrics,
                 adapter=state.adapters[role].name,
-                published=update.adapter is not None,
+                published=bool(updates[role].adapters),
             )
         )
 
@@ -264,7 +268,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
             record.metrics("judge", opinion)
         if evaluation:
             record.metrics("eval", evaluation)
-        _record_updates(record, updates)
+        _record_updates(record, [updates[lead] for lead in adapter_sets(config.adapters, parts.roles)])
     return IterationReport(
         iteration=iteration,
         iterations=config.iterations,
@@ -320,31 +324,42 @@ def _collect(parts: Parts, state: State, collector: Collector | None, iteration:
 
 
 class _Update(NamedTuple):
-    """What updating one role gave; all empty when it was not updated."""
+    """What updating the adapter of one or more roles gave; all empty when it was not updated."""
 
     metrics: Mapping[str, float] = {}
-    adapter: Adapter | None = None
-    """The new version, already published."""
+    adapters: tuple[Adapter, ...] = ()
+    """The new version of each role, already published."""
     warning: tuple[str, dict[str, Any]] | None = None
     """Kind and payload of the event that tells why there is no new version."""
 
 
-def _update(parts: Parts, state: State, role: str, groups: Sequence[Group], iteration: int) -> _Update:
-    """Update one role; without a new version it is back in the state of its last published adapter."""
-    learner = parts.learner
-    before = learner.export_state(role)
-    metrics = learner.update(role, groups, reference=state.references[role])
+def _update(parts: Parts, state: State, members: Sequence[str], groups: Sequence[Group], iteration: int) -> _Update:
+    """Update the adapter that `members` share; without a new version it is back in the state of the last published one.
+
+    Args:
+        parts: of the run.
+        state: its adapters are replaced.
+        members: roles, of which the first is updated and the others are given the result.
+        groups: all as groups of the first.
+        iteration: number of the new version.
+    """
+    learner, lead = parts.learner, members[0]
+    before = learner.export_state(lead)
+    metrics = learner.update(lead, groups, reference=state.references[lead])
     problem = "update_skipped" if metrics.skipped else "kl_spike" if metrics.kl_spike else None
     if problem is not None:
         # The divergence is that of the policy before the update: forgotten too, it would be refused again, and for ever.
-        learner.import_state(role, {**before, "kls": learner.export_state(role)["kls"]})
-        kept = state.adapters[role].name
-        log.warning("%s: %s in iteration %d is not published and goes on from %s", problem, role, iteration, kept)
-        payload = {"role": role, "kept": kept, "reason": metrics.skipped, "kl": metrics.kl}
+        kls = learner.export_state(lead)["kls"]
+        for role in members:
+            learner.import_state(role, {**before, "kls": kls})
+        kept = state.adapters[lead].name
+        log.warning("%s: %s in iteration %d is not published and goes on from %s", problem, lead, iteration, kept)
+        payload = {"role": lead, "kept": kept, "reason": metrics.skipped, "kl": metrics.kl}
         return _Update(metrics=metrics.as_dict(), warning=(problem, payload))
-    adapter = publish(parts, role, iteration, parent=state.adapters[role].name)
-    state.adapters[role] = adapter
-    return _Update(metrics=metrics.as_dict(), adapter=adapter)
+    share_state(parts, members)
+    for role in members:
+        state.adapters[role] = publish(parts, role, iteration, parent=state.adapters[role].name)
+    return _Update(metrics=metrics.as_dict(), adapters=tuple(state.adapters[role] for role in members))
 
 
 def record_episodes(record: Iteration, collection: Collection, *, branched: bool) -> None:
@@ -367,8 +382,8 @@ def record_episodes(record: Iteration, collection: Collection, *, branched: bool
 
 def _record_updates(record: Iteration, updates: Sequence[_Update]) -> None:
     for update in updates:
-        if update.adapter is not None:
-            record.adapter(update.adapter)
+        for adapter in update.adapters:
+            record.adapter(adapter)
     for update in updates:
         if update.warning is not None:
             kind, payload = update.warning

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onthejob.errors import RecordError
+from onthejob.learn.sharing import PER_ROLE, adapter_sets, joined
 from onthejob.train.resume import learner_state
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ def replay_update(
 
     Args:
         run: the record.
-        iteration: whose groups of `role` are used.
+        iteration: whose groups are used: those of `role`, and of the roles that shared its adapter.
         role: which role.
         learner: of the same base and shape; its adapter of `role` is changed.
         init: weights to start from, with a fresh optimizer. None continues from the checkpoint before `iteration`, optimizer
@@ -43,7 +46,13 @@ def replay_update(
     from onthejob.learn.advantage import advantages
     from onthejob.learn.lora import Snapshot
 
-    groups = [group for group in run.read_groups(iteration, role) if advantages(group, learner.config.advantage) is not None]
+    loop = run.config.get("train")
+    option = loop.get("adapters", PER_ROLE) if isinstance(loop, Mapping) else PER_ROLE
+    sets = adapter_sets(str(option), [str(one) for one in run.config.get("roles", ())]) if option != PER_ROLE else {}
+    shared = next((members for members in sets.values() if role in members), (role,))
+    # As groups of the first role, whatever role is asked for: all of them were given the same update.
+    found = [replace(group, actor=role) for group in joined(run.read_groups(iteration), shared)]
+    groups = [group for group in found if advantages(group, learner.config.advantage) is not None]
     if not groups:
         raise RecordError(f"iteration {iteration} of {run.path} has no alive group of {role!r}. `runs show` lists what there is.")
     recorded = run.adapters(role)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from onthejob.errors import ConfigError
 from onthejob.keys import keyed_sample, keyed_seed
+from onthejob.learn.sharing import adapter_sets
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.branch import BranchScorer, Scales, forkable
 from onthejob.rollout.habits import observe_habits
@@ -15,7 +16,7 @@ from onthejob.rollout.library import Entry, SnapshotLibrary, openings, visit
 from onthejob.rollout.scales import measure_scales
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.train.resume import checkpoint_files
-from onthejob.train.state import Parts, State, evaluated, playing, publish
+from onthejob.train.state import Parts, State, evaluated, playing, publish, share_state
 from onthejob.types import Imitable, Task
 
 STARTING = 1 / 3
@@ -33,6 +34,8 @@ def begin(parts: Parts, scorer: BranchScorer | None, *, until: float = math.inf)
     from onthejob.learn.lora import Snapshot
 
     config, begun = parts.config, time.monotonic()
+    for members in adapter_sets(config.adapters, parts.roles).values():
+        share_state(parts, members)
     adapters = {role: publish(parts, role, 0, parent=None) for role in parts.roles}
     library = SnapshotLibrary(per_day=config.library_per_day)
     partner_library = SnapshotLibrary(per_day=None)
