@@ -59,7 +59,7 @@ class ReplayRecord:
             options = recorded_options(run, without=("demo",))
             encoder = _encoder(options, terminal)
             if options.train.branch.continuation == "policy":
-                terminal.warn("branches are not compared: policies of that time played on in them (--branch.continuation policy)")
+                terminal.warn("branches are not compared: the policies of that time played on in them")
             found: list[Played] = []
             skipped: dict[str, str] = {}
             for episode, again in self._episodes(run, options, encoder):
