@@ -223,8 +223,8 @@ def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
     options = typed(options, env)
     if entry.places and not named:
         options.__doc__ = (
-            f"{options.__doc__ or ''}\n\nThese are the options for --env {env}, the default. With --env REF before --help, those of "
-            "another environment are shown."
+            f"{options.__doc__ or ''}\n\nThese are the options for --env {env}, the default. With --env REF before --help, those "
+            "of another environment are shown."
         )
     default = options.starting(env)
     return options, default if file is None else from_toml(default, Path(file), earlier, env)
