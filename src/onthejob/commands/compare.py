@@ -54,7 +54,7 @@ class Compare:
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     alone: tuple[str, ...] = ()
-    """With several roles: also judge each of these roles of a learned team against fixed opponents, as the scripted partner plays
+    """With several roles: also judge each of these roles of a learned team against fixed opponents: the scripted partner plays
     all other seats, e.g. `--alone sales dev`."""
     split: Literal["dev", "test"] = "dev"
     """Try things on dev; test is for the final table."""
