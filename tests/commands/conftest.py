@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from onthejob.cli import main
+from onthejob.testing import teach, tiny_model
 from onthejob.testing.chat_server import Chat
+from onthejob.types import Message
 
 
 @pytest.fixture
@@ -19,6 +21,17 @@ def chat() -> Iterator[Chat]:
     made = Chat()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def letter_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny model that answers with some letter."""
+    folder = tmp_path_factory.mktemp("letter-model")
+    tiny = tiny_model(words=["pick", "letter", *"abcdefgh"])
+    teach(tiny, [((Message("user", "pick a letter"),), letter) for letter in "abcdefgh"], steps=60, batch=8)
+    tiny.model.save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

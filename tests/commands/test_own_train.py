@@ -16,8 +16,6 @@ from onthejob.commands.servers import check_roles
 from onthejob.commands.train import recorded_options
 from onthejob.errors import ConfigError
 from onthejob.record import Run
-from onthejob.testing import teach, tiny_model
-from onthejob.types import Message
 
 LETTERS = '''
 """Two pick letters; what pays is private."""
@@ -60,17 +58,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "my_update.py"
 SMALL = ("--collect.episodes", "2", "--branch.group-size", "4", "--lora.rank", "2", "--sampling.temperature", "1")
 
 
-@pytest.fixture(scope="module")
-def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny model that answers with some letter."""
-    folder = tmp_path_factory.mktemp("tiny")
-    tiny = tiny_model(words=["pick", "letter", *"abcdefgh"])
-    teach(tiny, [((Message("user", "pick a letter"),), letter) for letter in "abcdefgh"], steps=60, batch=8)
-    tiny.model.save_pretrained(folder)
-    tiny.tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def letters(tmp_path: Path) -> Path:
     """The file, in the empty folder in which `call` runs commands."""
@@ -83,8 +70,8 @@ def model(path: Path) -> tuple[str, ...]:
     return "--model.name", str(path), "--model.dtype", "float32"
 
 
-def test_a_run_records_what_it_played_and_resumes_exactly(call, letters: Path, tiny_path: Path):
-    env = ("--env", "letters.py:Letters", "--env.bonus", "2", *SMALL, *model(tiny_path))
+def test_a_run_records_what_it_played_and_resumes_exactly(call, letters: Path, letter_model: Path):
+    env = ("--env", "letters.py:Letters", "--env.bonus", "2", *SMALL, *model(letter_model))
     call("train", *env, "--iterations", "2", "--name", "a")
     with Run.open(Path("runs/a"), readonly=True) as run:
         assert run.config["env"]["ref"] == f"{letters}:Letters"
@@ -102,16 +89,18 @@ def test_a_run_records_what_it_played_and_resumes_exactly(call, letters: Path, t
         assert resumed["adapters"][role]["digest"] == straight["adapters"][role]["digest"], "resumed = uninterrupted"
         assert resumed["adapters"][role]["version"] == 3, "every iteration taught something"
 
-    compared = call("compare", "b", "random", "always_a", "--env", "letters.py", "--limit", "6", *model(tiny_path))
+    compared = call("compare", "b", "random", "always_a", "--env", "letters.py", "--limit", "6", *model(letter_model))
     assert {row["team"] for row in compared["episodes"]} == {"b", "random", "always_a"}
 
 
-def test_decisions_are_branched_without_any_more_code(call, letters: Path, tiny_path: Path):
+def test_decisions_are_branched_without_any_more_code(call, letters: Path, letter_model: Path):
     branch = (
         "--grouping", "branch", "--library-tasks", "2", "--library-share", "1", "--scale-states", "8",
         "--collect.segment-turns", "4", "--branch.turns", "4", "--branch.worlds", "1",
     )  # fmt: skip
-    result = call("train", "--env", "letters.py", *SMALL, *branch, *model(tiny_path), "--iterations", "1", "--name", "branches")
+    result = call(
+        "train", "--env", "letters.py", *SMALL, *branch, *model(letter_model), "--iterations", "1", "--name", "branches"
+    )
     assert result["iterations"] == 1
     with Run.open(Path("runs/branches"), readonly=True) as run:
         groups = list(run.read_groups(1))
@@ -172,14 +161,14 @@ def test_limits_that_are_options_hold_in_training(call, letters: Path, words: tu
 
 
 @pytest.mark.slow
-def test_a_changed_source_is_said_when_a_run_goes_on(letters: Path, tiny_path: Path, tmp_path: Path):
+def test_a_changed_source_is_said_when_a_run_goes_on(letters: Path, letter_model: Path, tmp_path: Path):
     command = [sys.executable, "-m", "onthejob", "train"]
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True)
 
     small = ("--lora.rank", "2", "--collect.episodes", "1", "--branch.group-size", "2")
-    run("--env", "letters.py", *small, *model(tiny_path), "--iterations", "1", "--name", "a")
+    run("--env", "letters.py", *small, *model(letter_model), "--iterations", "1", "--name", "a")
     assert "has changed" not in run("--resume", "a", "--extend", "2").stderr
     letters.write_text(f"{LETTERS}\n# another line\n", encoding="utf-8")
     assert "the source of" in run("--resume", "a", "--extend", "3").stderr
@@ -190,9 +179,9 @@ def test_a_changed_source_is_said_when_a_run_goes_on(letters: Path, tiny_path: P
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_as_if_nothing_had_been(letters: Path, tiny_path: Path, tmp_path: Path):
+def test_a_killed_run_goes_on_as_if_nothing_had_been(letters: Path, letter_model: Path, tmp_path: Path):
     command = [sys.executable, "-m", "onthejob", "train"]
-    words = ["--env", "letters.py", *SMALL, *model(tiny_path), "--iterations", "8", "--quiet"]
+    words = ["--env", "letters.py", *SMALL, *model(letter_model), "--iterations", "8", "--quiet"]
     with subprocess.Popen([*command, *words, "--name", "killed"], cwd=tmp_path) as process:
         deadline = time.monotonic() + 240
         while last_iteration(tmp_path / "runs" / "killed") < 2:
@@ -243,8 +232,8 @@ def seats_of(run: Run, iteration: int) -> list[dict[str, str]]:
     return [{turn["actor"]: turn["policy"] for turn in episode.timeline} for episode in run.read_episodes(iteration)]
 
 
-def test_a_frozen_seat_is_played_by_its_adapter_and_never_trained(call, letters: Path, tiny_path: Path, tmp_path: Path):
-    env = ("--env", "letters.py", *SMALL, *model(tiny_path))
+def test_a_frozen_seat_is_played_by_its_adapter_and_never_trained(call, letters: Path, letter_model: Path, tmp_path: Path):
+    env = ("--env", "letters.py", *SMALL, *model(letter_model))
     call("train", *env, "--iterations", "2", "--name", "before")
     result = call(
         "train", *env, "--freeze", "second=before:1", "--iterations", "2", "--name", "after",
@@ -287,12 +276,12 @@ def test_seats_that_cannot_be_frozen_and_opponents_that_are_never_met(call, lett
 
 
 @pytest.mark.parametrize("grouping", ["episodes", "branch"])
-def test_opponents_from_the_past_are_drawn_recorded_and_met_again(call, letters: Path, tiny_path: Path, grouping: str):
+def test_opponents_from_the_past_are_drawn_recorded_and_met_again(call, letters: Path, letter_model: Path, grouping: str):
     branch = (
         "--library-tasks", "2", "--library-share", "1", "--scale-states", "8", "--collect.segment-turns", "4",
         "--branch.turns", "4", "--branch.worlds", "1", "--collect.partner-share", "0",
     )  # fmt: skip
-    env = ("--env", "letters.py", *SMALL, "--collect.episodes", "6", *model(tiny_path), "--opponents", "past:2")
+    env = ("--env", "letters.py", *SMALL, "--collect.episodes", "6", *model(letter_model), "--opponents", "past:2")
     env = (*env, "--grouping", grouping, *(branch if grouping == "branch" else ()))
     straight = call("train", *env, "--iterations", "5", "--name", "straight")
     call("train", *env, "--iterations", "4", "--name", "again")
@@ -323,12 +312,12 @@ def test_opponents_from_the_past_are_drawn_recorded_and_met_again(call, letters:
 
 
 def test_roles_that_share_an_adapter_are_trained_on_the_groups_of_both(
-    call, letters: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+    call, letters: Path, letter_model: Path, caplog: pytest.LogCaptureFixture
 ):
-    env = ("--env", "letters.py", *SMALL, *model(tiny_path))
+    env = ("--env", "letters.py", *SMALL, *model(letter_model))
     call("collect", "--env", "letters.py", "--policy", "random", "--count", "12", "--out", "shown")
-    call("sft", "shown", "--adapters", "first+second", "--out", "start", "--lora.rank", "2", *model(tiny_path))
-    call("sft", "shown", "--out", "apart", "--lora.rank", "2", *model(tiny_path))
+    call("sft", "shown", "--adapters", "first+second", "--out", "start", "--lora.rank", "2", *model(letter_model))
+    call("sft", "shown", "--out", "apart", "--lora.rank", "2", *model(letter_model))
     assert "share one adapter, and apart holds two that differ" in call(
         "train", *env, "--init", "apart", "--adapters", "shared", "--iterations", "1", code=2
     )
@@ -353,12 +342,12 @@ def test_roles_that_share_an_adapter_are_trained_on_the_groups_of_both(
 
 
 def test_a_loss_and_an_estimator_of_ones_own_train_resume_and_are_watched(
-    call, letters: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    call, letters: Path, letter_model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     mine = letters.with_name("mine.py")
     mine.write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
     own = ("--learner.loss.loss", "mine.py:clipped", "--learner.advantage.estimator", "mine.py:leave_one_out")
-    env = ("--env", "letters.py", *SMALL, *model(tiny_path), *own)
+    env = ("--env", "letters.py", *SMALL, *model(letter_model), *own)
     straight = call("train", *env, "--iterations", "2", "--name", "straight")
     call("train", *env, "--iterations", "1", "--name", "again")
     with Run.open(Path("runs/again"), readonly=True) as run:

@@ -10,8 +10,6 @@ import pytest
 
 from onthejob.commands.train import Train, recorded_options
 from onthejob.record import Run
-from onthejob.testing import teach, tiny_model
-from onthejob.types import Message
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LETTERS = '''
@@ -63,24 +61,13 @@ def short(completions):
 """
 
 
-@pytest.fixture(scope="module")
-def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny model that answers with some letter."""
-    folder = tmp_path_factory.mktemp("tiny")
-    tiny = tiny_model(words=["pick", "letter", *"abcdefgh"])
-    teach(tiny, [((Message("user", "pick a letter"),), letter) for letter in "abcdefgh"], steps=60, batch=8)
-    tiny.model.save_pretrained(folder)
-    tiny.tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
-def train(call, tmp_path: Path, tiny_path: Path):
+def train(call, tmp_path: Path, letter_model: Path):
     """`onthejob train` in a folder that holds the environment, the example and functions in TRL's form."""
     (tmp_path / "letters.py").write_text(LETTERS, encoding="utf-8")
     (tmp_path / "mine.py").write_text(TRL, encoding="utf-8")
     shutil.copy(EXAMPLES / "my_reward.py", tmp_path)
-    words = ("train", "--env", "letters.py:Letters", *SMALL, "--model.name", str(tiny_path), "--model.dtype", "float32")
+    words = ("train", "--env", "letters.py:Letters", *SMALL, "--model.name", str(letter_model), "--model.dtype", "float32")
     return lambda *more, code=0: call(*words, *more, code=code)
 
 

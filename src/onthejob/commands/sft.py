@@ -123,11 +123,7 @@ class Sft:
 
         def encode(chat: ChatEncoder) -> None:
             for role, found in demonstrations.items():
-                own = encoded(chat, files[role], found)
-                # Lines of several files have equal numbers.
-                examples[role] = [
-                    replace(one, conversation=f"{role}, {one.conversation}") if one.conversation else one for one in own
-                ]
+                examples[role] = encoded(chat, files[role], found)
 
         stack, learner = attach_learner(
             load_model(self.model, progress, encode, sampled=False),
@@ -162,23 +158,21 @@ class Sft:
         threads = max(1, usable_cores() // self.processes)
         with message_queue() as said, worker_pool(self.processes) as pool:
             parts = [
-                pool.submit(_imitate_apart, self._of(part), {role: demonstrations[role] for role in flat(part)}, threads, said)
-                for part in (sets[index :: self.processes] for index in range(self.processes))
+                pool.submit(_imitate_apart, *self._part(sets[index :: self.processes], demonstrations), threads, said)
+                for index in range(self.processes)
             ]
             while not all(part.done() for part in parts) or not said.empty():
                 with suppress(Empty):
                     terminal.progress(said.get(timeout=0.2))
             return sorted(row for part in parts for row in part.result())
 
-    def _of(self, sets: Sequence[Sequence[str]]) -> Sft:
-        """This command for the roles of some sets alone."""
+    def _part(
+        self, sets: Sequence[Sequence[str]], demonstrations: Mapping[str, Sequence[Demonstration]]
+    ) -> tuple[Sft, dict[str, Sequence[Demonstration]]]:
+        """This command, and the demonstrations, for the roles of some sets alone."""
         shared = ["+".join(members) for members in sets if len(members) > 1]
-        return replace(self, adapters=",".join(shared) or PER_ROLE)
-
-
-def flat(sets: Sequence[Sequence[str]]) -> list[str]:
-    """The roles of all sets."""
-    return [role for members in sets for role in members]
+        own = {role: demonstrations[role] for members in sets for role in members}
+        return replace(self, adapters=",".join(shared) or PER_ROLE), own
 
 
 def _imitate_apart(
@@ -216,7 +210,7 @@ class Demonstration(NamedTuple):
     marked: Mark
     weight: float
     name: str
-    """Of the conversation, unique in the file; empty for a decision."""
+    """Of the conversation, unique among all files; empty for a decision."""
     line: int
     """In the file, from 1."""
     tools: tuple[ToolSpec, ...] = ()
@@ -281,8 +275,8 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
             weight = float(row.get("weight", 1.0))
             reply = text_of(row["reply"]) if row.get("reply") is not None else None
             decision = repr((row["task"], row["turn"])) if "task" in row and "turn" in row else number
-            if lost := [name for name in ("chat_template_kwargs",) if row.get(name)]:
-                raise ValueError(f"it has {', '.join(lost)}, which would be lost")
+            if row.get("chat_template_kwargs"):
+                raise ValueError("it has chat_template_kwargs, which would be lost")
             tools = tuple(read_tool(tool) for tool in row.get("tools") or ())
             if not messages or marked not in MARKS or not 0 < weight < float("inf"):
                 raise ValueError("empty messages, an unknown mark, or a weight that is not positive")
@@ -292,7 +286,7 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
             raise ConfigError(
                 f"line {number} of {file} is not a demonstration: {error}. Correct the line, or collect the file again."
             ) from error
-        name = f"line {number}" if reply is None else ""
+        name = f"{file.name}, line {number}" if reply is None else ""
         if marked in marks:
             decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name, number, tools))
     if not decisions:

@@ -159,7 +159,7 @@ class _Talk:
 
     def _answer(self, where: str) -> None:
         if lacking := [one for one in self._waiting if one not in self._results]:
-            raise Refusal(400, f"{where}: the call {lacking[0][:60]!r} has no result. Send one for every call of a reply.")
+            raise Refusal(400, f"{where}: the call {lacking[0][:60]!r} has no result. Send a result for every call.")
         self._found += [Message("tool", self._results[one]) for one in self._waiting]
         self._waiting, self._results = [], {}
 

@@ -359,8 +359,7 @@ class Collector:
             scores = submit_replies(self._scorer, requests, self._branch, self._scales)
         else:
             answered = [self._answered(ask, segments[ask.segment], completions) for ask, completions in wanted]
-            waiting = [played_on.begin(*begun) for begun in zip(requests, answered, strict=True)]
-            scores = lambda: [score() for score in waiting]  # noqa: E731
+            scores = played_on.submit(requests, answered)
         return _Round(
             groups=[self._group(ask, segments[ask.segment], completions, sampling, prefix) for ask, completions in wanted],
             places=[(ask.segment, turn) for ask, _ in wanted],

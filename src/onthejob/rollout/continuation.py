@@ -1,10 +1,10 @@
-"""continuation: branches that the present policies play on, those of an iteration all together.
+"""continuation: lets the present policies play branches to their end, all branches of an iteration at once.
 
-A branch that scripted players continue says what a reply is worth among them. Where their play decides what it is worth (an
-opponent that always gives way, a colleague that mends everything), the policies learn to exploit players whom they never meet.
-Here whoever sits in a seat plays on in it. Every reply of a group is continued from the same state, in the same worlds and with
-the same seeds, so that replies differ by what they did. Branches wait until the segments are played, because a model that is
-asked for hundreds of replies at a time takes a fraction of the time a reply.
+If scripted players continue a branch, a reply is worth what it is worth among them. Where a policy can exploit such a player (an
+opponent that always gives way, a colleague that repairs everything), it learns to do so, although it will not meet that player.
+Here everyone who sits in a seat of the segment plays on. All replies of a group are continued from the same state, in the same
+worlds and with the same seeds, so that they differ by what they did. Branches wait until the segments have been played: in large
+batches a reply costs a fraction of the time.
 """
 
 from __future__ import annotations
@@ -91,8 +91,14 @@ class Continuations:
         self.tokens = 0
         """Sampled to play on."""
 
-    def begin(self, request: ScoreRequest, answered: Answered) -> Callable[[], ReplyScores | BranchFailure]:
-        """Step every distinct reply in every world of `request`; returns what tells the scores once `play` is done."""
+    def submit(
+        self, requests: Sequence[ScoreRequest], answered: Sequence[Answered]
+    ) -> Callable[[], list[ReplyScores | BranchFailure]]:
+        """Step every distinct reply of each request in every world; returns what gives the scores once `play` is done."""
+        begun = [self._stepped(request, replies) for request, replies in zip(requests, answered, strict=True)]
+        return lambda: [self._scores(request, branches) for request, branches in zip(requests, begun, strict=True)]
+
+    def _stepped(self, request: ScoreRequest, answered: Answered) -> dict[str, list[_Branch] | BranchFailure]:
         first: dict[str, Completion] = {}
         for key, completion in zip(request.keys, answered.completions, strict=True):
             first.setdefault(key, completion)
@@ -102,7 +108,7 @@ class Continuations:
                 begun[key] = [self._begin(answered, first[key], world) for world in request.worlds]
             except Exception as error:
                 begun[key] = BranchFailure(f"branch of {first[key].text[:80]!r} raised {type(error).__name__}: {error}")
-        return lambda: self._scores(request, begun)
+        return begun
 
     def play(self) -> None:
         """Play all that was begun to its end, or to the limit of turns."""

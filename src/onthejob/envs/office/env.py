@@ -384,7 +384,7 @@ class OfficeEnvironment:
         )
 
     def enter(self, world: int) -> None:
-        """Meet the luck of `world` from now on, which decides what nobody can know of the open leads as well.
+        """Move to the luck of `world`; what nobody can know yet about the open leads is drawn again with it.
 
         Raises:
             ContractError: the episode is over, or `world` < 1.
