@@ -143,7 +143,10 @@ def where_kept(path: Path | str) -> str:
     """
     place = Path(path).as_posix().removeprefix("./").split("/")[0]
     if place == "adapters":
-        return "`sft` writes to its --out; the adapters that the project keeps are only in its repository, in a clone of it."
+        return (
+            "The adapters that the documents name are only in the project's repository: clone it, and name the folder in the "
+            "clone. Your own are in the folder that you gave to `sft --out`."
+        )
     if place in ("recipes", "benchmarks", "spaces"):
         return f"{place}/ is in the project's repository and source archive, not in the wheel: name it in one of these."
     return ""
