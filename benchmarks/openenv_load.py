@@ -123,9 +123,10 @@ def serve(subject: str, port: int, sessions: int) -> None:
 
         app = create_fastapi_app(Echo, Action, Observation, max_concurrent_envs=sessions)
     else:
-        from onthejob.compat.workplace import office
+        from onthejob.compat.served import served
+        from onthejob.office import Office
 
-        app = make_app(office(), max_sessions=sessions)
+        app = make_app(served(Office()), max_sessions=sessions)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", **server_options())
 
 

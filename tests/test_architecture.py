@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "compat": {"envs", "record", "rollout"},
 }
 # Only these put the rooms together for one workplace, so they may import everything.
-COMPOSERS = {"stack", "players", "__main__", "cli", "commands", "api"}
+COMPOSERS = {"stack", "players", "office", "claw", "__main__", "cli", "commands", "api"}
 LIGHT = {"types", "errors", "envs"}
 HEAVY = {"torch", "vllm", "ray", "transformers", "peft", "fastapi", "uvicorn"}
 

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from onthejob.claw import Claw
 from onthejob.cli import COMMANDS, parse
-from onthejob.commands.claw import Claw
 from onthejob.commands.env import flags_of
 from onthejob.commands.workplaces import typed
 from onthejob.envs.env import Env
-from onthejob.plugins import SCHEMES
+from onthejob.plugins import BUILT_IN, SCHEMES
 
 PACKAGE = Path(__file__).parent.parent / "src/onthejob"
+GUESS = str(PACKAGE.parents[1] / "examples/guess.py")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
 FOREIGN = re.compile(r"`?(?:pip install|tensorboard)\b[^`]*")
 SPOKEN = {"warn", "warning", "progress", "info", "error"}
@@ -27,13 +28,13 @@ SPOKEN = {"warn", "warning", "progress", "info", "error"}
 
 
 def options_of(path: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
-    """What the parser of a command takes."""
+    """What the parser of a command takes, in the built-in environments and in one of the user's own."""
     entry = COMMANDS[path]
     kind = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
-    kind = typed(kind, entry.env) if entry.env else kind
     capsys.readouterr()
-    with pytest.raises(SystemExit):
-        parse(kind, ["--help"], prog="onthejob")
+    for one in [typed(kind, env) for env in (*BUILT_IN, GUESS)] if entry.places else [kind]:
+        with pytest.raises(SystemExit):
+            parse(one, ["--help"], prog="onthejob")
     return set(OPTION.findall(capsys.readouterr().out))
 
 

@@ -29,6 +29,11 @@ def scripted(name: str) -> Policy:
     return as_policy(known[name], version=name)
 
 
+def scripted_players() -> dict[str, Policy]:
+    """Name -> shipped player, those that are held out from training among them."""
+    return {name: scripted(name) for name in players()}
+
+
 def team(name: str) -> Mapping[str, Policy]:
     """The same player in all six seats."""
     policy = scripted(name)

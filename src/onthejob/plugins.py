@@ -1,4 +1,4 @@
-"""References: how a command line, a file or a record names an environment that this package does not contain.
+"""References: how a command line, a file or a record names an environment.
 
     office, claw, or a name of an installed package's entry point in the group `onthejob.envs`
     package.module:Class
@@ -28,7 +28,8 @@ from onthejob.errors import ConfigError
 
 GROUP = "onthejob.envs"
 """Entry points of installed packages: name -> Env class."""
-BUILT_IN = ("office", "claw")
+BUILT_IN = {"office": "onthejob.office:Office", "claw": "onthejob.claw:Claw"}
+"""Name -> module and class of the environments of this package."""
 SCHEMES = {
     "dataset": "onthejob.interop.dataset",
     "gymnasium": "onthejob.interop.gymnasium",
@@ -51,7 +52,7 @@ def resolve(ref: str) -> type[Env]:
     """
     scheme, colon, what = ref.partition(":")
     outside = importlib.import_module(SCHEMES[scheme]) if colon and scheme in SCHEMES else None
-    kind = found(ref, "--env") if outside is None else outside.environment(what)
+    kind = found(BUILT_IN.get(ref, ref), "--env") if outside is None else outside.environment(what)
     if not (isinstance(kind, type) and issubclass(kind, Env)):
         raise ConfigError(f"--env {ref} is a {type(kind).__name__}, and an environment is a subclass of onthejob.Env. Derive it.")
     check_class(kind)

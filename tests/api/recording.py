@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onthejob.commands.office import make_office
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
 from onthejob.envs.claw.policies import Gold, noop
 from onthejob.envs.claw.sandbox.unsafe import UnsafeHost
@@ -26,6 +25,7 @@ from onthejob.evaluate.teams import scripted_team
 from onthejob.keys import keyed_choice, keyed_uniform
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
+from onthejob.office import make_office
 from onthejob.players import scripted, team
 from onthejob.record import Run
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales

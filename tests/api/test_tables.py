@@ -17,8 +17,10 @@ from onthejob.api import tables as module
 from onthejob.api.app import create_app
 from onthejob.api.hands import Hands
 from onthejob.api.tables import Tables
-from onthejob.commands.own import Own
-from onthejob.commands.view import own_opened
+from onthejob.claw import Claw
+from onthejob.commands.view import tables_of
+from onthejob.commands.workplace import Workplace
+from onthejob.envs.claw.prompt import DONE, block
 from onthejob.errors import ContractError
 from onthejob.plugins import resolve
 
@@ -70,8 +72,8 @@ class Odd(Env):
 @contextmanager
 def asking(env: Env, ref: str, tmp_path: Path) -> Iterator[Ask]:
     """A function that asks the API: (path, body or None, expected status) -> the answer."""
-    own = Own(ref=ref, env=env)
-    with Tables(own_opened(own), threads=own.threads, name=own.name) as tables:
+    own = Workplace(ref=ref, env=env)
+    with Tables(tables_of(own), threads=own.env.threads, name=own.name) as tables:
         app = create_app(token=TOKEN, hosts=("testserver",), tables=tables, pages=tmp_path / "no pages")
         with TestClient(app, headers={"x-onthejob-token": TOKEN}) as client:
 
@@ -126,11 +128,24 @@ def test_an_episode_from_its_beginning_to_its_end(guess: Ask):
     assert "over" in guess(f"{where}/reply", {"text": "5", "replies": table["replies"]}, 409)
 
 
+def test_a_person_works_in_the_sandbox_of_the_claw(tmp_path: Path):
+    env = Claw(count=64)
+    with asking(env, "claw", tmp_path) as ask:
+        shown = ask("config")["env"]
+        assert (shown["name"], shown["roles"], shown["options"]["count"]) == ("claw", ["agent"], 64)
+        table = ask("tables", {"split": "dev", "index": 1, "seats": {"agent": "human"}})
+        assert "gold" not in table["task"]
+        gold = env.tasks(Split.DEV)[1].payload["gold"]
+        for text in (*(block(command) for command in gold), DONE):
+            table = ask(f"tables/{table['id']}/reply", {"text": text, "replies": table["replies"]})
+        assert (table["stop"], table["metrics"]["passed"]) == ("done", 1.0)
+
+
 def test_what_other_seats_read_stays_on_the_server(tmp_path: Path):
     with example("negotiation", tmp_path) as ask:
         for index in range(12):
             table = ask("tables", {"index": index, "seats": {"buyer": "human"}})
-            assert table["seats"] == {"buyer": "human", "seller": "fair"}
+            assert table["seats"] == {"buyer": "human", "seller": "easy"}
             where = f"tables/{table['id']}"
             seen = [table]
             for offer in range(1, 5):

@@ -15,10 +15,11 @@ from onthejob.api.players import Players
 from onthejob.api.schema import Reset
 from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
-from onthejob.compat.workplace import office
+from onthejob.compat.served import served
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.reward import PARTS
 from onthejob.errors import RecordError
+from onthejob.office import Office
 from onthejob.players import team
 from onthejob.rollout.by_hand import Game
 from onthejob.rollout.replay import Replay
@@ -35,7 +36,7 @@ def played(**given: Any) -> World:
 
 
 def test_a_recorded_game_is_told_again_and_refused_under_other_rules(tmp_path: Path):
-    game = Game(OfficeEnvironment(), office().task_of(1_002, {"days": 1}), "sales", team("heuristic"))
+    game = Game(OfficeEnvironment(), served(Office()).task_of(1_002, {"days": 1}), "sales", team("heuristic"))
     game.reply("nonsense")
     game.replay(OfficeEnvironment()).write(tmp_path / "game.json")
     replay = Replay.read(tmp_path / "game.json")

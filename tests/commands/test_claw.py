@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from onthejob.claw import Claw
 from onthejob.cli import main
-from onthejob.commands.claw import Claw
 from onthejob.commands.play_claw import play_claw, said
 from onthejob.commands.rescore import Known
 from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import PLACE, Train
+from onthejob.commands.workplace import Workplace
 from onthejob.envs.claw.env import ACTOR, ClawEnvironment
 from onthejob.envs.claw.policies import Gold
 from onthejob.envs.claw.prompt import DONE, block
@@ -59,8 +60,8 @@ def by_hand(capsys: pytest.CaptureFixture[str], lines: list[str], task: str) -> 
 
     capsys.readouterr()
     code = play_claw(
-        Terminal(Output()), Claw(count=64), "human", wanted=task, sampling=Sampling(), seed=0, model=ModelOptions(),
-        hosted=HostedOptions(), exact=False, transcript=None, ask=ask,
+        Terminal(Output()), Workplace(ref="claw", env=Claw(count=64)), "human", wanted=task, sampling=Sampling(), seed=0,
+        model=ModelOptions(), hosted=HostedOptions(), exact=False, transcript=None, ask=ask,
     )  # fmt: skip
     assert code == 0
     return capsys.readouterr().out
@@ -87,7 +88,7 @@ def test_what_a_person_means():
     ("words", "said_"),
     [
         (("play", "claw", "--env.days", "3"), "Unrecognized options: --env.days"),
-        (("play", "--task", "x"), "--task has no effect in the workplace 'office'"),
+        (("play", "--task", "x"), "Unrecognized options: --task"),
         (("play", "claw", *CORPUS, "--task", "no-such-task"), "no task or family 'no-such-task'"),
         (("play", "claw", *CORPUS, "--policy", "nobody"), "nobody is called 'nobody'"),
         (("play", "claw", "--policy", "human"), "Drop --json"),
@@ -114,7 +115,7 @@ def test_what_a_person_means():
         (("train", "--trainer", "http://127.0.0.1:1", "--trainer-wait-s", "nan"), "finite and >= 0"),
         (("collect", "--env", "claw", "--env.days", "3"), "Unrecognized options: --env.days"),
         (("collect", "--env.profile", "full", "--env.retries", "1"), "--env.retries, --env.profile has no effect in `collect`"),
-        (("collect", "--gold.count", "3"), "--gold has no effect"),
+        (("collect", "--gold.count", "3"), "Unrecognized options: --gold.count"),
         (("collect", "--env", "claw", "--gold.count", "500"), "1..400 demonstrations"),
         (("compare", "noop", "--env", "claw", "--alone", "sales"), "--alone has no effect in claw, which has one role"),
         (("compare", "noop", "--env", "claw", "--limit", "-1"), "limit must be >= 0"),
@@ -211,7 +212,7 @@ def test_a_conversation_is_encoded_as_the_agent_sees_it():
 @pytest.mark.slow
 def test_the_pool_grows_by_training_tasks_that_the_corpus_does_not_have():
     place = Claw(count=64, growth=4, rounds=2)
-    grow = place.grow()
+    grow = place.more_tasks()
     assert grow is not None
     first, second = grow(1), grow(2)
     assert list(grow(3)) == []
@@ -220,7 +221,7 @@ def test_the_pool_grows_by_training_tasks_that_the_corpus_does_not_have():
     made = [task.id for task in (*first, *second)]
     assert len(set(made)) == 8
     assert not known & set(made)
-    assert Claw(growth=0).grow() is None
+    assert Claw(growth=0).more_tasks() is None
 
 
 def test_defaults_and_config_files_follow_the_workplace(call, capsys: pytest.CaptureFixture[str]):
@@ -267,7 +268,7 @@ def test_the_pool_of_a_folder_without_held_out_files_grows(call):
     call("tasks", "synth", "--out", "corpus", "--count", "64")
     Path("corpus/dev.jsonl").unlink()
     Path("corpus/test.jsonl").unlink()
-    grow = Claw(folder=Path("corpus"), growth=4).grow()
+    grow = Claw(folder=Path("corpus"), growth=4).more_tasks()
     assert grow is not None
     assert len(grow(1)) == 4
     assert not Path("runs").exists()
@@ -373,7 +374,7 @@ def hand_made(name: str, stops: str, scripts: Sequence[Sequence[str]], task: Tas
     place = Claw(count=64)
     place = replace(place, rules=replace(place.rules, protocol=replace(place.rules.protocol, stops=stops)))
     episodes = []
-    with place.opened() as make_env:
+    with Workplace(ref="claw", env=place).opened() as make_env:
         for script in scripts:
             policy = ScriptedTokens(tiny_tokenizer(), lambda observation, seed, script=script: script[observation.view["turn"]])
             env, chat = make_env(), ChatEncoder(tiny_tokenizer())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onthejob.cli import main
-from onthejob.commands.own import Own
+from onthejob.commands.workplace import Workplace
 from onthejob.envs.running import Running
 from onthejob.errors import ConfigError, ContractError
 from onthejob.plugins import module_of, resolve
@@ -337,7 +337,7 @@ def test_classes_that_nobody_wrote_need_no_change(tmp_path: Path, call: Callable
         (("env", "check", "nowhere.py"), "there is no file nowhere.py. `onthejob env new NAME` writes one."),
         (
             ("env", "check", "office"),
-            "is for environments of your own, and office is built in. See `onthejob office gates --help`.",
+            "office brings an environment of its own",
         ),
         (("env", "check", "nonsense"), "there is no environment 'nonsense': known are office, claw"),
         (("env", "check", EXAMPLE, "--group", "1"), "--group must be >= 2, got 1."),
@@ -414,7 +414,7 @@ def test_the_helper_of_a_users_test_says_the_same(tmp_path: Path):
     kind = resolve(str(file))
     with pytest.raises(ContractError, match=r"Pick\.reset.*is not the same twice"):
         check_env(kind())
-    assert isinstance(Own(ref=str(file), env=kind()), Own)
+    assert isinstance(Workplace(ref=str(file), env=kind()), Workplace)
     assert check_env(module_of(EXAMPLE).Guess()).forks > 0
     with pytest.raises(ConfigError, match=r"Pick\.roles"):
         check_env(type("Pick", (kind,), {"roles": ()})())

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from onthejob.claw import Claw
 from onthejob.cli import main
-from onthejob.commands.claw import Claw
+from onthejob.commands.workplace import Workplace
 from onthejob.envs.claw.env import ACTOR
 from onthejob.envs.claw.prompt import DONE, block
 from onthejob.models.hosted import Accounts, HostedPolicy
@@ -97,7 +98,7 @@ def test_anthropics_client_solves_a_task(chat: Chat, secret: str):
     transport, accounts = Transport(Limits(deadline_s=20)), Accounts()
     client = AnthropicClient(transport, model="small", name="anthropic:small", key=secret, base_url=chat.origin)
     try:
-        with Claw().opened() as make_env:
+        with Workplace(ref="claw", env=Claw()).opened() as make_env:
             env = make_env()
             seated = {ACTOR: HostedPolicy(client, transport, accounts=accounts)}
             (episode,) = play([env], [task], seated, Sampling(), seed=0, max_turns=12)

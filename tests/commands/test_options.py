@@ -157,9 +157,9 @@ def test_what_vllm_samples_is_corrected_unless_something_else_is_chosen(words: s
 
 @pytest.mark.parametrize("name", ["office", "claw"])
 def test_records_from_before_the_table_env_still_read(runs_dir: Path, repository: Path, name: str):
-    from onthejob.commands.claw import Claw
-    from onthejob.commands.office import Office
+    from onthejob.claw import Claw
     from onthejob.commands.train import Train, recorded_options
+    from onthejob.office import Office
     from onthejob.record import Run
 
     earlier = json.loads((repository / "tests/data/options_before_env_table.json").read_text(encoding="utf-8"))[name]

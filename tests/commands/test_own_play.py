@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from onthejob.cli import first_word, main
-from onthejob.commands.collect_own import spread
-from onthejob.commands.own import Own
+from onthejob.commands.collect import spread
 from onthejob.commands.play_own import play_own
 from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.sft import examples_of, read_demonstrations
 from onthejob.commands.terminal import Output, Terminal
+from onthejob.commands.workplace import Workplace
 from onthejob.models.chat import ChatEncoder
 from onthejob.plugins import resolve
 from onthejob.rollout.play import play
@@ -179,7 +179,7 @@ def test_what_is_collected_is_what_a_model_reads_when_it_plays(call, guess: Path
 
     chat = ChatEncoder(AutoTokenizer.from_pretrained(tiny_path, local_files_only=True))
     shown = [examples_of(chat, row) for row in read_demonstrations(Path("shown/guesser.jsonl"), 0)]
-    place = Own(ref="guess.py", env=resolve("guess.py")())
+    place = Workplace(ref="guess.py", env=resolve("guess.py")())
     script = place.players(())["in_order"]
 
     class Reading:
@@ -192,7 +192,7 @@ def test_what_is_collected_is_what_a_model_reads_when_it_plays(call, guess: Path
     tasks = place.tasks(Split.TRAIN)
     with place.opened() as make_env:
         envs = [make_env() for _ in tasks]
-        episodes = play(envs, tasks, {"guesser": Reading()}, Sampling(), seed=0, encoder=chat, max_turns=place.max_turns)
+        episodes = play(envs, tasks, {"guesser": Reading()}, Sampling(), seed=0, encoder=chat, max_turns=place.env.max_turns)
     for examples, episode in zip(shown, episodes, strict=True):
         turns = episode.trajectories["guesser"].turns
         assert [example.prompt_ids for example in examples] == [turn.prompt_ids for turn in turns]
@@ -221,7 +221,7 @@ def test_unusable_conversations_are_marked_and_wrong_options_end_in_one_line(cal
     said = call("collect", "--env", "guess.py", "--policy", "nobody", code=2)
     assert "--policy nobody is no player of guess, which has in_order, mumbles, random" in said
     assert "count must be >= 1 episode, got 0" in call("collect", "--env", "guess.py", "--count", "0", code=2)
-    assert "--count has no effect in the workplace 'office'" in call("collect", "--count", "5", code=2)
+    assert "Unrecognized options: --count" in call("collect", "--count", "5", code=2)
     (tmp_path / "bare.py").write_text(GUESS.replace("def players", "def unused").replace(", legal=list(self.letters)", ""))
     assert "Guess has no scripted player" in call("collect", "--env", "bare.py", code=2)
     assert "guess has no scripted player, so name who plays guesser" in call("play", "bare.py", code=2)
@@ -259,7 +259,7 @@ def test_play_refuses_what_it_cannot_do(call, guess: Path, trade: Path):
         (("missing.py",), "there is no file missing.py"),
         (("ofice",), "there is no environment 'ofice'"),
         (("office", "--env", "guess.py"), "named twice: office and --env guess.py"),
-        (("claw", "--split", "dev"), "--split has no effect in the workplace 'claw'"),
+        (("claw", "--split", "dev"), "Unrecognized options: --split"),
         (("--env.reflect", "guess.py"), "name the environment before the options"),
     ):
         assert said in call("play", *words, code=2)
@@ -267,7 +267,7 @@ def test_play_refuses_what_it_cannot_do(call, guess: Path, trade: Path):
 
 def test_a_person_reads_only_what_its_role_may_know(trade: Path, capsys: pytest.CaptureFixture[str]):
     lines = iter(["yes", "no"])
-    place = Own(ref=str(trade), env=resolve(str(trade))())
+    place = Workplace(ref=str(trade), env=resolve(str(trade))())
 
     def played(ask) -> int:
         return play_own(
@@ -361,22 +361,26 @@ def test_an_openenv_client_plays_against_the_server(guess: Path, trade: Path, tm
 
 
 def test_a_served_environment_describes_itself_and_hides_its_payload(guess: Path, trade: Path):
-    from onthejob.compat.own import own
+    mute = trade.with_name("mute.py")
+    mute.write_text(
+        trade.read_text(encoding="utf-8").replace("class Trade", "class Mute").replace(' legal=["yes", "no"],', ""),
+        encoding="utf-8",
+    )
     from onthejob.compat.seat import Seat, SeatError, Start
+    from onthejob.compat.served import served
 
-    place = Own(ref=str(guess), env=resolve(str(guess))())
-    served = own(place.env, place.splits(), players=place.replies(()), default_player=place.partner)
-    assert (served.name, served.description, served.inline) == ("guess", "Find the letter.", True)
-    assert served.public(served.task_at(Split.TEST, 3, {})) == {"family": "letters"}
-    seat = Seat(served)
+    offered = served(resolve(str(guess))())
+    assert (offered.name, offered.description, offered.inline) == ("guess", "Find the letter.", True)
+    assert offered.public(offered.task_at(Split.TEST, 3, {})) == {"family": "letters"}
+    seat = Seat(offered)
     assert seat.reset(Start(seed=9)).role == "guesser"
     assert seat.task is not None
     assert seat.task.id == "guess-train-00002"
     with pytest.raises(SeatError, match="unknown option days; guess has none of its own"):
         seat.reset(Start(seed=1, options={"days": 3}))
-    alone = own(resolve(str(trade))(), Own(ref=str(trade), env=resolve(str(trade))()).splits())
-    assert alone.description == "Trade, with the roles buyer, seller."
-    with pytest.raises(SeatError, match=r"trade has no player for seller. Take every seat: role '\*'"):
+    alone = served(resolve(str(mute))())
+    assert alone.description == "Mute, with the roles buyer, seller."
+    with pytest.raises(SeatError, match=r"mute has no player for seller. Take every seat: role '\*'"):
         Seat(alone).reset(Start(role="buyer"))
     table = Seat(alone)
     table.reset(Start(role="*"))

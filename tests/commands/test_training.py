@@ -15,8 +15,7 @@ from transformers import MambaConfig
 
 from onthejob.cli import main
 from onthejob.commands.behaviours import Behaviours
-from onthejob.commands.collect import demonstrations
-from onthejob.commands.office import Office
+from onthejob.commands.collect_office import demonstrations
 from onthejob.commands.seats import ModelOptions
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office import scenarios
@@ -27,6 +26,7 @@ from onthejob.evaluate.states import load_states
 from onthejob.learn.adapter_files import read_spec
 from onthejob.models.adapter_weights import read_logit_scale
 from onthejob.models.chat import ChatEncoder
+from onthejob.office import Office
 from onthejob.record import Run
 from onthejob.rollout.origin import read_origin
 from onthejob.testing import teach, tiny_model
@@ -413,10 +413,10 @@ def test_an_edited_scenario_is_another_workplace(call):
     source = (Path(scenarios.__file__).parent / "churn.toml").read_text(encoding="utf-8")
     own = Path("own.toml")
     own.write_text(source, encoding="utf-8")
-    before, shipped = Office(scenarios=("own.toml", "viral")).fingerprint, Office(scenarios=("viral",)).fingerprint
-    assert Office(scenarios=("viral", "own.toml")).fingerprint == before != shipped == Office().fingerprint
+    before, shipped = Office(scenarios=("own.toml", "viral")).full_fingerprint(), Office(scenarios=("viral",)).full_fingerprint()
+    assert Office(scenarios=("viral", "own.toml")).full_fingerprint() == before != shipped == Office().full_fingerprint()
     own.write_text(re.sub(r"(?m)^cash = .*$", "cash = 123_456", source), encoding="utf-8")
-    assert Office(scenarios=("own.toml", "viral")).fingerprint not in (before, shipped)
+    assert Office(scenarios=("own.toml", "viral")).full_fingerprint() not in (before, shipped)
 
 
 def test_what_a_comparison_cannot_show_is_refused_before_it_is_played(call):

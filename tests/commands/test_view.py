@@ -34,7 +34,7 @@ GUESS = str(Path(__file__).parent.parent.parent / "examples" / "guess.py")
         (["--policy", "openai:ftp://x"], "must be http or https"),
         (["--seat", "janitor=expert"], "--seat takes ROLE=PLAYER"),
         (["--host", "192.0.2.1"], "cannot listen"),
-        (["--env", "claw"], "the viewer plays the office and environments of your own"),
+        (["--env", "claw", "--env.count", "0"], "claw needs count in 1..100000"),
         (["--env", "nowhere.py"], "there is no file nowhere.py"),
         (["--env", GUESS, "--env.days", "3"], "Unrecognized options"),
         (["--env", GUESS, "--env.highest", "much"], "much"),

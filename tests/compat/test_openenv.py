@@ -39,9 +39,10 @@ from websockets.sync.connection import Connection
 from onthejob.compat.frames import MAX_BODY
 from onthejob.compat.openenv import SeatAction, SeatEnvironment, make_app, server_options
 from onthejob.compat.openenv_client import SeatClient
-from onthejob.compat.workplace import office
-from onthejob.envs.office.env import SEATS, OfficeConfig
+from onthejob.compat.served import served
+from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
+from onthejob.office import Office
 
 KEY = "a trainer's key of this test"
 PATIENT: dict[str, Any] = {"connect_timeout_s": 120.0, "message_timeout_s": 120.0, "websocket_ping_timeout_s": 600.0}
@@ -76,7 +77,7 @@ def wait(done: Callable[[], bool], complaint: str, seconds: float = 120.0) -> No
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with serving(make_app(office(), max_sessions=16, trainer_key=KEY)) as found:
+    with serving(make_app(served(Office()), max_sessions=16, trainer_key=KEY)) as found:
         yield found
 
 
@@ -169,7 +170,7 @@ def lock_step(clients: list[Connection], options: list[dict[str, Any]]) -> list[
 @pytest.fixture(scope="module")
 def full_address() -> Iterator[str]:
     """A server whose prompts hold memories."""
-    with serving(make_app(office(OfficeConfig(profile="full")), max_sessions=16)) as found:
+    with serving(make_app(served(Office(profile="full")), max_sessions=16)) as found:
         yield found
 
 
@@ -323,7 +324,7 @@ def test_malformed_frames_never_lose_an_episode(address: str):
 
 @pytest.mark.server
 def test_one_connection_above_the_cap_is_refused_and_recovers():
-    with serving(make_app(office(), max_sessions=2)) as address, session(address) as first, session(address) as second:
+    with serving(make_app(served(Office()), max_sessions=2)) as address, session(address) as first, session(address) as second:
         assert ask(first, "reset", PLAY)["type"] == ask(second, "reset", PLAY)["type"] == "observation"
         with session(address) as third:
             refusal(json.loads(third.recv(timeout=120)), "CAPACITY_REACHED")
@@ -343,7 +344,7 @@ def test_one_connection_above_the_cap_is_refused_and_recovers():
 @pytest.mark.slow
 def test_a_session_that_was_idle_too_long_is_closed_and_says_so():
     """OpenEnv looks for idle sessions every five seconds, closes their environments and leaves the sockets open."""
-    with serving(make_app(office(), max_sessions=1, session_timeout_s=0.5)) as address, session(address) as client:
+    with serving(make_app(served(Office()), max_sessions=1, session_timeout_s=0.5)) as address, session(address) as client:
         ask(client, "reset", {**PLAY, "days": 30})
         answers: list[dict[str, Any]] = []
 
@@ -452,7 +453,7 @@ def test_http_steps_have_no_episode(address: str):
 
 def test_a_closed_environment_refuses(repository: Path):
     """The server closes sessions that are idle too long, and goes on to hand them frames."""
-    env = SeatEnvironment(office())
+    env = SeatEnvironment(served(Office()))
     env.reset(seed=1)
     env.close()
     with pytest.raises(Exception, match="SESSION_CLOSED"):
@@ -467,7 +468,7 @@ def test_a_closed_environment_refuses(repository: Path):
 )
 def test_wrong_settings_are_refused(options: dict[str, Any], word: str):
     with pytest.raises(ConfigError, match=word):
-        make_app(office(), **options)
+        make_app(served(Office()), **options)
 
 
 def test_the_packages_former_name_beside_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -476,7 +477,7 @@ def test_the_packages_former_name_beside_it_is_refused(tmp_path: Path, monkeypat
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: openenv-core\nVersion: 0.3.0\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"openenv-core 0\.3\.0 .* pip uninstall"):
-        make_app(office())
+        make_app(served(Office()))
 
 
 # The package folder and OpenEnv's validation.
@@ -649,7 +650,7 @@ def test_a_body_without_end_is_refused() -> None:
             sent += MAX_BODY // 8
             yield b" " * (MAX_BODY // 8)
 
-    with serving(make_app(office(), max_sessions=1)) as address:
+    with serving(make_app(served(Office()), max_sessions=1)) as address:
         url, kind = f"http://{address}/reset", {"content-type": "application/json"}
         answer = httpx.post(url, content=chunks(), headers=kind, timeout=60)
         assert answer.status_code == 413

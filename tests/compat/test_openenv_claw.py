@@ -10,32 +10,36 @@ import pytest
 
 pytest.importorskip("openenv", reason="needs the extra openenv")
 
+import onthejob.claw
 from onthejob.compat.openenv import SeatEnvironment, make_app
 from onthejob.compat.seat import Seat, SeatError, Start
-from onthejob.compat.workplace import Workplace, claw
+from onthejob.compat.served import Served, served
 from onthejob.envs.claw.prompt import DONE, block
-from onthejob.envs.claw.sandbox import SandboxHost, open_host
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError
-from onthejob.types import Split, StopReason
+from onthejob.types import Split, StopReason, Task
 
 from .test_openenv import ask, refusal, serving, session
 
 TASKS = {split: claw_tasks(split, count=64) for split in Split}
 
 
+class Claw(onthejob.claw.Claw):
+    """With few tasks."""
+
+    def tasks(self, split: Split) -> list[Task]:
+        return TASKS[split]
+
+
 @pytest.fixture(scope="module")
-def host() -> Iterator[SandboxHost]:
-    with open_host() as opened:
-        yield opened
+def workplace() -> Iterator[Served]:
+    env = Claw()
+    env.open()
+    yield served(env)
+    env.close()
 
 
-@pytest.fixture
-def workplace(host: SandboxHost) -> Workplace:
-    return claw(TASKS, host=host)
-
-
-def test_a_seat_plays_a_task_in_a_sandbox(workplace: Workplace):
+def test_a_seat_plays_a_task_in_a_sandbox(workplace: Served):
     seat = Seat(workplace)
     first = seat.reset(Start(split="dev", index=2))
     task = TASKS[Split.DEV][2]
@@ -57,7 +61,7 @@ def test_a_seat_plays_a_task_in_a_sandbox(workplace: Workplace):
     seat.close()
 
 
-def test_seeds_give_training_tasks_and_options_are_refused(workplace: Workplace):
+def test_seeds_give_training_tasks_and_options_are_refused(workplace: Served):
     seat = Seat(workplace)
     training = TASKS[Split.TRAIN]
     seat.reset(Start(seed=len(training) + 3))
@@ -74,11 +78,21 @@ def test_seeds_give_training_tasks_and_options_are_refused(workplace: Workplace)
         with pytest.raises(SeatError, match=match):
             seat.reset(Start(**options))
     seat.close()
-    with pytest.raises(ConfigError, match="split dev must hold its own tasks"):
-        claw({**TASKS, Split.DEV: training}, host=workplace.make()._host)  # type: ignore[attr-defined]
 
 
-def test_no_client_sees_how_a_task_is_solved_or_graded(workplace: Workplace):
+class Mixed(Claw):
+    """Dev tasks that are training tasks."""
+
+    def tasks(self, split: Split) -> list[Task]:
+        return TASKS[Split.TRAIN]
+
+
+def test_a_split_holds_its_own_tasks():
+    with pytest.raises(ConfigError, match=r"tasks\(dev\) holds .* of split train"):
+        served(Mixed())
+
+
+def test_no_client_sees_how_a_task_is_solved_or_graded(workplace: Served):
     env = SeatEnvironment(workplace)
     for split in ("train", "dev", "test"):
         listed = json.dumps(env.list_tasks(split))
@@ -94,7 +108,7 @@ def test_no_client_sees_how_a_task_is_solved_or_graded(workplace: Workplace):
 
 
 @pytest.mark.server
-def test_two_clients_work_in_sandboxes_of_their_own(workplace: Workplace):
+def test_two_clients_work_in_sandboxes_of_their_own(workplace: Served):
     def step(client: Any, reply: str) -> dict[str, Any]:
         return ask(client, "step", {"reply": reply})["data"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from onthejob.compat.seat import Code, Seat, SeatError, Seen, Start
-from onthejob.compat.workplace import Workplace, office
+from onthejob.compat.served import Served, served
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.reward import PARTS
 from onthejob.errors import ConfigError
+from onthejob.office import Office
 from onthejob.players import team
 from onthejob.rollout.play import play
 from onthejob.testing import ToyShell, shell_tasks
@@ -25,8 +27,8 @@ EXPERT = as_reply(players()["expert"])
 
 
 @pytest.fixture(scope="module")
-def workplace() -> Workplace:
-    return office()
+def workplace() -> Served:
+    return served(Office())
 
 
 def shown(seen: Seen) -> str:
@@ -67,7 +69,7 @@ def refused(code: Code, call: Any, *words: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["ceo", "hr"])
-def test_the_learner_is_paid_everything_its_role_earns_and_nothing_else(workplace: Workplace, role: str):
+def test_the_learner_is_paid_everything_its_role_earns_and_nothing_else(workplace: Served, role: str):
     seat = Seat(workplace)
     seen = finish(seat, seat.reset(Start(seed=1_003, role=role, options={"days": 4})))
     assert {s.role for s in seen[:-1]} == {role}
@@ -90,7 +92,7 @@ def test_a_client_reflects_itself_and_prompts_fit_their_budget():
 
     def played(budget: int | None) -> list[Observation]:
         config = OfficeConfig(profile="full", reflect=True, budget=budget)
-        seat = Seat(office(config, count_tokens=words))
+        seat = Seat(replace(served(Office()), make=partial(OfficeEnvironment, config, count_tokens=words)))
         seen, requests = seat.reset(Start(seed=1_003, role="sales", options={"days": 6})), []
         while seen.observation is not None:
             requests.append(seen.observation)
@@ -109,7 +111,7 @@ def test_a_client_reflects_itself_and_prompts_fit_their_budget():
     assert max(words(request.messages[1].content) for request in pruned if request.kind is Kind.ACT) <= longest - 10
 
 
-def test_the_table_is_the_environment_itself(workplace: Workplace):
+def test_the_table_is_the_environment_itself(workplace: Served):
     """Every turn is the client's, everybody's rewards are shown, and the episode is the one that `play` plays."""
     seat = Seat(workplace)
     task = Task(id="t", env="office", split=Split.DEV, seed=1_001, payload={"scenario": "churn", "days": 3})
@@ -128,7 +130,7 @@ def test_the_table_is_the_environment_itself(workplace: Workplace):
     assert seat.returns["customer"] == pytest.approx(episode.metrics["reward_customer"])
 
 
-def test_the_table_of_a_seat_with_the_same_colleagues_is_the_same_company(workplace: Workplace):
+def test_the_table_of_a_seat_with_the_same_colleagues_is_the_same_company(workplace: Served):
     """The learner's view plays the same episode as the table does with the same players."""
     alone, all_of_them = Seat(workplace), Seat(workplace)
     one = finish(alone, alone.reset(Start(seed=1_000, role="sales", teammates="expert", options={"days": 3})))[-1]
@@ -136,7 +138,7 @@ def test_the_table_of_a_seat_with_the_same_colleagues_is_the_same_company(workpl
     assert one.metrics == two.metrics
 
 
-def test_same_seed_and_replies_give_the_same_bytes(workplace: Workplace):
+def test_same_seed_and_replies_give_the_same_bytes(workplace: Served):
     start = Start(seed=100_007, role="dev", teammates="random", options={"scenario": "viral", "days": 3})
     first, second = Seat(workplace), Seat(workplace)
     one = [shown(s) for s in finish(first, first.reset(start))]
@@ -146,14 +148,14 @@ def test_same_seed_and_replies_give_the_same_bytes(workplace: Workplace):
     assert one != [shown(s) for s in finish(first, first.reset(replace(start, seed=100_008)))]
 
 
-def test_no_step_without_an_episode(workplace: Workplace):
+def test_no_step_without_an_episode(workplace: Served):
     seat = Seat(workplace)
     refused(Code.RESET_REQUIRED, lambda: seat.step("{}"), "reset")
     seat.reset(Start(seed=1, options={"days": 1}))
     seat.step("{}")
 
 
-def test_no_step_after_the_end_or_after_the_close(workplace: Workplace):
+def test_no_step_after_the_end_or_after_the_close(workplace: Served):
     seat = Seat(workplace)
     finish(seat, seat.reset(Start(seed=1, options={"days": 1})))
     refused(Code.EPISODE_OVER, lambda: seat.step("{}"), "horizon")
@@ -163,7 +165,7 @@ def test_no_step_after_the_end_or_after_the_close(workplace: Workplace):
     refused(Code.SESSION_CLOSED, lambda: seat.reset(Start(seed=1)))
 
 
-def test_an_unusable_reply_is_a_lost_turn(workplace: Workplace):
+def test_an_unusable_reply_is_a_lost_turn(workplace: Served):
     seat = Seat(workplace)
     seat.reset(Start(seed=1, role="sales", options={"days": 1}))
     seen = seat.step("I would rather talk about the weather.")
@@ -172,7 +174,7 @@ def test_an_unusable_reply_is_a_lost_turn(workplace: Workplace):
     assert seen.parts["sales"]["penalty"] <= -1.0
 
 
-def test_a_reply_of_another_role_changes_nothing(workplace: Workplace):
+def test_a_reply_of_another_role_changes_nothing(workplace: Served):
     seat = Seat(workplace)
     before = seat.reset(Start(seed=1, role="*", options={"days": 1}))
     refused(Code.WRONG_ROLE, lambda: seat.step("{}", "customer"), str(before.role))
@@ -208,7 +210,7 @@ def test_a_reply_of_another_role_changes_nothing(workplace: Workplace):
         (Start(seed=1, episode_id=5), "episode_id"),
     ],
 )
-def test_a_refused_reset_says_what_is_allowed_and_leaves_the_episode_alone(workplace: Workplace, start: Start, word: str):
+def test_a_refused_reset_says_what_is_allowed_and_leaves_the_episode_alone(workplace: Served, start: Start, word: str):
     seat = Seat(workplace)
     seat.reset(Start(seed=1, role="dev", options={"days": 2}))
     seat.step("{}")
@@ -217,7 +219,7 @@ def test_a_refused_reset_says_what_is_allowed_and_leaves_the_episode_alone(workp
     assert seat.step("{}").role == "dev"
 
 
-def test_tasks_have_their_own_seeds_and_splits(workplace: Workplace):
+def test_tasks_have_their_own_seeds_and_splits(workplace: Served):
     seat = Seat(workplace)
     for split in (Split.TRAIN, Split.DEV, Split.TEST):
         seat.reset(Start(split=str(split), index=7, options={"days": 1}))
@@ -228,7 +230,7 @@ def test_tasks_have_their_own_seeds_and_splits(workplace: Workplace):
     assert len({task.seed for task in tasks}) == len({task.id for task in tasks}) == sum(workplace.counts.values())
 
 
-def test_a_reset_without_a_seed_draws_a_training_seed_and_says_which(workplace: Workplace):
+def test_a_reset_without_a_seed_draws_a_training_seed_and_says_which(workplace: Served):
     seats = [Seat(workplace) for _ in range(3)]
     drawn = []
     for seat in seats:
@@ -239,7 +241,7 @@ def test_a_reset_without_a_seed_draws_a_training_seed_and_says_which(workplace: 
     assert len(set(drawn)) == 3
 
 
-def test_a_limit_of_steps_truncates(workplace: Workplace):
+def test_a_limit_of_steps_truncates(workplace: Served):
     seat = Seat(workplace)
     seat.reset(Start(seed=1, role="hr", max_steps=2))
     assert seat.step("{}").stop is None
@@ -249,7 +251,7 @@ def test_a_limit_of_steps_truncates(workplace: Workplace):
     refused(Code.EPISODE_OVER, lambda: seat.step("{}"))
 
 
-def test_legal_replies_are_listed_when_asked_for(workplace: Workplace):
+def test_legal_replies_are_listed_when_asked_for(workplace: Served):
     seat = Seat(workplace)
     assert seat.reset(Start(seed=1, role="sales", options={"days": 1})).legal == []
     seen = seat.reset(Start(seed=1, role="sales", legal=True, options={"days": 1}))
@@ -259,7 +261,7 @@ def test_legal_replies_are_listed_when_asked_for(workplace: Workplace):
         assert seat.step(reply).valid
 
 
-def test_only_a_trainer_injects_states(workplace: Workplace):
+def test_only_a_trainer_injects_states(workplace: Served):
     plain, trainer = Seat(workplace), Seat(workplace, trainer_key=KEY)
     options: Mapping[str, Any] = {"days": 2}
     plain.reset(Start(seed=3, role="ceo", options=options))
@@ -300,7 +302,7 @@ class Broken(OfficeEnvironment):
         return super().step(reply)
 
 
-def test_our_failure_ends_the_episode_without_telling_secrets(workplace: Workplace, caplog: pytest.LogCaptureFixture):
+def test_our_failure_ends_the_episode_without_telling_secrets(workplace: Served, caplog: pytest.LogCaptureFixture):
     seat = Seat(replace(workplace, make=Broken))
     seen = seat.reset(Start(seed=1, role="*"))
     for _ in range(3):
@@ -317,7 +319,7 @@ def test_our_failure_ends_the_episode_without_telling_secrets(workplace: Workpla
 def test_another_environment_is_served_by_the_same_code():
     """A shell: one seat, no colleagues, steps of another kind."""
     tasks = shell_tasks(3)
-    shell = Workplace(
+    shell = Served(
         name="shell",
         description="a toy shell",
         make=ToyShell,

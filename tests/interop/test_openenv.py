@@ -26,7 +26,7 @@ from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
 from onthejob.compat.openenv import make_app, server_options
-from onthejob.compat.own import own
+from onthejob.compat.served import served
 from onthejob.envs.running import running
 from onthejob.errors import ConfigError, ServeError
 from onthejob.interop.openenv import OpenEnv
@@ -120,15 +120,15 @@ def of(url: str, **options: Any) -> OpenEnv:
 
 def test_our_server_pays_what_direct_play_pays():
     env: Any = resolve(str(GUESS))()
-    tasks = {split: env.tasks(split) for split in Split}
-    with serving(make_app(own(env, tasks))) as url:
-        served = of(url, reset_options='{"legal": true}', max_turns=20)
-        assert served.tasks(Split.TRAIN)
-        there, here = running(served), running(env)
+    training = env.tasks(Split.TRAIN)
+    with serving(make_app(served(env))) as url:
+        client = of(url, reset_options='{"legal": true}', max_turns=20)
+        assert client.tasks(Split.TRAIN)
+        there, here = running(client), running(env)
         for number in range(5):
             # A training seed of the server is the number of a task.
-            task = served.tasks(Split.TRAIN)[number]
-            mine = tasks[Split.TRAIN][task.seed % len(tasks[Split.TRAIN])]
+            task = client.tasks(Split.TRAIN)[number]
+            mine = training[task.seed % len(training)]
             seen, expected = there.reset(task), here.reset(mine)
             for turn in range(20):
                 assert seen.messages == expected.messages

@@ -12,11 +12,12 @@ from types import ModuleType
 import pytest
 import torch
 
-from onthejob.compat.workplace import office as workplace
+from onthejob.compat.served import served
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.simulator import DESCRIBED
 from onthejob.errors import ConfigError, ModelError
 from onthejob.models.claims import COMING, LONGEST, NOW, STRIDE, ClaimReader, answers, claim_reader
+from onthejob.office import Office
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Split, Task
 
@@ -154,7 +155,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
 
 def test_the_office_asks_the_reader(trained: Path):
     """An environment made for the commands judges by the reader that its configuration names; its forks too."""
-    from onthejob.commands.office import Office, make_office
+    from onthejob.office import make_office
 
     env = make_office(OfficeConfig(reader=str(trained), days=1))()
     env.reset(Task(id="t", env="office", split=Split.DEV, seed=1))
@@ -162,22 +163,21 @@ def test_the_office_asks_the_reader(trained: Path):
         assert one._simulator is not None
         assert one._simulator.registry._reader is claim_reader(str(trained))
     place = Office(reader=str(trained), days=1)
-    place.check()
-    assert place.fingerprint != Office(days=1).fingerprint
+    place.check_options()
+    assert place.full_fingerprint() != Office(days=1).full_fingerprint()
     with pytest.raises(ConfigError, match=r"reader\.json"):
-        Office(reader=str(trained.parent)).check()
+        Office(reader=str(trained.parent)).check_options()
     with pytest.raises(ConfigError, match="reader"):
         OfficeEnvironment(OfficeConfig(reader=str(trained)))
 
 
 def test_a_server_seats_players_under_the_reader(trained: Path):
-    config, reader = OfficeConfig(reader=str(trained)), claim_reader(str(trained))
-    place = workplace(config, reader=reader)
+    place = served(Office(reader=str(trained)))
     made = place.make()
     assert isinstance(made, OfficeEnvironment)
     assert made.config.reader == str(trained)
     assert not place.inline  # other connections do not wait for a reading
-    assert workplace().inline
+    assert served(Office()).inline
 
 
 def test_training_prints_a_table_and_keeps_what_loads(script: ModuleType, trained: Path, tmp_path: Path, monkeypatch, capsys):

@@ -38,9 +38,10 @@ def view(folder: Path) -> tuple[FastAPI, dict[str, str]]:
 
 def env(_: Path) -> tuple[FastAPI, dict[str, str]]:
     openenv = pytest.importorskip("onthejob.compat.openenv")
-    from onthejob.compat.workplace import office
+    from onthejob.compat.served import served
+    from onthejob.office import Office
 
-    return openenv.make_app(office(), max_sessions=2), {}
+    return openenv.make_app(served(Office()), max_sessions=2), {}
 
 
 def trainer(folder: Path) -> tuple[FastAPI, dict[str, str]]:

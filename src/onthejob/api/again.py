@@ -15,7 +15,6 @@ from onthejob.api.frames import NIGHT, Reply, Stages, Teller
 from onthejob.api.schema import Frames, Seats
 from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
 from onthejob.api.tokens import model_of
-from onthejob.commands.office import office_of
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value
@@ -24,6 +23,7 @@ from onthejob.envs.office.state import State
 from onthejob.errors import RecordError
 from onthejob.evaluate.again import begin, learners_of, place_of, same_numbers
 from onthejob.evaluate.recorded import SCALES_SCOPE
+from onthejob.office import office_of
 from onthejob.record import Run
 from onthejob.record.reading import Episode
 from onthejob.rollout.branch import BranchConfig, Scales, playing_on

@@ -19,7 +19,7 @@ from typing import Any, Self
 from onthejob.api.hands import Hands
 from onthejob.api.schema_play import EnvView, Heard, OpenTable, RequestView, TableReply, TableView, TaskPage, TaskRow, TurnPlayed
 from onthejob.api.world import HUMAN
-from onthejob.compat.workplace import Workplace
+from onthejob.compat.served import Served
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, RecordError
 from onthejob.keys import keyed_seed
 from onthejob.texts import encodable
@@ -55,7 +55,7 @@ class Turn:
 class Played:
     """What is known of an environment besides what plays it."""
 
-    workplace: Workplace
+    workplace: Served
     tasks: Mapping[Split, Sequence[Task]]
     family: Callable[[Task], str]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Played:
 class Table:
     """One episode. Its methods are called by one thread at a time."""
 
-    def __init__(self, place: Workplace, task: Task, row: TaskRow, split: Split, seats: Mapping[str, str], seed: int) -> None:
+    def __init__(self, place: Served, task: Task, row: TaskRow, split: Split, seats: Mapping[str, str], seed: int) -> None:
         """Reset the environment and play until the person is asked.
 
         Raises:

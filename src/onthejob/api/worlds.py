@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from onthejob.api.players import Players
 from onthejob.api.schema import Reset, SeatName
 from onthejob.api.world import Seat, World
-from onthejob.compat.workplace import office
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
+from onthejob.office import Office
 from onthejob.rollout.replay import Replay
 
 DEFAULT_PLAYER = "heuristic"
@@ -51,7 +51,7 @@ class Worlds:
 
     def reset(self, asked: Reset) -> World:
         """Found a world anew; seats that are not named are kept."""
-        task = office().task_of(asked.seed, {"scenario": asked.scenario, "days": asked.days})
+        task = Office().served_tasks().task_of(asked.seed, {"scenario": asked.scenario, "days": asked.days})
         before = self._worlds.get(asked.world)
         seats: dict[str, Seat] = dict(before.seats) if before is not None else {}
         seats |= self.seats(asked.seats)

@@ -69,8 +69,9 @@ class Behaviours:
 
     def run(self, terminal: Terminal) -> int:
         """Play, measure, print one row per behaviour and one column per team."""
-        from onthejob.commands.office import Office, check_prompts, scenarios_named
         from onthejob.envs.office.tasks import office_tasks
+        from onthejob.office import check_prompts, scenarios_named
+        from onthejob.players import scripted_players
         from onthejob.types import Split
 
         if not self.teams and not self.replays:
@@ -80,7 +81,7 @@ class Behaviours:
         if not 0.0 <= self.temperature < math.inf or self.max_new_tokens < 1:
             got = f"{self.temperature} and {self.max_new_tokens}"
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
-        local = local_sources(names_and_sources(self.teams), Office().players(()))
+        local = local_sources(names_and_sources(self.teams), scripted_players())
         check_prompts(self.prompt_budget, self.reflect, local=bool(local), models=bool(local), prefix="--")
         if self.reflect and self.replays:
             raise ConfigError("--reflect does not fit --replays: nobody reflected in a game by hand. Leave one of them out.")
@@ -120,15 +121,16 @@ class Behaviours:
 
     def _episodes(self, tasks: Sequence[Task], terminal: Terminal) -> list[tuple[str, list[Played]]]:
         """Team -> its episodes."""
-        from onthejob.commands.office import Office, make_office, most_turns
         from onthejob.envs.office.env import SEATS
+        from onthejob.office import make_office, most_turns
+        from onthejob.players import scripted_players
         from onthejob.rollout.play import play
         from onthejob.rollout.replay import Replay
         from onthejob.types import Sampling
 
         make_env = make_office(self._config, model=self.model.name)
         sampling = Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
-        shipped = Office().players(())
+        shipped = scripted_players()
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped) if self.teams else ([], None)
         found: list[tuple[str, list[Played]]] = []
         for team in made:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 
 from onthejob.commands.found import Case, Groups, Player, Report
-from onthejob.commands.own import Own
+from onthejob.commands.workplace import Workplace
 from onthejob.envs.env import Env, Reply
 from onthejob.envs.running import partner_of
 from onthejob.errors import ConfigError, ContractError
@@ -48,7 +48,7 @@ QUICK_S, QUICK_TURNS = 2.0, 50
 EMPTY, RANDOM, MALFORMED = "empty replies", "random", "malformed replies"
 
 
-def quick_check(place: Own) -> str:
+def quick_check(place: Workplace) -> str:
     """Play some episodes for about two seconds, before a model is loaded; the environment is open.
 
     Returns:
@@ -93,7 +93,7 @@ def _same(env: Env) -> str:
     )
 
 
-def check(place: Own, *, tasks: int, size: int, limit_s: float, progress: Callable[[str], None]) -> Report:
+def check(place: Workplace, *, tasks: int, size: int, limit_s: float, progress: Callable[[str], None]) -> Report:
     """Play an environment in many ways.
 
     Args:
@@ -121,12 +121,12 @@ def check(place: Own, *, tasks: int, size: int, limit_s: float, progress: Callab
     return report
 
 
-def place_name(place: Own) -> str:
+def place_name(place: Workplace) -> str:
     """The name of the environment's class."""
     return type(place.env).__name__
 
 
-def _tasks(place: Own, report: Report) -> list[Task]:
+def _tasks(place: Workplace, report: Report) -> list[Task]:
     """The training tasks; what is odd about the splits is noted."""
     name, ids, contents = place_name(place), {}, {}
     place.check()

@@ -27,7 +27,7 @@ from onthejob.commands.seats import (
 )
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, placed, starting
+from onthejob.commands.workplaces import EnvOptions, starting
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import is_hosted
 from onthejob.types import Sampling, Split, Task
@@ -99,7 +99,7 @@ class Compare:
         """The workplace of these options."""
         own = starting(self.env, "Compare") if self.own is None else self.own
         hosted = any(is_hosted(source) for _, source in names_and_sources(self.teams))
-        return placed(self.env, own).fitted(model=self.model.name, hosted=hosted)
+        return Workplace(ref=self.env, env=own).fitted(model=self.model.name, hosted=hosted)
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
@@ -116,14 +116,14 @@ class Compare:
 
         place = self.place()
         self._check(place)
-        tasks, partners = self._tasks(place), place.partners(Split(self.split))
+        tasks, partners = self._tasks(place), place.partners()
         shipped, named = place.players(tasks), names_and_sources(self.teams)
         local = local_sources(named, shipped)
         learned = [name for name, source in named if source not in shipped]
-        place.check_players(local=bool(local), models=bool(learned))
+        place.env.check_players(local=bool(local), models=bool(learned))
         learned_alone = [f"{name}:{role}" for name in learned for role in self.alone]
         featured = self.featured or (learned_alone or learned or [name for name, _ in named])[-1]
-        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        tokens = place.env.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
         sampling = Sampling(temperature=self.temperature, max_new_tokens=tokens)
         # Everything that can be refused is refused before a model is loaded and hours are played.
         quality = read_quality(self.quality) if self.quality is not None else None
@@ -134,10 +134,10 @@ class Compare:
             check_writable(kept_path(RUNS, self.name), "--name")
         hosted = HostedSeats(
             self.hosted,
-            schema=None if place.free_text else office_schema,
+            schema=None if place.env.free_text else office_schema,
             exact=self.max_new_tokens is not None,
         )
-        groupings = place.groupings()
+        groupings = place.env.groupings()
         with closing(hosted), place.opened() as make_env:
 
             def check(chat: ChatEncoder) -> None:
@@ -150,7 +150,7 @@ class Compare:
                 seats=place.roles,
                 shipped=shipped,
                 hosted=hosted,
-                goes_on=place.goes_on,
+                goes_on=place.env.goes_on,
                 check=check,
             )
             check_learned(made, self.alone, "--alone")
@@ -166,10 +166,10 @@ class Compare:
                     cache=cache,
                     sampling=sampling,
                     seed=self.seed,
-                    max_turns=place.max_turns,
+                    max_turns=place.env.max_turns,
                     encoder=stack.chat if stack else None,
                     batch=self.batch,
-                    workers=place.threads,
+                    workers=place.env.threads,
                     stratum=next(iter(groupings.values())),
                     on_progress=lambda team, done, total: steps(terminal, team)(done, total),
                 )
@@ -232,7 +232,7 @@ class Compare:
 
         earlier = read_comparison(self.beside) if self.beside is not None else None
         if earlier is not None:
-            settings = settings_for(sampling, seed=self.seed, max_turns=place.max_turns, env=place.fingerprint)
+            settings = settings_for(sampling, seed=self.seed, max_turns=place.env.max_turns, env=place.fingerprint)
             earlier.refuse_unmatched(tasks, settings, names)
         check_names(featured, self.before, names, earlier.teams if earlier is not None else ())
         return earlier

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from onthejob.commands.collect import Collect
+from onthejob.commands.collect_office import CollectOffice
 from onthejob.commands.demo_judge import LEAST, Judge, curve_line, progress_line
 from onthejob.commands.demo_result import Result, finish, write
-from onthejob.commands.office import make_office, scenario_of
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import ModelOptions, load_model
@@ -32,6 +31,7 @@ from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.sft import SftConfig
+from onthejob.office import make_office, scenario_of
 from onthejob.players import team
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
@@ -169,7 +169,7 @@ class Demo:
 
         terminal.progress(f"no start is kept here for {self.model.name}: {ROLE} imitates {WARM_DECISIONS} decisions first")
         demonstrations = folder / "demonstrations"
-        Collect(random_share=ERRORS, alternatives=4, out=demonstrations).write(terminal)
+        CollectOffice(random_share=ERRORS, alternatives=4, out=demonstrations).write(terminal)
         Sft(
             data=demonstrations,
             out=folder / "sft",

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from onthejob.commands.office import make_office
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
@@ -21,6 +20,7 @@ from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
 from onthejob.evaluate.statistics import Estimate
 from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.models.in_process import InProcessPolicy
+from onthejob.office import make_office
 from onthejob.players import scripted
 from onthejob.rollout.branch import Scales
 from onthejob.train import IterationReport

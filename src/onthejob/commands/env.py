@@ -15,20 +15,13 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from onthejob.commands.own import Own
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import WORKPLACES, EnvOptions, check_parsed, placed
+from onthejob.commands.workplaces import EnvOptions, check_parsed
 from onthejob.envs.env import LIMITS, Env, options_of
 from onthejob.errors import ConfigError, OnTheJobError, SandboxError
-from onthejob.plugins import installed, resolve
+from onthejob.plugins import BUILT_IN, installed, resolve
 from onthejob.types import Observation, Split
-
-BUILT_IN_ABOUT = {
-    "office": "A small software company: six roles run it day by day, and its value is the reward.",
-    "claw": "Shell tasks in a sandbox: one agent does them, and assertions on its files are the reward.",
-}
-BUILT_IN_CHECKS = {"office": "onthejob office gates", "claw": "onthejob tasks validate"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +79,17 @@ class Check:
         from onthejob.commands.checking import check
 
         check_parsed(self.ref, self.own, "env check")
-        if self.ref in BUILT_IN_CHECKS:
-            remedy = BUILT_IN_CHECKS[self.ref]
-            raise ConfigError(f"`env check` is for environments of your own, and {self.ref} is built in. See `{remedy} --help`.")
+        place = Workplace(ref=self.ref, env=self.own)
+        if not place.plain:
+            raise ConfigError(
+                f"`env check` plays reset and step of an Env, and {self.ref} brings an environment of its own. Check that with "
+                "onthejob.testing.check_environment."
+            )
         for option, value, least in (("--tasks", self.tasks, 1), ("--group", self.group, 2)):
             if value < least:
                 raise ConfigError(f"{option} must be >= {least}, got {value}.")
         if not 0.0 < self.limit_s < float("inf"):
             raise ConfigError(f"--limit-s must be finite and > 0 seconds, got {self.limit_s}.")
-        place = Own(ref=self.ref, env=self.own)
         report = check(place, tasks=self.tasks, size=self.group, limit_s=self.limit_s, progress=terminal.progress)
         players = [
             (row.player, row.role, row.episodes, row.mean, row.low, row.high, row.turns, f"{row.invalid:.0%}")
@@ -130,8 +125,8 @@ class List:
     def run(self, terminal: Terminal) -> int:
         """Print one row per environment; one that cannot be imported is listed with the reason."""
         rows = [
-            {"name": name, "roles": kind().roles, "about": BUILT_IN_ABOUT[name], "from": "built in"}
-            for name, kind in WORKPLACES.items()
+            {"name": name, "roles": kind.roles, "about": _first_line(kind), "from": "built in"}
+            for name, kind in ((name, resolve(name)) for name in BUILT_IN)
         ]
         for name, point in installed().items():
             origin = point.value if point.dist is None else f"{point.dist.name} {point.dist.version} ({point.value})"
@@ -164,19 +159,19 @@ class Show:
     def run(self, terminal: Terminal) -> int:
         """Print facts, options and the prompt."""
         check_parsed(self.ref, self.own, "env show")
-        place = placed(self.ref, self.own)
+        place = Workplace(ref=self.ref, env=self.own)
         place.check()
         facts: dict[str, Any] = {
             "name": place.name,
             "roles": list(place.roles),
-            "max_turns": place.max_turns,
-            "max_new_tokens": place.max_new_tokens,
-            "threads": place.threads,
+            "max_turns": place.env.max_turns,
+            "max_new_tokens": place.env.max_new_tokens,
+            "threads": place.env.threads,
             "headline": list(place.headline),
         }
         tasks = {split: _tasks(place, split) for split in Split}
         facts |= {f"tasks of {split!s}": len(found) for split, found in tasks.items()}
-        facts["forks"] = _forks(place) if isinstance(place, Own) else "yes" if place.forkable else "no"
+        facts["forks"] = _forks(place)
         facts["players"] = sorted(place.players(tasks[Split.TRAIN][:1]))
         options, helps = options_of(self.own), _helps(type(self.own))
         asked = _asked(place, tasks)
@@ -184,7 +179,7 @@ class Show:
         if asked is not None and asked.tools:
             facts["tools"] = [tool.name for tool in asked.tools]
         rows = [(name, ", ".join(value) or "none" if isinstance(value, list) else str(value)) for name, value in facts.items()]
-        renderables: list[Any] = [table(("", BUILT_IN_ABOUT.get(self.ref) or _first_line(type(self.own))), rows)]
+        renderables: list[Any] = [table(("", _first_line(type(self.own))), rows)]
         if options:
             renderables.append(table(("option", "value", "about"), flags_of(self.own, "--env.")))
         if prompt:
@@ -218,10 +213,12 @@ def _tasks(place: Workplace, split: Split) -> list[Any]:
         return []
 
 
-def _forks(place: Own) -> str:
+def _forks(place: Workplace) -> str:
     from onthejob.testing.own import why_not_forked
 
     env = place.env
+    if not place.plain:
+        return "yes" if place.forkable else "no"
     with place.opened():
         refused = why_not_forked(env, place.tasks(Split.TRAIN)[0])
     return f"yes, by {env.forks}" if refused is None else f"no: {refused}"

@@ -18,7 +18,7 @@ from onthejob.commands.outputs import check_writable
 from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, office_schema, teams
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, as_table, placed, starting
+from onthejob.commands.workplaces import EnvOptions, as_table, starting
 from onthejob.errors import ConfigError
 from onthejob.types import Sampling, Split
 
@@ -93,7 +93,7 @@ class Eval:
     def place(self) -> Workplace:
         """The workplace of these options."""
         # Without retries also where hosted models play: a decision is what is replied at first.
-        return placed(self.env, self._own).fitted(model=self.model.name)
+        return Workplace(ref=self.env, env=self._own).fitted(model=self.model.name)
 
     @property
     def _own(self) -> Any:
@@ -114,7 +114,7 @@ class Eval:
         options, known = self._with_states_of(file) if file.exists() else (self, [])
         place = options.place()
         roles = options._checked(place)
-        tokens = place.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        tokens = place.env.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
         sampled = Sampling(temperature=self.temperature, max_new_tokens=tokens)
         config = QualityConfig(
             worlds=tuple(range(10_000, 10_000 + self.worlds)),
@@ -126,7 +126,9 @@ class Eval:
         )
         if not known:
             check_writable(file, "--states")
-        seats = HostedSeats(self.hosted, schema=None if place.free_text else office_schema, exact=self.max_new_tokens is not None)
+        seats = HostedSeats(
+            self.hosted, schema=None if place.env.free_text else office_schema, exact=self.max_new_tokens is not None
+        )
         tasks = place.tasks(Split(self.split))
         shipped = place.players(tasks)
         if "random" not in shipped:
@@ -213,7 +215,7 @@ class Eval:
         from onthejob.evaluate.states import save_states
         from onthejob.evaluate.teams import scripted_team
 
-        partner = place.partners(Split(self.split))[place.roles[0]]
+        partner = place.partners()[place.roles[0]]
         usual = scripted_team(partner.version, partner, place.roles)
         learned = [team for team in made if team.name != usual.name]
         per_role = PER_ROLE if self.per_role is None else self.per_role
@@ -225,7 +227,7 @@ class Eval:
             env_factory=make_env,
             sampling=sampling,
             seed=self.seed,
-            max_turns=place.max_turns,
+            max_turns=place.env.max_turns,
             encoder=encoder,
             on_progress=steps(terminal, "episodes for states"),
         )

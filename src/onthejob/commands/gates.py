@@ -67,12 +67,12 @@ class Gates:
 
     def run(self, terminal: Terminal) -> int:
         """Measure, print one row per finding, and say which gates failed."""
-        from onthejob.commands.office import scenarios_named
         from onthejob.envs.office.gates.finding import Statistics
         from onthejob.envs.office.gates.gate import QUICK, Counts
         from onthejob.envs.office.gates.measure import GATES, measure
         from onthejob.envs.office.handbook import replace_section
         from onthejob.evaluate.statistics import paired_difference, spearman
+        from onthejob.office import scenarios_named
 
         base = QUICK if self.quick else Counts()
         counts = Counts(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from onthejob.commands.office import make_office
 from onthejob.commands.terminal import Terminal, table
+from onthejob.office import make_office
 from onthejob.rollout.by_hand import Game, Move
 from onthejob.types import Observation, Policy, Task
 

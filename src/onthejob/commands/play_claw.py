@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onthejob.commands.claw import Claw
-from onthejob.commands.play import HUMAN, write_transcript
+from onthejob.claw import Claw
+from onthejob.commands.play import HUMAN, Playing, write_transcript
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, teams
 from onthejob.commands.terminal import Terminal, table
+from onthejob.commands.workplace import Workplace
 from onthejob.envs.claw.env import ACTOR
 from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.replies import parse
@@ -32,9 +34,34 @@ LLM = "llm"
 """Another name of `base`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayClaw(Playing):
+    """Play one task and show every turn: what is asked, what is run, what comes of it, and what holds at the end."""
+
+    policy: str = "gold"
+    """Who works; `human` is you, `gold`, `noop`, `idle`, `base` (or `llm`), a run (`RUN:best`), a folder of adapters, or a hosted
+    model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
+    task: str = ""
+    """A task id or a family (`onthejob tasks list`); by default the first training task."""
+
+    def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
+        return play_claw(
+            terminal,
+            place,
+            self.policy,
+            wanted=self.task,
+            sampling=sampling,
+            seed=self.seed,
+            model=self.model,
+            hosted=self.hosted,
+            exact=self.exact,
+            transcript=self.transcript,
+        )
+
+
 def play_claw(
     terminal: Terminal,
-    place: Claw,
+    place: Workplace,
     who: str,
     *,
     wanted: str,
@@ -89,7 +116,7 @@ def play_claw(
                 sampling,
                 seed=seed,
                 encoder=encoder,
-                max_turns=place.max_turns,
+                max_turns=place.env.max_turns,
                 on_turn=lambda live, completion, step: _show_turn(terminal, live, completion, step, who),
             )
             state = dict(env.state())
@@ -101,13 +128,24 @@ def play_claw(
     return report(terminal, episode, state, accounts)
 
 
-def find_task(place: Claw, wanted: str) -> Task:
+def claw_of(place: Workplace) -> Claw:
+    """The claw that a workplace is.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(place.env, Claw):
+        raise ConfigError(f"{place.name} is not the claw. Name `claw`, or play it with `onthejob play {place.ref}`.")
+    return place.env
+
+
+def find_task(place: Workplace, wanted: str) -> Task:
     """The task of this id, or the first of this family; when nothing is named, the first task of the first split that has any.
 
     Raises:
         ConfigError: there is none.
     """
-    for split in place.splits():
+    for split in place.env.splits():
         for task in place.tasks(split):
             if not wanted or wanted in (task.id, task.payload.get("family")):
                 return task
@@ -168,7 +206,7 @@ def said(text: str, stops: StopTable) -> str:
 
 
 def _policy(
-    place: Claw,
+    place: Workplace,
     task: Task,
     who: str,
     model: ModelOptions,
@@ -178,7 +216,7 @@ def _policy(
     check: Callable[[ChatEncoder], None],
 ) -> tuple[Policy, Any]:
     if who == HUMAN:
-        return ScriptedPolicy(Typing(terminal, ask, place.rules.protocol.stops), version=HUMAN), None
+        return ScriptedPolicy(Typing(terminal, ask, claw_of(place).rules.protocol.stops), version=HUMAN), None
     shipped = place.players([task])
     if who == "gold" and "gold" not in shipped:
         raise ConfigError(f"task {task.id} has no gold commands. Choose another --policy.")
@@ -189,7 +227,7 @@ def _policy(
         seats=place.roles,
         shipped=shipped,
         hosted=hosted,
-        goes_on=place.goes_on,
+        goes_on=place.env.goes_on,
         check=check,
     )
     return team.policies[ACTOR], stack.chat if stack else None

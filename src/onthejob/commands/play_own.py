@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onthejob.commands.conversations import Listened
-from onthejob.commands.own import Own
 from onthejob.commands.play import HUMAN, report, seated_apart, write_transcript
 from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
 from onthejob.commands.terminal import Terminal
+from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import is_hosted
 from onthejob.models.scripted import ScriptedPolicy
@@ -30,7 +30,7 @@ MOST_LEGAL = 20
 
 def play_own(
     terminal: Terminal,
-    place: Own,
+    place: Workplace,
     who: str | None,
     *,
     others: Sequence[str],
@@ -81,7 +81,7 @@ def play_own(
 
         def check(chat: ChatEncoder) -> None:
             local = {role for role, name in players.items() if not (name in shipped or name == HUMAN or is_hosted(name))}
-            check_room(chat, make_env, task, actors=local, partners=place.partners(task.split), sampling=sampling)
+            check_room(chat, make_env, task, actors=local, partners=place.partners(), sampling=sampling)
 
         policies, stack = _policies(place, players, shipped, model, seats, terminal, check, ask)
         env = Listened(make_env())
@@ -98,7 +98,7 @@ def play_own(
                 sampling,
                 seed=seed,
                 encoder=stack.chat if stack else None,
-                max_turns=place.max_turns,
+                max_turns=place.env.max_turns,
                 on_turn=on_turn,
             )
         finally:
@@ -109,7 +109,7 @@ def play_own(
     return report(terminal, episode, accounts)
 
 
-def find_task(place: Own, wanted: str, split: str | None) -> Task:
+def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
     """The task of this id, or the first of this family; when nothing is named, the first one.
 
     Raises:
@@ -118,14 +118,14 @@ def find_task(place: Own, wanted: str, split: str | None) -> Task:
     first = ""
     for one in Split if split is None else (Split(split),):
         for task in place.tasks(one):
-            if not wanted or wanted in (task.id, place.family(task)):
+            if not wanted or wanted in (task.id, place.env.family(task)):
                 return task
             first = first or task.id
     where = "" if split is None else f" in the split {split}"
     raise ConfigError(f"there is no task or family {wanted!r} of {place.name}{where}; its first task is {first}.")
 
 
-def _seating(place: Own, who: str | None, others: Sequence[str]) -> dict[str, str]:
+def _seating(place: Workplace, who: str | None, others: Sequence[str]) -> dict[str, str]:
     """Role -> who takes its seat.
 
     Raises:
@@ -145,7 +145,7 @@ def _seating(place: Own, who: str | None, others: Sequence[str]) -> dict[str, st
 
 
 def _policies(
-    place: Own,
+    place: Workplace,
     players: Mapping[str, str],
     shipped: Mapping[str, Policy],
     model: ModelOptions,
@@ -165,7 +165,7 @@ def _policies(
         shipped=shipped,
         hosted=hosted,
         parts=parts,
-        goes_on=place.goes_on,
+        goes_on=place.env.goes_on,
         check=check,
     )
     policies: dict[str, Policy] = {}

@@ -136,7 +136,7 @@ def _origins(options: Train) -> Callable[[Episode], Origin | str]:
     """Where a recorded episode began, or why that cannot be said."""
     from onthejob.rollout.origin import Origin, read_origin
 
-    find = options.place().finder()
+    find = options.place().env.task_finder()
 
     def origin_of(episode: Episode) -> Origin | str:
         if episode.facts.get("error") is not None:
@@ -179,7 +179,7 @@ def _short(value: object) -> str:
 
 def _game(path: Path, terminal: Terminal) -> int:
     """Play a game again, then print hash and figures; 1 when the hash is another one."""
-    from onthejob.commands.office import make_office
+    from onthejob.office import make_office
     from onthejob.rollout.replay import Replay, execute
 
     replay = Replay.read(path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from onthejob.commands.claw import Claw, Corpus
+from onthejob.claw import Claw, Corpus
 from onthejob.commands.runs import existing_run
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import resource
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from onthejob.commands.claw import Claw
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
-from onthejob.commands.office import Office, counter, reader_of
 from onthejob.commands.terminal import Output, Terminal
-from onthejob.commands.workplace import refuse_unused
-from onthejob.commands.workplaces import EnvOptions, check_parsed, placed, starting
+from onthejob.commands.workplace import Workplace
+from onthejob.commands.workplaces import EnvOptions, check_parsed, starting
 from onthejob.errors import ConfigError
-from onthejob.types import Split
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from onthejob.compat.workplace import Workplace
-
-FILES = {"office": 1, "claw": 6}
-"""Open files per connection. A sandbox is a socket, a workspace, a process, and two pipes when it starts."""
-OWN_FILES = 4
-"""Open files per connection in an environment of the user's own, which may open some."""
 SPARE_FILES = 256
 """Open files that the server itself needs, beside one per connection."""
 SPARE_CONNECTIONS = 128
@@ -67,17 +56,31 @@ class Env:
         check_parsed(self.workplace, own, "serve env")
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
-        place = placed(self.workplace, own)
-        place.check()
+        place = Workplace(ref=self.workplace, env=own)
+        self.check(place)
         key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
 
         from onthejob.compat.openenv import make_app
+        from onthejob.compat.served import served
 
         # Before anything is opened: the process that makes sandboxes inherits the limit.
-        allow_files(FILES.get(self.workplace, OWN_FILES) * self.max_sessions + SPARE_FILES)
-        with bind(self.host, self.port) as held, served(place) as workplace:
-            app = make_app(workplace, max_sessions=self.max_sessions, session_timeout_s=self.session_timeout_s, trainer_key=key)
+        allow_files(place.env.open_files * self.max_sessions + SPARE_FILES)
+        with bind(self.host, self.port) as held, place.opened():
+            app = make_app(
+                served(place.env),
+                max_sessions=self.max_sessions,
+                session_timeout_s=self.session_timeout_s,
+                trainer_key=key,
+            )
             return self._serve(terminal, app, held)
+
+    def check(self, place: Workplace) -> None:
+        """Refuse options that cannot work, or have no effect here.
+
+        Raises:
+            ConfigError: says which.
+        """
+        place.check()
 
     def _serve(self, terminal: Terminal, app: FastAPI, held: socket.socket) -> int:
         from onthejob.compat.openenv import server_options
@@ -97,35 +100,6 @@ class Env:
         most = self.max_sessions + SPARE_CONNECTIONS
         serve(app, held, self.host, most=most, sessions=self.max_sessions, log_level=level, **server_options())
         return 0
-
-
-@contextmanager
-def served(place: Any) -> Iterator[Workplace]:
-    """A workplace of the commands as clients of OpenEnv meet it, for as long as the context lasts."""
-    if isinstance(place, Office):
-        from onthejob.compat.workplace import office
-
-        if place.prompt_budget is not None and not place.tokenizer:
-            raise ConfigError(
-                "--env.prompt-budget needs --env.tokenizer here, the model that clients train, e.g. --env.tokenizer smollm2-135m."
-            )
-        refuse_unused(place, Office.starting("Env"), ("scenarios", "seeds", "first", "partner", "curriculum"), "serve env")
-        config = replace(place.fitted().config, days=place.days)
-        count = counter(place.tokenizer) if place.tokenizer else None
-        yield office(config, reader=reader_of(config), count_tokens=count)
-    elif isinstance(place, Claw):
-        from onthejob.compat.workplace import claw
-        from onthejob.envs.claw.sandbox import open_host
-
-        tasks = {split: place.tasks(split) for split in place.splits()}
-        with open_host(unsafe=place.unsafe, data=place.data) as host:
-            yield claw(tasks, host=host, config=place.rules)
-    else:
-        from onthejob.compat.own import own
-
-        tasks = place.splits()
-        with place.opened():
-            yield own(place.env, tasks, players=place.replies(tasks[Split.TRAIN]), default_player=place.partner)
 
 
 def read_key(path: Path) -> str:

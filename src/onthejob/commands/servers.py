@@ -16,11 +16,11 @@ import tyro
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.commands.workplaces import WORKPLACES
 from onthejob.envs.env import ROLE
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.learn.lora import LoraSpec
+from onthejob.plugins import BUILT_IN, resolve
 from onthejob.serve.server import ServerConfig, check_start
 from onthejob.types import Adapter, Completion, Sampling
 
@@ -290,12 +290,12 @@ def check_roles(roles: Sequence[str]) -> None:
     Raises:
         ConfigError: there are none, some are of different workplaces, or one cannot name an adapter.
     """
-    places = {name: set(place.roles) for name, place in WORKPLACES.items()}
-    strange = not set().union(*places.values()) & set(roles)
+    places = {name: resolve(name).roles for name in BUILT_IN}
+    strange = not {role for names in places.values() for role in names} & set(roles)
     if roles and strange and all(ROLE.fullmatch(role) for role in roles):
         return
-    if not roles or not any(set(roles) <= names for names in places.values()):
-        known = "; ".join(f"{', '.join(place.roles)} ({name})" for name, place in WORKPLACES.items())
+    if not roles or not any(set(roles) <= set(names) for names in places.values()):
+        known = "; ".join(f"{', '.join(names)} ({name})" for name, names in places.items())
         raise ConfigError(
             f"roles must be some of one workplace's, got {', '.join(roles) or 'none'}. They are: {known}; or those of an "
             "environment of your own, which match [a-z][a-z0-9_]*."

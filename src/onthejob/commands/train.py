@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.checking import quick_check
-from onthejob.commands.office import Office
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
-from onthejob.commands.own import Own
 from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.seats import HostedOptions, ModelOptions, absolute_source, adapters_for
@@ -37,18 +35,20 @@ from onthejob.commands.training import (
     updated_by,
 )
 from onthejob.commands.workplace import Workplace, changed
-from onthejob.commands.workplaces import EnvOptions, as_table, placed, read_options, starting
+from onthejob.commands.workplaces import OFFICE, EnvOptions, as_table, read_options, starting
+from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sharing import adapter_sets, check_equal
+from onthejob.office import Office
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.plugins import function_of, source_digest
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.serve.server import ServerConfig
 from onthejob.train import TrainConfig
 from onthejob.train.config import check_advantages, check_opponents
-from onthejob.types import Adapter, Split
+from onthejob.types import Adapter
 
 if TYPE_CHECKING:
     from onthejob.record import Run
@@ -59,6 +59,9 @@ PLACE = (
     "trainer_wait_s", "track", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
+
+
+OFFICE_LOOP = Workplace(ref=OFFICE, env=Office()).loop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,9 @@ class Train:
     """With --eval-every: of the replies there; 0 decodes greedily."""
     smoke: bool = False
     """Only look: 4 tasks, 4 replies or episodes each, their spread and how they end. Nothing is updated or recorded."""
-    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=Office.loop)
+    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(
+        default_factory=lambda: Workplace(ref=OFFICE, env=Office()).loop()
+    )
     """The loop."""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """The update."""
@@ -160,15 +165,15 @@ class Train:
 
     def place(self) -> Workplace:
         """The workplace of these options."""
-        return placed(self.env, self._own).fitted(model=self.model.name)
+        return Workplace(ref=self.env, env=self._own).fitted(model=self.model.name)
 
     @property
-    def _own(self) -> Any:
+    def _own(self) -> Env:
         return starting(self.env, "Train") if self.own is None else self.own
 
     def _fitted(self) -> Train:
         """These options with the limits that options of the environment set, where the loop's own were left at their defaults."""
-        usual, now, loop = placed(self.env, type(self._own)()).loop(), self.place().loop(), self.train
+        usual, now, loop = Workplace(ref=self.env, env=type(self._own)()).loop(), self.place().loop(), self.train
         fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
         if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
             fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)
@@ -207,7 +212,7 @@ class Train:
             only = dataclasses.replace(type(self).starting(self.env)._fitted(), **{name: getattr(self, name) for name in now})
             given = [name for name in _differing(self, only) if name != "own"]
             given += [f"env.{name}" for name in _differing(self._own, only._own)]
-            given += ["env"] if self.env != Office.name else []
+            given += ["env"] if self.env != OFFICE else []
             if given:
                 raise ConfigError(
                     f"--resume goes on with the run's own options; leave out {', '.join(given)}, or start a new run."
@@ -246,8 +251,8 @@ class Train:
         check_advantages(self.train, self.learner.advantage)
         place.check(training=True)
         check_reward(self)
-        if not place.hosted_partner:
-            place.partners(Split.TRAIN)
+        if not place.env.hosted_partner:
+            place.partners()
         if self.judging.weight and not self.judge:
             raise ConfigError(
                 f"--judging.weight {self.judging.weight} has no effect without --judge. Name a model, or leave it out."
@@ -281,7 +286,7 @@ class Train:
     def _toml(self) -> str:
         """These options as a file for --config."""
         written = to_toml(_found_everywhere(self), without=(*PLACE, "own", "env"))
-        own = dataclasses.replace(self._own, **self._own.anchored())
+        own = dataclasses.replace(self._own, **self._own.anchored())  # type: ignore[type-var]
         return f"{written}\n{to_toml(own, table='env', first={'ref': anchored_ref(self.env)})}"
 
     def _train(self, terminal: Terminal) -> int:
@@ -303,7 +308,7 @@ class Train:
         # A curriculum spans what the run was started with, however far it is extended.
         pool = task_pool(started)
         with seated(options) as others, options.place().opened() as make_env:
-            if isinstance(own := options.place(), Own) and (odd := quick_check(own)):
+            if (place := options.place()).plain and (odd := quick_check(place)):
                 terminal.warn(odd)
             options = options._ready(terminal, init)
             stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
@@ -339,7 +344,7 @@ class Train:
         options = planned(self, terminal, init)
         if init is not None and (missing := [role for role in options.roles if role not in init]):
             terminal.warn(f"{options.init} has no adapter of {', '.join(missing)}: there training starts from the bare model")
-        scheduled = options.place().schedule(options.train.iterations) is not None
+        scheduled = options.place().env.task_schedule(options.train.iterations) is not None
         if scheduled and options.train.grouping == "branch" and options.train.collect.fresh_share < 1:
             share = options.train.collect.fresh_share
             terminal.warn(

@@ -137,10 +137,10 @@ def seated(options: Train) -> Iterator[Others]:
     """
     with closing(HostedSeats(options.hosted)) as hosted:
         place = options.place()
-        if place.hosted_partner:
-            partners: Mapping[str, Policy] = dict.fromkeys(place.roles, hosted.policy(place.hosted_partner))
+        if place.env.hosted_partner:
+            partners: Mapping[str, Policy] = dict.fromkeys(place.roles, hosted.policy(place.env.hosted_partner))
         else:
-            partners = place.partners(Split.TRAIN)
+            partners = place.partners()
         yield Others(partners, judge_of(options.judge, options.judging, hosted) if options.judge else None)
 
 
@@ -182,9 +182,9 @@ def task_pool(options: Train) -> TaskPool:
     return TaskPool(
         place.tasks(Split.TRAIN),
         seed=options.train.seed,
-        family=place.family,
-        grow=place.grow(),
-        curriculum=place.schedule(options.train.iterations),
+        family=place.env.family,
+        grow=place.env.more_tasks(),
+        curriculum=place.env.task_schedule(options.train.iterations),
         prefer_spread=options.train.prefer_spread,
     )
 
@@ -345,14 +345,14 @@ def _validator(
         partners=partners,
         sampling=Sampling(temperature=options.eval_temperature, max_new_tokens=options.train.sampling.max_new_tokens),
         seed=keyed_seed(options.train.seed, "validation replies"),
-        max_turns=place.max_turns,
-        workers=place.threads,
+        max_turns=place.env.max_turns,
+        workers=place.env.threads,
     )
 
 
 def sampler_here(options: Train, stack: Stack) -> Sampler | None:
     """The sampler of this process, made before a run exists: a base that it cannot compute leaves no empty run behind."""
-    return stack.sampler(goes_on=options.place().goes_on) if options.sampler == "in-process" else None
+    return stack.sampler(goes_on=options.place().env.goes_on) if options.sampler == "in-process" else None
 
 
 def _sampler(options: Train, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack) -> Sampler:

@@ -1,4 +1,4 @@
-"""`onthejob view`: the viewer on one port of this machine."""
+"""`onthejob view`: the viewer on one port of this machine. What only the office takes is in `view_office`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,24 @@ import socket
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from onthejob.commands.claw import Claw
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
-from onthejob.commands.office import Office
-from onthejob.commands.own import Own
 from onthejob.commands.runs import RUNS, run_folder
-from onthejob.commands.seats import BASE, HostedOptions, HostedSeats, ModelOptions
+from onthejob.commands.seats import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
-from onthejob.commands.workplace import refuse_foreign, refuse_unused
-from onthejob.commands.workplaces import OWN_PLACE, EnvOptions, is_own, placed, starting
+from onthejob.commands.workplace import Workplace
+from onthejob.commands.workplaces import EnvOptions, starting
 from onthejob.envs.env import options_of
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
-from onthejob.types import Split
 
 if TYPE_CHECKING:
     from onthejob.api.tables import Played
@@ -40,41 +36,40 @@ LEADS = (
     '<!doctype html><meta charset="utf-8"><title>onthejob</title><meta http-equiv="refresh" content="0; url={address}">'
     '<a href="{address}">onthejob</a>'
 )
-OWN = {"office": ("policy", "seat", "seed", "model", "hosted"), OWN_PLACE: ()}
-"""Environment -> options that only it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Company:
+    """The company that is founded first, and who can be seated in it."""
+
+    scenario: str = "baseline"
+    days: int = 30
+    seed: int = 1_000
+    seats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(SEATS, PARTNER))
+    model: ModelOptions = field(default_factory=ModelOptions)
+    hosted: HostedOptions = field(default_factory=HostedOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Watch the office or play an environment of your own, take a seat, and look into recorded runs, in the browser."""
+    """Play an environment in the browser, take a seat, and look into recorded runs."""
 
     run_: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(name="run")] = None
-    """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote; without it, the office.
-    Runs beside it are listed."""
+    """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote. Runs beside it are
+    listed."""
     env: str = "office"
-    """The environment that is played in the browser: `office`, or one of your own, as for `train`. Name it before its options."""
+    """The environment that is played in the browser: `office`, `claw`, or one of your own, as for `train`. Name it before its
+    options."""
     own: EnvOptions = None
-    """Options of the environment; None for its defaults. The company that is founded first has `--env.scenarios` and
-    `--env.days`."""
+    """Options of the environment; None for its defaults."""
     root: Path = RUNS
     """Folder of recorded runs, when no run is named."""
-    policy: str = "heuristic"
-    """Who sits in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
-    `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
-    seat: tuple[str, ...] = ()
-    """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`."""
-    seed: int = 1_000
-    """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
     host: str = "127.0.0.1"
     """Address to listen on. Anything but loopback lets other machines look at your runs."""
     port: int = 8080
     """Port to listen on; 0 takes a free one."""
     open: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
     """`--no-open` only prints the address; by default the browser is opened there too."""
-    model: ModelOptions = field(default_factory=ModelOptions)
-    """The language model behind `base` and adapters; loaded when somebody asks for it."""
-    hosted: HostedOptions = field(default_factory=HostedOptions)
-    """Hosted models, when one is seated."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     @classmethod
@@ -84,23 +79,23 @@ class View:
 
     def run(self, terminal: Terminal) -> int:
         """Serve until interrupted."""
-        options = starting(self.env, "View") if self.own is None else self.own
-        if isinstance(options, Claw):
-            raise ConfigError(
-                f"the viewer plays the office and environments of your own, not {self.env!r}. Runs of it are shown."
-            )
-        refuse_foreign(self, OWN_PLACE if is_own(self.env) else self.env, OWN)
-        if isinstance(options, Office):
-            unused = [one.name for one in fields(options) if one.name not in ("scenarios", "days")]
-            refuse_unused(options, Office.starting("View"), unused, "view")
-            if len(options.scenarios) != 1:
-                raise ConfigError(
-                    f"view founds one company, got {len(options.scenarios)} scenarios. Name one: --env.scenarios churn."
-                )
-        place = placed(self.env, options)
-        return self._serve(terminal, place if isinstance(place, Own) else None, options if isinstance(options, Office) else None)
+        place = Workplace(ref=self.env, env=starting(self.env, "View") if self.own is None else self.own)
+        company = self.company(place)
+        return self._serve(terminal, company, self.tables(place))
 
-    def _serve(self, terminal: Terminal, own: Own | None, office: Office | None) -> int:
+    def company(self, place: Workplace) -> Company:
+        """The office beside the environment.
+
+        Raises:
+            ConfigError: options that cannot work.
+        """
+        return Company()
+
+    def tables(self, place: Workplace) -> Workplace | None:
+        """The environment of which a person plays episodes; None where the office's own pages are enough."""
+        return place
+
+    def _serve(self, terminal: Terminal, company: Company, played: Workplace | None) -> int:
         from pydantic import ValidationError
 
         from onthejob.api.app import PAGES, create_app
@@ -116,18 +111,16 @@ class View:
             if not (folder / "run.sqlite").is_file():
                 raise ConfigError(f"{self.run_} holds no run. `onthejob runs ls` lists the runs of a folder.")
             root, name = folder.absolute().parent, folder.name
-        load = Loader(self.model, terminal)
-        seats = self._seats()
+        load = Loader(company.model, terminal)
         extra = [
             player
-            for player in dict.fromkeys(seats.values())
+            for player in dict.fromkeys(company.seats.values())
             if not (player in players() or player == BASE or (root / player / "run.sqlite").is_file())
         ]
-        away = Away(self.hosted)
+        away = Away(company.hosted)
         try:
-            company = Office.starting("View") if office is None else office
-            (scenario,) = company.scenarios
-            first = Reset.model_validate({"scenario": scenario, "seed": self.seed, "days": company.days, "seats": seats})
+            asked = {"scenario": company.scenario, "seed": company.seed, "days": company.days, "seats": dict(company.seats)}
+            first = Reset.model_validate(asked)
         except ValidationError as error:
             problem = error.errors()[0]
             flag = {"scenario": "--env.scenarios", "days": "--env.days"}.get(str(problem["loc"][0]), f"--{problem['loc'][0]}")
@@ -136,9 +129,9 @@ class View:
         with ExitStack() as held:
             held.enter_context(closing(away))
             tables = None
-            if own is not None:
-                own.check()
-                tables = held.enter_context(Tables(own_opened(own), threads=own.threads, name=own.name))
+            if played is not None:
+                played.check()
+                tables = held.enter_context(Tables(tables_of(played), threads=played.env.threads, name=played.name))
             app = create_app(
                 token=token,
                 hosts=LOOPBACK if is_loopback(self.host) else (*LOOPBACK, self.host, socket.gethostname()),
@@ -176,33 +169,22 @@ class View:
             terminal.progress(f"hosted models: {spent}")
         return 0
 
-    def _seats(self) -> dict[str, str]:
-        """Seat -> who sits there first."""
-        seats = dict.fromkeys(SEATS, self.policy.removeprefix("run:"))
-        for given in self.seat:
-            role, equals, player = given.partition("=")
-            if role not in SEATS or not equals or not player:
-                raise ConfigError(f"--seat takes ROLE=PLAYER with a role of {', '.join(SEATS)}, got {given!r}.")
-            seats[role] = player.removeprefix("run:")
-        return seats
 
-
-def own_opened(own: Own) -> Callable[[], AbstractContextManager[Played]]:
-    """How an environment of the user's own is opened for playing, and closed."""
+def tables_of(place: Workplace) -> Callable[[], AbstractContextManager[Played]]:
+    """How an environment is opened for playing, and closed."""
     from onthejob.api.tables import Played
-    from onthejob.compat.own import own as served
+    from onthejob.compat.served import served
 
     @contextmanager
     def open_() -> Iterator[Played]:
-        tasks = own.splits()
-        with own.opened():
+        with place.opened():
             yield Played(
-                workplace=served(own.env, tasks, players=own.replies(tasks[Split.TRAIN]), default_player=own.partner),
-                tasks=tasks,
-                family=own.family,
-                options=jsonable(options_of(own.env)),
-                max_turns=own.max_turns,
-                max_new_tokens=own.max_new_tokens,
+                workplace=served(place.env),
+                tasks=place.splits(),
+                family=place.env.family,
+                options=jsonable(options_of(place.env)),
+                max_turns=place.env.max_turns,
+                max_new_tokens=place.env.max_new_tokens,
             )
 
     return open_
@@ -258,7 +240,7 @@ class Loader:
 
     def __call__(self, source: str) -> tuple[Team, ChatEncoder]:
         """The team that `source` names, and the encoder of its prompts."""
-        from onthejob.commands.seats import PARTNER, adapters_for, load_model
+        from onthejob.commands.seats import adapters_for, load_model
         from onthejob.players import scripted
 
         adapters = {} if source == BASE else adapters_for(source, SEATS)

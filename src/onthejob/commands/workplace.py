@@ -1,183 +1,187 @@
-"""What the commands need to know of a workplace: its tasks, environments, players and figures.
+"""An environment as the commands play, train and judge in it: an `onthejob.Env` and the reference that named it.
 
-One class per built-in workplace implements `Workplace` (`WORKPLACES` in `onthejob.commands.workplaces` lists them), and
-`onthejob.commands.own.Own` is any environment of the user's own. An instance is a workplace as the command line described it.
-Nothing below the commands knows any of this: the loop, the comparison and the rest are handed what they need.
+Nothing below the commands knows references: the loop, the comparison and the rest are handed what they need.
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
 
+from onthejob.commands.options import overlay
+from onthejob.commands.terminal import jsonable
+from onthejob.envs.described import partner_named, players_of, tasks_of
+from onthejob.envs.env import Env, Reply, name_of, options_of
+from onthejob.envs.running import partner_of
 from onthejob.errors import ConfigError
-from onthejob.rollout.pool import Curriculum, Grow
+from onthejob.evaluate.cache import source_fingerprint
+from onthejob.models.scripted import ScriptedPolicy
+from onthejob.plugins import anchored, resolve
+from onthejob.rollout.branch import BranchConfig
+from onthejob.rollout.collect import CollectConfig
 from onthejob.train.config import TrainConfig
-from onthejob.types import Environment, Policy, Split, Task
+from onthejob.types import Environment, Policy, Sampling, Split, Task
 
 
-class Workplace(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
     """One environment, as commands play, train and judge in it."""
 
+    ref: str
+    env: Env
+    """With its options; no episode is played on it."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        return name_of(type(self.env))
+
     @property
     def roles(self) -> tuple[str, ...]:
         """Actors that can be trained."""
-        ...
+        return tuple(self.env.roles)
 
     @property
     def shown(self) -> tuple[str, ...]:
         """Metrics of an episode that a table shows."""
-        ...
+        by_role = tuple(f"reward/{role}" for role in self.roles) if len(self.roles) > 1 else ()
+        usual = (*self.headline, *by_role, "turns", "invalid", "completion_tokens", "wall_s")
+        return tuple(self.env.shown_metrics) or tuple(dict.fromkeys(usual))
 
     @property
     def headline(self) -> tuple[str, ...]:
         """Those of which differences are shown."""
-        ...
+        return tuple(self.env.headline)
 
     @property
-    def max_new_tokens(self) -> int:
-        """Usual limit of a reply."""
-        ...
-
-    @property
-    def threads(self) -> int:
-        """Threads that step environments when whole episodes are played; more than 1 where stepping waits."""
-        ...
+    def plain(self) -> bool:
+        """Episodes are played by the Env's own `reset` and `step`."""
+        return type(self.env).environment is Env.environment
 
     @property
     def forkable(self) -> bool:
         """Decisions can be branched; else only whole episodes are compared."""
-        ...
-
-    @property
-    def goes_on(self) -> bool:
-        """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
-        ...
-
-    @property
-    def free_text(self) -> bool:
-        """Replies have no schema to which hosted models could be held."""
-        ...
-
-    @property
-    def hosted_partner(self) -> str:
-        """The hosted model that plays roles that are not trained; empty where a scripted player does."""
-        ...
-
-    def loop(self) -> TrainConfig:
-        """Defaults of the training loop."""
-        ...
-
-    def fitted(self, *, model: str = "", hosted: bool = False) -> Workplace:
-        """This workplace with the options that were left open as they follow from who plays.
-
-        Args:
-            model: the local model, with which the loop or a team samples.
-            hosted: a hosted model plays.
-        """
-        ...
-
-    def anchored(self) -> Mapping[str, Any]:
-        """Options that are recorded otherwise than they were given: paths are absolute, so that every folder finds them."""
-        ...
-
-    @property
-    def max_turns(self) -> int:
-        """Turns after which an episode is over in any case."""
-        ...
+        return self.env.forks != "no"
 
     @property
     def fingerprint(self) -> str:
         """Of code and rules: results are cached under it."""
-        ...
+        # By what a name means, not by how it is spelt: an absolute path and a relative one play the same.
+        settings = sorted({**options_of(self.env), **self.env.anchored()}.items())
+        own = self.env.full_fingerprint()
+        return own or source_fingerprint(type(self.env), settings=f"{settings!r}{self.env.fingerprint()}")
+
+    @property
+    def partner(self) -> str:
+        """Name of the usual scripted player; empty where there is none."""
+        return partner_named(self.env)
+
+    def loop(self) -> TrainConfig:
+        """Defaults of the training loop."""
+        env, episodes = self.env, self.env.grouping == "episodes"
+        usual = TrainConfig()
+        return dataclasses.replace(
+            usual,
+            grouping=env.grouping,
+            collect=CollectConfig(episodes=8) if episodes else usual.collect,
+            branch=BranchConfig(group_size=env.group_size),
+            sampling=Sampling(max_new_tokens=env.max_new_tokens),
+            max_turns=env.max_turns if self.plain else usual.max_turns,
+            workers=env.threads if episodes else usual.workers,
+            best_metric=env.best_metric,
+        )
+
+    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
+        """As `Env.fitted`."""
+        return dataclasses.replace(self, env=self.env.fitted(model=model, hosted=hosted))
 
     def check(self, *, training: bool = False) -> None:
-        """Refuse options that cannot work, before anything is loaded.
+        """Refuse what cannot work, before anything is loaded.
 
         Args:
-            training: also those with which nothing can be trained.
+            training: also that with which nothing can be trained.
 
         Raises:
             ConfigError: says which.
         """
-        ...
-
-    def check_players(self, *, local: bool, models: bool) -> None:
-        """Refuse options that have no effect on those who play.
-
-        Args:
-            local: a model of this machine plays.
-            models: some model plays, hosted ones included.
-
-        Raises:
-            ConfigError: says which.
-        """
-        ...
+        if unknown := [name for name in self.headline if not isinstance(name, str) or not name]:
+            raise ConfigError(f"{type(self.env).__name__}.headline must name metrics, got {unknown[0]!r}.")
+        self.env.check_options(training=training)
+        if self.env.partner and not self.env.hosted_partner:
+            partner_of(self.env)
+        if type(self.env).check_options is Env.check_options:
+            # Nothing but its tasks says whether it can be played.
+            self.tasks(Split.TRAIN)
 
     def tasks(self, split: Split) -> list[Task]:
-        """The tasks of a split."""
-        ...
+        """The tasks of a split; errors as of `tasks_of`."""
+        return tasks_of(self.env, split)
 
-    def family(self, task: Task) -> str:
-        """Under which name the pool keeps the task's statistics."""
-        ...
+    def splits(self) -> dict[Split, list[Task]]:
+        """The tasks of every split that has any."""
+        return {split: self.tasks(split) for split in self.env.splits()}
 
-    def groupings(self) -> Mapping[str, Callable[[Task], str]]:
-        """Name -> what tasks are told apart by in a comparison; the first is the one for intervals."""
-        ...
-
-    def grow(self) -> Grow | None:
-        """More training tasks when the pool has nothing more to teach; None where there are none."""
-        ...
-
-    def schedule(self, iterations: int) -> Curriculum | None:
-        """What changes sampled tasks in a run of so many iterations; None plays them as they are."""
-        ...
-
-    def finder(self) -> Callable[[str], Task | None]:
-        """Function that finds a training task by its id, also one that the pool grew by.
-
-        It returns None where no task has the id, or where records themselves say from which state an episode began.
-        """
-        ...
-
-    def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[], Environment]]:
         """What makes environments, for as long as the context lasts."""
-        ...
+        self.env.open()
+        try:
+            yield Maker(self.ref, self.env)
+        finally:
+            self.env.close()
+
+    def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply]:
+        """Name -> scripted player as a function, for these tasks."""
+        return players_of(self.env, tasks)
 
     def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
         """Name -> scripted player of any role, for these tasks."""
-        ...
+        return {name: ScriptedPolicy(reply, version=name) for name, reply in self.replies(tasks).items()}
 
-    def partners(self, split: Split) -> Mapping[str, Policy]:
-        """Role -> who plays it when it is not trained; empty where all roles are.
+    def partners(self) -> Mapping[str, Policy]:
+        """Role -> who plays it when it is not trained; empty where nobody can, or nobody has to.
 
         Raises:
-            ConfigError: nobody of that name, or for training somebody who is held out from it.
+            ConfigError: nobody of that name.
         """
-        ...
+        if len(self.roles) == 1 and not self.forkable:
+            return {}
+        known, name = self.players(()), self.partner
+        if known and name not in known:
+            raise ConfigError(f"the partner {name!r} is no scripted player of {self.name}, which has {', '.join(known)}.")
+        return dict.fromkeys(self.roles, known[name]) if known else {}
 
 
-def refuse_foreign(command: Any, env: str, own: Mapping[str, Sequence[str]]) -> None:
-    """Refuse an option that was given although it belongs to another workplace and has no effect in this one.
+class Maker:
+    """Makes the environments of an episode; a worker process that is given one resolves and opens its own."""
 
-    Args:
-        command: a dataclass of options.
-        env: the workplace that was chosen.
-        own: workplace -> names of the options that only it has.
+    def __init__(self, ref: str, env: Env) -> None:
+        self._ref, self._env = ref, env
 
-    Raises:
-        ConfigError: names them.
-    """
-    foreign = {name for place, names in own.items() if place != env for name in names} - set(own.get(env, ()))
-    given = [field.name for field in dataclasses.fields(command) if field.name in foreign and changed(command, field)]
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise ConfigError(f"{flags} has no effect in the workplace {env!r}. Leave it out.")
+    def __call__(self) -> Environment:
+        return self._env.environment()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _maker, (anchored(self._ref), json.dumps(jsonable(options_of(self._env))))
+
+
+def _maker(ref: str, options: str) -> Maker:
+    return Maker(ref, _opened(ref, options))
+
+
+@cache
+def _opened(ref: str, options: str) -> Env:
+    """The environment of a worker process; open until it ends."""
+    kind = resolve(ref)
+    env = overlay(kind(), json.loads(options), where=f"the options of {ref}")
+    env.open()
+    atexit.register(env.close)
+    return env
 
 
 def refuse_unused(place: Any, start: Any, names: Sequence[str], command: str) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, model_validator
 from onthejob import __version__
 from onthejob.compat.frames import BodyGuard, FrameGuard
 from onthejob.compat.seat import Seat, SeatError, Seen, Start
-from onthejob.compat.workplace import Workplace
+from onthejob.compat.served import Served
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.texts import printable
 from onthejob.types import Split
@@ -122,7 +122,7 @@ class SeatEnvironment(Environment[SeatAction, SeatObservation, SeatState]):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, workplace: Workplace, *, trainer_key: str | None = None) -> None:
+    def __init__(self, workplace: Served, *, trainer_key: str | None = None) -> None:
         """Cheap and without side effects: servers also call it to describe the environment."""
         super().__init__()
         self._workplace = workplace
@@ -245,7 +245,7 @@ class InlineSeatEnvironment(SeatEnvironment):
 
 
 def make_app(
-    workplace: Workplace, *, max_sessions: int = 512, session_timeout_s: float = 3600.0, trainer_key: str | None = None
+    workplace: Served, *, max_sessions: int = 512, session_timeout_s: float = 3600.0, trainer_key: str | None = None
 ) -> FastAPI:
     """The application that serves `workplace`; run it with uvicorn, one process.
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from onthejob.compat.workplace import Reply, Workplace
+from onthejob.compat.served import Served
+from onthejob.envs.env import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
 from onthejob.types import Environment, Forkable, Observation, Split, Step, StopReason, Task
@@ -106,7 +107,7 @@ class Seen:
 class Seat:
     """One session. Not safe for use by two threads at once; sessions share nothing that changes."""
 
-    def __init__(self, workplace: Workplace, *, trainer_key: str | None = None) -> None:
+    def __init__(self, workplace: Served, *, trainer_key: str | None = None) -> None:
         """No episode yet: `reset` starts one.
 
         Args:

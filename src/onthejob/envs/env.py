@@ -10,7 +10,8 @@
 
 An instance plays one episode at a time. Annotated fields are its options; everything that `reset` and `step` set on `self` is the
 state of the episode. Nothing here calls a model, and nothing but these four members has to be written. What the loop steps is
-`onthejob.envs.running.Running`, which keeps the promises of `onthejob.types.Environment` on an Env's behalf.
+`onthejob.envs.running.Running`, which keeps the promises of `onthejob.types.Environment` on an Env's behalf. An Env can also
+return an Environment of its own from `environment`, as the office and the claw do.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
-from onthejob.types import Message, Observation, Split, StopReason, Task, ToolSpec
+from onthejob.types import Environment, Message, Observation, Split, StopReason, Task, ToolSpec
 
 FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000}
 """First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
@@ -36,6 +37,8 @@ ROLE = re.compile(r"[a-z][a-z0-9_]*")
 Reply = Callable[[Observation, int], str]
 """A scripted player: (request, seed) -> reply, a pure function."""
 Forks = Literal["copy", "replay", "no"]
+Options = Mapping[str, Any]
+"""What a client states about the task that it asks for, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,24 @@ class Next:
     """For the record, in JSON's types; training never reads it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTasks:
+    """The tasks that a server offers, and who may sit beside those who take a seat."""
+
+    counts: Mapping[Split, int]
+    """Tasks per split, >= 1."""
+    task_at: Callable[[Split, int, Options], Task]
+    """(split, index in 0..count-1, options) -> task. Raises ConfigError on an unknown option or value."""
+    task_of: Callable[[int, Options], Task]
+    """(seed >= 0, options) -> task. Raises ConfigError on an unknown option or value."""
+    seeds: range
+    """Training seeds, from which a reset without a seed draws one."""
+    players: Mapping[str, Reply]
+    """Name -> scripted player of the roles that a client does not take."""
+    partner: str = ""
+    """The one of `players` that plays where nobody is named; empty where there is none."""
+
+
 @dataclass(slots=True)
 class Now:
     """Where an episode is."""
@@ -105,6 +126,22 @@ class Env:
     """The scripted player of roles that are not trained, and of branches; empty for the first of `players`, else `random`."""
     threads: ClassVar[int] = 1
     """Threads that step episodes side by side; more than 1 where stepping waits for something."""
+    grouping: ClassVar[Literal["branch", "episodes"]] = "episodes"
+    """What a group of training usually compares: replies to one request, or whole episodes of one task."""
+    group_size: ClassVar[int] = 8
+    """Usual number of replies or episodes in a group."""
+    shown_metrics: ClassVar[tuple[str, ...]] = ()
+    """Metrics that the tables of `compare` show; empty for those of `headline`, rewards by role, turns, tokens and seconds."""
+    best_metric: ClassVar[str] = "episode_reward"
+    """Metric of held-out episodes by which training keeps its best version."""
+    goes_on: ClassVar[bool] = True
+    """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
+    free_text: ClassVar[bool] = True
+    """Replies have no schema to which hosted models could be held."""
+    open_files: ClassVar[int] = 4
+    """Files that an episode keeps open at most; a server raises its limit by as many for each session."""
+    own_commands: ClassVar[Mapping[str, str]] = {}
+    """Class of a command, e.g. `Play` -> the one in its place for this environment, as `package.module:Class`."""
     tools: ClassVar[Any] = ()
     """Functions that a reply may call, methods among them, as a list or as lists by role; or a method that returns these.
     A reply with calls does not reach `step`: the tools run, and their results are the next messages of the role."""
@@ -157,6 +194,107 @@ class Env:
     def anchored(self) -> Mapping[str, Any]:
         """Options whose values are recorded otherwise than they were given, e.g. the absolute path of a file."""
         return {}
+
+    @classmethod
+    def starting_options(cls, command: str) -> Self:
+        """The options with which a command begins.
+
+        Args:
+            command: its class, e.g. `Train`.
+        """
+        return cls()
+
+    def check_options(self, *, training: bool = False) -> None:
+        """Refuse options that cannot work, before anything is loaded.
+
+        Args:
+            training: also those with which nothing can be trained.
+
+        Raises:
+            ConfigError: says which.
+        """
+
+    def check_players(self, *, local: bool, models: bool) -> None:
+        """Refuse options that have no effect on those who play.
+
+        Args:
+            local: a model of this machine plays.
+            models: some model plays, hosted ones included.
+
+        Raises:
+            ConfigError: says which.
+        """
+
+    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
+        """This environment with the options that were left open as they follow from who plays.
+
+        Args:
+            model: the local model, with which the loop or a team samples.
+            hosted: a hosted model plays.
+        """
+        return self
+
+    def full_fingerprint(self) -> str:
+        """Of code and rules: results are cached under it. Empty for one of the source, the options and `fingerprint`."""
+        return ""
+
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that have tasks."""
+        return tuple(Split)
+
+    def players_for(self, tasks: Sequence[Task]) -> Mapping[str, Reply]:
+        """As `players`, with those that have to know the tasks that are played, e.g. because they have the solutions."""
+        return self.players()
+
+    @property
+    def hosted_partner(self) -> str:
+        """The hosted model that plays the roles that are not trained; empty where a scripted player does."""
+        return ""
+
+    def more_tasks(self) -> Callable[[int], Sequence[Task]] | None:
+        """A pure function: round of growth, from 1 -> more training tasks, for when those so far have nothing more to teach.
+
+        It returns none when there are no more. None where tasks do not grow.
+        """
+        return None
+
+    def task_schedule(self, iterations: int) -> Callable[..., Task] | None:
+        """What turns a sampled task into the one that is played, in a run of so many iterations; None plays it as it is.
+
+        It is an `onthejob.rollout.pool.Curriculum`.
+        """
+        return None
+
+    def task_finder(self) -> Callable[[str], Task | None]:
+        """Function that finds a training task by its id, also one that the tasks grew by.
+
+        It returns None where no task has the id, or where records themselves say from which state an episode began.
+        """
+        return {task.id: task for task in self.tasks(Split.TRAIN)}.get
+
+    @property
+    def steps_inline(self) -> bool:
+        """A step never waits and takes milliseconds: a server then steps in its own thread."""
+        # In one thread, so that an environment that asks for one is never stepped by two.
+        return self.threads == 1
+
+    def public_facts(self, task: Task) -> Mapping[str, Any]:
+        """What a stranger may know of a task beside its id and seed; the rest may hold what no role is to know."""
+        return {"family": self.family(task)}
+
+    def served_tasks(self) -> ServedTasks | None:
+        """What a server offers; None for all tasks and all players."""
+        return None
+
+    def environment(self) -> Environment:
+        """What plays episodes; this Env is open, and its `reset` and `step` are not called on it.
+
+        Where the requests of an Env cannot express an environment, return one that implements `onthejob.types.Environment`,
+        or `Forkable` where `forks` is not "no"; `reset` and `step` then need not be written.
+        """
+        from onthejob.envs.running import running
+
+        return running(self)
 
     def open(self) -> None:
         """Called once before episodes are played in this process."""
@@ -341,7 +479,8 @@ def check_class(kind: type[Env]) -> None:
     """
     name = kind.__name__
     check_roles(kind.roles, name)
-    if missing := [method for method in ("tasks", "reset", "step") if getattr(kind, method) is getattr(Env, method)]:
+    needed = ("tasks", "reset", "step") if kind.environment is Env.environment else ("tasks",)
+    if missing := [method for method in needed if getattr(kind, method) is getattr(Env, method)]:
         raise ConfigError(f"{name} lacks {', '.join(missing)}. An Env needs roles, tasks(split), reset(task) and step(reply).")
     for method, limit in (("max_turns", kind.max_turns), ("max_new_tokens", kind.max_new_tokens), ("threads", kind.threads)):
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:

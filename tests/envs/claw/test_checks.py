@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.commands.claw import Claw
+from onthejob.claw import Claw
 from onthejob.envs.claw.official import MARK, as_task
 from onthejob.envs.claw.sandbox import SandboxHost, open_host
 from onthejob.errors import ConfigError
@@ -301,4 +301,4 @@ def test_marked_tasks_are_trained_on_only_when_asked_for_and_shown_apart(tmp_pat
     apart, own = "checks apart from the agent's code", "checks that run the agent's code"
     assert shown == [apart, own, apart]
     with pytest.raises(ConfigError, match=r"no effect without --env\.official"):
-        Claw(checks_run_agent_code=True).check()
+        Claw(checks_run_agent_code=True).check_options()

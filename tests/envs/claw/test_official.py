@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 
-from onthejob.commands.claw import Claw
+from onthejob.claw import Claw
 from onthejob.envs.claw.checks import graded
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
 from onthejob.envs.claw.needs import needs_of
@@ -321,7 +321,7 @@ def test_evaluation_tasks_are_the_test_split_and_can_be_played(host: SandboxHost
         make(tmp_path / "clawgym_eval", number=number, check=CHECK + f"# of evaluation task {number}\n")
     (tmp_path / "clawgym_eval" / "README.md").write_text("no task", encoding="utf-8")
     workplace = Claw(official=tmp_path)
-    workplace.check()
+    workplace.check_options()
     tasks = workplace.tasks(Split.TEST)
     assert [task.id for task in tasks] == [f"clawgym_eval-task_{number:04d}" for number in range(3)]
     assert {(task.env, task.split) for task in tasks} == {("claw", Split.TEST)}

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from onthejob.cli import main
-from onthejob.compat.workplace import office
+from onthejob.compat.served import served
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
@@ -26,6 +26,7 @@ from onthejob.envs.office.snapshot import dumps
 from onthejob.envs.office.state import CATALOGUE, HELD_OUT, HELD_OUT_CATALOGUE, HELD_OUT_FEATURES
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
+from onthejob.office import Office
 from onthejob.players import team
 from onthejob.rollout.play import play
 from onthejob.rollout.pool import FamilyStatistics, TaskPool
@@ -130,7 +131,7 @@ def test_training_refuses_held_out_scenarios_however_they_come(tmp_path: Path, c
     assert "held-out" in capsys.readouterr().err
     assert main(["collect", "--policy", "builder", "--out", str(tmp_path / "d")]) == 2
     assert "held-out partner 'builder'" in capsys.readouterr().err
-    assert not set(office().players) & set(HELD_OUT_PARTNERS)
+    assert not set(served(Office()).players) & set(HELD_OUT_PARTNERS)
 
 
 @pytest.mark.slow  # imports torch

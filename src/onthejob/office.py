@@ -1,36 +1,36 @@
-"""The office as the commands know it: scenario options, and environments that worker processes can make."""
+"""The office as an `Env`: its options, and environments that worker processes can make."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tyro
 
+from onthejob.envs.env import Env, Reply, ServedTasks
 from onthejob.envs.office.curriculum import Rising
-from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import OnTurn
 from onthejob.envs.office.memory import REFLECTION_TURNS
-from onthejob.envs.office.policies import players
+from onthejob.envs.office.policies import as_reply, players
+from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED, as_data, load
 from onthejob.envs.office.sections import Count, cached
-from onthejob.envs.office.tasks import office_tasks
+from onthejob.envs.office.tasks import FIRST_SEED, office_tasks, split_of
 from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.files import where_kept
 from onthejob.models.base import weights_digest
 from onthejob.models.catalogue import is_hosted
-from onthejob.players import scripted, team, training_team
-from onthejob.rollout.pool import Curriculum
-from onthejob.train.config import TrainConfig
-from onthejob.types import Environment, Policy, Split, Task
+from onthejob.rollout.branch import BranchConfig
+from onthejob.types import Split, Task
 
 
 def make_office(config: OfficeConfig | None = None, *, model: str = "") -> Callable[[], OfficeEnvironment]:
@@ -140,13 +140,15 @@ def scenario_of(task: Task) -> str:
     return str(task.payload["scenario"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Office:
-    """The office as a `Workplace` for the commands."""
+class Office(Env):
+    """A startup of seven roles, run day by day for 30 days of 14 turns; what a decision does to its value is the reward.
 
-    name: ClassVar[str] = "office"
-    roles: ClassVar[tuple[str, ...]] = SEATS
-    shown: ClassVar[tuple[str, ...]] = (
+    Take one role beside scripted colleagues, or all six; the seventh, the customer, belongs to the environment. The same seed
+    gives the same company, luck included.
+    """
+
+    roles = SEATS
+    shown_metrics = (
         "company_value",
         "value_less_luck",
         "team_reward",
@@ -160,12 +162,22 @@ class Office:
         "completion_tokens",
         "wall_s",
     )
-    headline: ClassVar[tuple[str, ...]] = ("company_value", "value_less_luck", "team_reward")
-    max_new_tokens: ClassVar[int] = 32
-    threads: ClassVar[int] = 1
-    forkable: ClassVar[bool] = True
-    goes_on: ClassVar[bool] = False
-    free_text: ClassVar[bool] = False
+    headline = ("company_value", "value_less_luck", "team_reward")
+    best_metric = "company_value"
+    max_new_tokens = 32
+    grouping = "branch"
+    group_size = BranchConfig().group_size
+    goes_on = False
+    free_text = False
+    open_files = 1
+    own_commands = MappingProxyType(
+        {
+            "Play": "onthejob.commands.play_office:PlayOffice",
+            "Collect": "onthejob.commands.collect_office:CollectOffice",
+            "View": "onthejob.commands.view_office:ViewOffice",
+            "Env": "onthejob.commands.serve_office:EnvOffice",
+        }
+    )
     earlier: ClassVar[tuple[str, ...]] = (
         "scenarios",
         "seeds",
@@ -188,7 +200,7 @@ class Office:
     """Skip this many seeds."""
     days: int = 30
     """Length of an episode in days of 14 turns, 1 to 90."""
-    partner: str = "heuristic"
+    partner: str = "heuristic"  # type: ignore[misc]
     """Player of the roles that are not trained, and of all others in segments among partners: a scripted player or, in
     training, a hosted model."""
     crisis_bonus: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
@@ -214,8 +226,11 @@ class Office:
     reflect: bool = False
     """With --env.profile full: models reflect themselves every 70 turns (raise the limit of a reply); else a template does."""
 
+    def __post_init__(self) -> None:
+        self.max_turns = most_turns(self.days, retries=self.retries or 0, reflect=self.reflect)  # type: ignore[misc]
+
     @classmethod
-    def starting(cls, command: str) -> Self:
+    def starting_options(cls, command: str) -> Self:
         """The options that a command begins with."""
         own: dict[str, dict[str, Any]] = {
             "Train": {"seeds": 200},
@@ -224,17 +239,37 @@ class Office:
         }
         return cls(**own.get(command, {}))
 
-    @classmethod
-    def loop(cls) -> TrainConfig:
-        return TrainConfig(best_metric="company_value")
+    def environment(self) -> OfficeEnvironment:
+        return make_office(self.config, model=self.tokenizer)()
+
+    def tasks(self, split: Split) -> list[Task]:
+        scenarios = scenarios_named(self.scenarios)
+        return office_tasks(split, seeds=self.seeds, scenarios=scenarios, days=self.days, first=self.first)
+
+    def players(self) -> Mapping[str, Reply]:
+        return {name: as_reply(player) for name, player in players().items()}
+
+    def served_tasks(self) -> ServedTasks:
+        """Any seed of a shipped scenario, beside the players that are not held out."""
+        return ServedTasks(
+            counts={split: count * len(SHIPPED) for split, count in SERVED_SEEDS.items()},
+            task_at=partial(_task_at, self.days),
+            task_of=partial(_task_of, self.days),
+            seeds=range(FIRST_SEED[Split.TRAIN], FIRST_SEED[Split.TRAIN] + 10**9),
+            players={name: as_reply(player) for name, player in players(held_out=False).items()},
+            partner="heuristic",
+        )
+
+    def public_facts(self, task: Task) -> Mapping[str, Any]:
+        return dict(task.payload)
 
     @property
-    def max_turns(self) -> int:
-        return most_turns(self.days, retries=self.retries or 0, reflect=self.reflect)
+    def steps_inline(self) -> bool:
+        # A reading takes longer than a server may leave its other connections waiting.
+        return not self.reader
 
-    @property
-    def fingerprint(self) -> str:
-        # Allowing retries or showing more is another workplace: its episodes are kept apart.
+    def full_fingerprint(self) -> str:
+        # Allowing retries or showing more is another environment: its episodes are kept apart.
         own = (f"+retries{self.retries}" if self.retries else "") + (f"+{self.profile}" if self.profile != "compact" else "")
         if self.reader:
             own += f"+reader {_reader_digest(Path(self.reader))}"
@@ -273,7 +308,7 @@ class Office:
     def check_players(self, *, local: bool, models: bool) -> None:
         check_prompts(self.prompt_budget, self.reflect, local=local, models=models)
 
-    def check(self, *, training: bool = False) -> None:
+    def check_options(self, *, training: bool = False) -> None:
         if training and self.retries:
             raise ConfigError(f"--env.retries must be 0 in training, got {self.retries}: a reply is worth what it is at first.")
         if self.tokenizer and self.prompt_budget is None:
@@ -289,12 +324,8 @@ class Office:
                 )
             )
         scenarios_named(self.scenarios)
-        if not is_hosted(self.partner):
-            team(self.partner)
-
-    def tasks(self, split: Split) -> list[Task]:
-        scenarios = scenarios_named(self.scenarios)
-        return office_tasks(split, seeds=self.seeds, scenarios=scenarios, days=self.days, first=self.first)
+        if training and not self.hosted_partner:
+            refuse_partner(self.partner)
 
     def family(self, task: Task) -> str:
         return scenario_of(task)
@@ -302,21 +333,39 @@ class Office:
     def groupings(self) -> Mapping[str, Callable[[Task], str]]:
         return {"scenario": scenario_of}
 
-    def grow(self) -> None:
-        return None
-
-    def schedule(self, iterations: int) -> Curriculum | None:
+    def task_schedule(self, iterations: int) -> Callable[..., Task] | None:
         return Rising(iterations=iterations) if self.curriculum else None
 
-    def finder(self) -> Callable[[str], Task | None]:
+    def task_finder(self) -> Callable[[str], Task | None]:
         # What is sampled in training says itself where it began.
         return lambda wanted: None
 
-    def opened(self) -> AbstractContextManager[Callable[[], Environment]]:
-        return nullcontext(make_office(self.config, model=self.tokenizer))
 
-    def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
-        return {name: scripted(name) for name in players()}
+SERVED_SEEDS: Mapping[Split, int] = MappingProxyType({Split.TRAIN: 2_000, Split.DEV: 50, Split.TEST: 100})
+"""Seeds per scenario that a server publishes as tasks; any other seed can be asked for by number."""
 
-    def partners(self, split: Split) -> Mapping[str, Policy]:
-        return training_team(self.partner) if split is Split.TRAIN else team(self.partner)
+
+def _task_at(usual_days: int, split: Split, index: int, options: Mapping[str, Any]) -> Task:
+    days = _days(options, usual_days, allowed=("days",))
+    position, scenario = divmod(index, len(SHIPPED))
+    return office_tasks(split, seeds=1, days=days, first=position)[scenario]
+
+
+def _task_of(usual_days: int, seed: int, options: Mapping[str, Any]) -> Task:
+    days = _days(options, usual_days, allowed=("scenario", "days"))
+    scenario = options.get("scenario", SHIPPED[0])
+    # Only names: a path would let a stranger read the server's files.
+    if scenario not in SHIPPED:
+        raise ConfigError(f"scenario must be one of {', '.join(SHIPPED)}, got {scenario!r}.")
+    payload = {"scenario": scenario, "days": days}
+    return Task(id=f"office-{scenario}-{seed}-d{days}", env="office", split=split_of(seed), seed=seed, payload=payload)
+
+
+def _days(options: Mapping[str, Any], usual: int, *, allowed: tuple[str, ...]) -> int:
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise ConfigError(f"unknown option {', '.join(unknown)}; allowed here: {', '.join(allowed)}.")
+    days = options.get("days", usual)
+    if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= MAX_DAYS:
+        raise ConfigError(f"days must be a whole number in 1..{MAX_DAYS}, got {days!r}.")
+    return days

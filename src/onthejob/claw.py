@@ -1,15 +1,16 @@
-"""The claw as the commands know it: which corpus is played under which rules, in sandboxes that live as long as a command."""
+"""The claw as an `Env`: which corpus is played under which rules, in sandboxes that live as long as it is open."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import tyro
 
@@ -19,25 +20,23 @@ from onthejob.envs.claw.policies import Gold, idle, noop
 from onthejob.envs.claw.schema import load_tasks
 from onthejob.envs.claw.splits import RECIPES_DEV, RECIPES_TEST, UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
 from onthejob.envs.claw.synthesize import instance_of, synthesize
+from onthejob.envs.env import Env, Reply
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
-from onthejob.models.scripted import ScriptedPolicy
-from onthejob.rollout.branch import BranchConfig
-from onthejob.rollout.collect import CollectConfig
-from onthejob.rollout.pool import Curriculum, Grow, family_of
-from onthejob.train.config import TrainConfig
-from onthejob.types import Environment, Policy, Sampling, Split, Task
+from onthejob.rollout.pool import Grow, family_of
+from onthejob.types import Split, Task
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claw:
-    """Which claw tasks, and the rules of their episodes; a `Workplace` for the commands."""
+class Claw(Env):
+    """File work in a bash shell, in a sandbox; the reward is the share of assertions about the files that hold at the end.
 
-    name: ClassVar[str] = "claw"
-    roles: ClassVar[tuple[str, ...]] = (ACTOR,)
-    shown: ClassVar[tuple[str, ...]] = (
+    A reply holds one bash block, or says TASK_COMPLETE when the task is done. Every turn has a cost.
+    """
+
+    roles = (ACTOR,)
+    shown_metrics = (
         "passed",
         "assertion_rate",
         "clean_stop",
@@ -49,13 +48,16 @@ class Claw:
         "wall_s",
         "reward",
     )
-    headline: ClassVar[tuple[str, ...]] = ("passed", "assertion_rate", "turns", "clean_stop", "wall_s")
-    max_new_tokens: ClassVar[int] = 192
-    threads: ClassVar[int] = 4
-    forkable: ClassVar[bool] = False
-    goes_on: ClassVar[bool] = True
-    free_text: ClassVar[bool] = True
-    hosted_partner: ClassVar[str] = ""
+    headline = ("passed", "assertion_rate", "turns", "clean_stop", "wall_s")
+    max_new_tokens = 192
+    threads = 4
+    forks = "no"
+    group_size = 4
+    # A sandbox is a socket, a workspace, a process, and two pipes when it starts.
+    open_files = 6
+    own_commands = MappingProxyType(
+        {"Play": "onthejob.commands.play_claw:PlayClaw", "Collect": "onthejob.commands.collect_claw:CollectClaw"}
+    )
 
     count: int = 1000
     """Tasks of the synthesized corpus, over the three splits; 200 and 1000 are the usual ones."""
@@ -78,28 +80,22 @@ class Claw:
     rules: Annotated[ClawConfig, tyro.conf.arg(name="")] = field(default_factory=ClawConfig)
     """How episodes are played, graded and paid."""
 
-    @classmethod
-    def starting(cls, command: str) -> Self:
-        """The options that a command begins with."""
-        return cls()
+    def __post_init__(self) -> None:
+        self.max_turns = self.rules.protocol.max_turns  # type: ignore[misc]
+        self._opened = ExitStack()
 
-    @classmethod
-    def loop(cls) -> TrainConfig:
-        return TrainConfig(
-            grouping="episodes",
-            collect=CollectConfig(episodes=8),
-            branch=BranchConfig(group_size=4),
-            sampling=Sampling(max_new_tokens=cls.max_new_tokens),
-            workers=cls.threads,
-            best_metric="episode_reward",
-        )
+    def open(self) -> None:
+        from onthejob.envs.claw.sandbox import open_host
 
-    @property
-    def max_turns(self) -> int:
-        return self.rules.protocol.max_turns
+        self._host = self._opened.enter_context(open_host(unsafe=self.unsafe, data=self.data))
 
-    @property
-    def fingerprint(self) -> str:
+    def close(self) -> None:
+        self._opened.close()
+
+    def environment(self) -> ClawEnvironment:
+        return ClawEnvironment(self.rules, host=self._host)
+
+    def full_fingerprint(self) -> str:
         return source_fingerprint(ClawEnvironment, settings=f"{self.rules!r} unsafe={self.unsafe}")
 
     @property
@@ -107,17 +103,11 @@ class Claw:
         """Folders with tasks, which no command of an agent may see."""
         return [folder for folder in (self.folder, self.official) if folder is not None]
 
-    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
-        return self
-
     def anchored(self) -> Mapping[str, Any]:
         folders = {"folder": self.folder, "official": self.official}
         return {name: str(path.expanduser().absolute()) for name, path in folders.items() if path is not None}
 
-    def check_players(self, *, local: bool, models: bool) -> None:
-        """No option depends on who plays."""
-
-    def check(self, *, training: bool = False) -> None:
+    def check_options(self, *, training: bool = False) -> None:
         if self.folder is not None and self.official is not None:
             raise ConfigError("--env.folder and --env.official both say which tasks. Leave one of them out.")
         other = "--env.folder" if self.folder is not None else "--env.official" if self.official is not None else ""
@@ -190,33 +180,29 @@ class Claw:
             **({} if self.official is None else {"checks": checks}),
         }
 
-    def schedule(self, iterations: int) -> Curriculum | None:
-        return None
-
-    def finder(self) -> Callable[[str], Task | None]:
+    def task_finder(self) -> Callable[[str], Task | None]:
         return Corpus(self).find
 
-    def grow(self) -> Grow | None:
+    def public_facts(self, task: Task) -> Mapping[str, Any]:
+        return {key: task.payload[key] for key in PUBLIC if key in task.payload}
+
+    def more_tasks(self) -> Grow | None:
         if self.growth == 0 or self.rounds == 0 or self.official is not None:
             return None
         return partial(more, self)
 
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[], Environment]]:
-        from onthejob.envs.claw.sandbox import open_host
+    def players(self) -> Mapping[str, Reply]:
+        return self.players_for(())
 
-        with open_host(unsafe=self.unsafe, data=self.data) as host:
-            yield partial(ClawEnvironment, self.rules, host=host)
-
-    def players(self, tasks: Sequence[Task]) -> Mapping[str, Policy]:
+    def players_for(self, tasks: Sequence[Task]) -> Mapping[str, Reply]:
         # Official tasks have no gold commands.
         solved = [task for task in tasks if "gold" in task.payload]
-        known = {"gold": Gold(solved)} if solved or not tasks else {}
-        scripts = {**known, "noop": noop, "idle": idle}
-        return {name: ScriptedPolicy(script, version=name) for name, script in scripts.items()}
+        known: dict[str, Reply] = {"gold": Gold(solved)} if solved or not tasks else {}
+        return {**known, "noop": noop, "idle": idle}
 
-    def partners(self, split: Split) -> Mapping[str, Policy]:
-        return {}
+
+PUBLIC = ("task_id", "family", "persona", "intent", "skills_required", "difficulty", "estimated_steps", "workspace_seed")
+"""Keys of a task's record that strangers see; assertions, gold commands and answers are for the grader."""
 
 
 class Corpus:
@@ -239,7 +225,7 @@ class Corpus:
         return self._tasks[wanted]
 
     def _grown(self) -> Sequence[Task]:
-        grow = self._place.grow()
+        grow = self._place.more_tasks()
         return grow(self._rounds) if grow is not None else ()
 
 

@@ -1,0 +1,62 @@
+"""`onthejob collect --env claw`: gold commands in sandboxes, one whole conversation per line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from onthejob.commands.collect import Collecting
+from onthejob.commands.terminal import Terminal, table
+from onthejob.commands.workplace import Workplace
+from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
+from onthejob.envs.claw.env import ACTOR
+from onthejob.files import published_file
+from onthejob.texts import encodable_in
+from onthejob.types import Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectClaw(Collecting):
+    """Work on tasks with their gold commands, in sandboxes, and write one whole conversation per line, at most 400, for `sft`.
+
+    --gold says how many of them end with TASK_COMPLETE and how many are near misses.
+    """
+
+    gold: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    """How many demonstrations of which kind."""
+
+    def collect(self, terminal: Terminal, place: Workplace) -> int:
+        from onthejob.envs.claw.demonstrations import demonstrations as play_gold
+
+        place.check()
+        tasks = place.tasks(Split.TRAIN)
+        terminal.progress(f"playing {self.gold.count} demonstrations in sandboxes")
+        with place.opened() as make_env:
+            made = play_gold(tasks, make_env, self.gold, max_turns=place.env.max_turns, workers=place.env.threads)
+        self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / "agent.jsonl"
+        with published_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(encodable_in(_conversation(shown)), ensure_ascii=False) + "\n" for shown in made)
+        counts = {
+            "demonstrations": len(made),
+            "clean stops": sum(shown.stops for shown in made),
+            "near misses": sum(shown.near_miss for shown in made),
+            "passed": sum(shown.passed for shown in made),
+            "replies": sum(message.role == "assistant" for shown in made for message in shown.messages),
+        }
+        terminal.result({"out": self.out, "counts": counts}, table((*counts, "file"), [(*counts.values(), str(path))]))
+        return 0
+
+
+def _conversation(shown: Demonstration) -> dict[str, Any]:
+    """One line of the file."""
+    return {
+        "role": ACTOR,
+        "task": shown.task,
+        "family": shown.family,
+        "messages": [message._asdict() for message in shown.messages],
+        "marked": "near-miss" if shown.near_miss else "expert",
+        "stops": shown.stops,
+        "rate": shown.rate,
+    }

@@ -1,0 +1,55 @@
+"""`onthejob view` with the office: the company that is founded first, and who sits in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+from onthejob.commands.seats import HostedOptions, ModelOptions
+from onthejob.commands.view import Company, View
+from onthejob.commands.workplace import Workplace, refuse_unused
+from onthejob.envs.office.env import SEATS
+from onthejob.errors import ConfigError
+from onthejob.office import Office
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewOffice(View):
+    """Watch the office, take a seat, and look into recorded runs, in the browser.
+
+    The company that is founded first has `--env.scenarios` and `--env.days`; without a run it is opened first.
+    """
+
+    policy: str = "heuristic"
+    """Who sits in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
+    `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
+    seat: tuple[str, ...] = ()
+    """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`."""
+    seed: int = 1_000
+    """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
+    model: ModelOptions = field(default_factory=ModelOptions)
+    """The language model behind `base` and adapters; loaded when somebody asks for it."""
+    hosted: HostedOptions = field(default_factory=HostedOptions)
+    """Hosted models, when one is seated."""
+
+    def company(self, place: Workplace) -> Company:
+        options = place.env
+        unused = [one.name for one in fields(options) if one.name not in ("scenarios", "days")]  # type: ignore[arg-type]
+        refuse_unused(options, Office.starting_options("View"), unused, "view")
+        if not isinstance(options, Office) or len(options.scenarios) != 1:
+            count = len(getattr(options, "scenarios", ()))
+            raise ConfigError(f"view founds one company, got {count} scenarios. Name one: --env.scenarios churn.")
+        first = Company(scenario=options.scenarios[0], days=options.days, seed=self.seed, seats=self._seats())
+        return replace(first, model=self.model, hosted=self.hosted)
+
+    def tables(self, place: Workplace) -> None:
+        return None
+
+    def _seats(self) -> dict[str, str]:
+        """Seat -> who sits there first."""
+        seats = dict.fromkeys(SEATS, self.policy.removeprefix("run:"))
+        for given in self.seat:
+            role, equals, player = given.partition("=")
+            if role not in SEATS or not equals or not player:
+                raise ConfigError(f"--seat takes ROLE=PLAYER with a role of {', '.join(SEATS)}, got {given!r}.")
+            seats[role] = player.removeprefix("run:")
+        return seats
