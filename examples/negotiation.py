@@ -54,6 +54,6 @@ class Negotiation(Env):
 
 
 def easy(seen: Observation, seed: int) -> str:
-    """Accepts every other offer that it can accept, and offers any price that is no loss."""
+    """Accepts every other offer that it can accept, and offers any price at which it gains."""
     legal = seen.view["legal"]
     return "accept" if legal[0] == "accept" and keyed_seed(seed, "accept") % 2 else keyed_choice(legal, seed, "offer")

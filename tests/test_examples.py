@@ -10,7 +10,7 @@ import pytest
 from onthejob.commands.workplace import Workplace
 from onthejob.envs.env import Env, Reply
 from onthejob.envs.running import random_legal, running
-from onthejob.keys import keyed_seed
+from onthejob.keys import keyed_choice, keyed_seed
 from onthejob.plugins import resolve
 from onthejob.testing import check_environment
 from onthejob.types import Split
@@ -44,7 +44,7 @@ def accepting(seen, seed: int) -> str:
 
 
 def stubborn(seen, seed: int) -> str:
-    return "offer 1" if seen.actor == "buyer" else "offer 20"
+    return keyed_choice([reply for reply in seen.view["legal"] if reply != "accept"], seed)
 
 
 def test_every_example_is_tested():
@@ -79,8 +79,7 @@ def test_who_accepts_earns_more_than_who_never_agrees_and_random_play(role: str)
     accepts, tries, random, none = (
         played(env, seats | {role: player})[f"reward/{role}"] for player in (accepting, easy, random_legal, stubborn)
     )
-    assert min(accepts, tries) > random + 0.5
-    assert none == 0.0
+    assert min(accepts, tries) > max(random, none) + 0.5
 
 
 def test_most_negotiations_can_end_in_a_deal_but_not_all():

@@ -17,7 +17,7 @@ from onthejob.cli import COMMANDS, parse
 from onthejob.commands.env import flags_of
 from onthejob.commands.workplaces import typed
 from onthejob.envs.env import Env
-from onthejob.plugins import BUILT_IN, SCHEMES
+from onthejob.plugins import BUILT_IN, SCHEMES, resolve
 
 PACKAGE = Path(__file__).parent.parent / "src/onthejob"
 GUESS = str(PACKAGE.parents[1] / "examples/guess.py")
@@ -27,15 +27,25 @@ SPOKEN = {"warn", "warning", "progress", "info", "error"}
 """Methods that say something to the user, besides errors."""
 
 
-def options_of(path: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
-    """What the parser of a command takes, in the built-in environments and in one of the user's own."""
+def options_of(path: str, capsys: pytest.CaptureFixture[str], *envs: str) -> set[str]:
+    """What the parser of a command takes, in these environments."""
     entry = COMMANDS[path]
     kind = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
     capsys.readouterr()
-    for one in [typed(kind, env) for env in (*BUILT_IN, GUESS)] if entry.places else [kind]:
+    for one in [typed(kind, env) for env in envs] if entry.places else [kind]:
         with pytest.raises(SystemExit):
             parse(one, ["--help"], prog="onthejob")
     return set(OPTION.findall(capsys.readouterr().out))
+
+
+def forms() -> dict[Path, tuple[str, str]]:
+    """Module in which an environment's own form of a command is -> (the command, the environment)."""
+    found = {}
+    for env in BUILT_IN:
+        for name, ref in resolve(env).own_commands.items():
+            (path,) = (path for path, entry in COMMANDS.items() if entry.name == name and entry.places)
+            found[PACKAGE / (ref.partition(":")[0].removeprefix("onthejob.").replace(".", "/") + ".py")] = (path, env)
+    return found
 
 
 @cache
@@ -54,9 +64,16 @@ def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """In a command's own module it is an option of that command (or the message names the command), elsewhere of some command."""
+    """In a command's own module it is an option of that command (or the message names the command), elsewhere of some command.
+
+    In a module with an environment's own form of a command it is an option of that form.
+    """
     monkeypatch.setenv("COLUMNS", "200")
-    known = {path: options_of(path, capsys) for path in COMMANDS}
+    apart = forms()
+    known = {path: options_of(path, capsys, *BUILT_IN, GUESS) for path in COMMANDS}
+    # In the module of a command that has such forms: what it takes where there is none.
+    common = {path: options_of(path, capsys, GUESS) for path in {path for path, _ in apart.values()}}
+    formed = {file: options_of(path, capsys, env) for file, (path, env) in apart.items()}
     every = set().union(*known.values())
     for module in map(importlib.import_module, SCHEMES.values()):
         kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Env) and kind is not Env]
@@ -68,7 +85,8 @@ def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[
     for file in sorted(PACKAGE.rglob("*.py")):
         own = {path for path, entry in COMMANDS.items() if file == PACKAGE / "commands" / f"{entry.module}.py"}
         for line, text in messages(file):
-            allowed = set().union(*(known[path] for path in own)) if own else every
+            allowed = formed.get(file) or (set().union(*(common.get(path, known[path]) for path in own)) if own else every)
+            allowed = set(allowed)
             allowed |= set().union(*(known[path] for path in COMMANDS if f"`{path}" in text or f"`onthejob {path}" in text))
             wrong += [
                 f"{file.relative_to(PACKAGE)}:{line} {name}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from onthejob import progress
-from onthejob.progress import EVERY_S, Progress
+from onthejob.progress import EVERY_S, Progress, Watch
 
 
 @pytest.fixture
@@ -38,3 +39,17 @@ def test_a_line_is_logged_once_per_interval(clock: SimpleNamespace, caplog: pyte
     assert not work.due
     work.say("two")
     assert caplog.messages == ["sampling: one"]
+
+
+def test_a_call_that_does_not_return_is_named_once(caplog: pytest.LogCaptureFixture):
+    watch = Watch(0.1)
+    with watch.over(lambda: "quick"):
+        pass
+    end = time.monotonic() + 30.0
+    with watch.over(lambda: "outer"), watch.over(lambda: "Guess.step, task 3,"):
+        while len(caplog.messages) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.3)
+    assert [line.rpartition(" for ")[0] for line in sorted(caplog.messages)] == [
+        "Guess.step, task 3, has not returned", "outer has not returned",
+    ]  # fmt: skip

@@ -125,4 +125,4 @@ def test_the_progress_line_is_what_is_printed(page: str):
         eta_s=46 * 60.0,
         evaluation={"company_value": 198_000.0, "best_iteration": 5.0, "best_score": 201_344.0},
     )
-    assert line(report) == shown
+    assert line(report, "branch") == shown

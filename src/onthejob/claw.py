@@ -10,7 +10,7 @@ from dataclasses import field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -21,18 +21,21 @@ from onthejob.envs.claw.schema import load_tasks
 from onthejob.envs.claw.splits import RECIPES_DEV, RECIPES_TEST, UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
 from onthejob.envs.claw.synthesize import instance_of, synthesize
 from onthejob.envs.env import Env, Reply
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.rollout.pool import Grow, family_of
 from onthejob.types import Split, Task
+
+if TYPE_CHECKING:
+    from onthejob.envs.claw.sandbox import SandboxHost
 
 log = logging.getLogger(__name__)
 
 
 class Claw(Env):
-    """File work in a bash shell, in a sandbox; the reward is the share of assertions about the files that hold at the end.
+    """File work in a bash shell; the reward is the share of assertions about its files that hold, less a cost per turn.
 
-    A reply holds one bash block, or says TASK_COMPLETE when the task is done. Every turn has a cost.
+    Write one bash block per turn, and TASK_COMPLETE when the task is done. Commands run in a sandbox.
     """
 
     roles = (ACTOR,)
@@ -52,7 +55,7 @@ class Claw(Env):
     max_new_tokens = 192
     threads = 4
     forks = "no"
-    group_size = 4
+    usual_group_size = 4
     # A sandbox is a socket, a workspace, a process, and two pipes when it starts.
     open_files = 6
     own_commands = MappingProxyType(
@@ -82,20 +85,26 @@ class Claw(Env):
 
     def __post_init__(self) -> None:
         self.max_turns = self.rules.protocol.max_turns  # type: ignore[misc]
-        self._opened = ExitStack()
+        self._hosts: list[tuple[SandboxHost, ExitStack]] = []
 
     def open(self) -> None:
         from onthejob.envs.claw.sandbox import open_host
 
-        self._host = self._opened.enter_context(open_host(unsafe=self.unsafe, data=self.data))
+        opened = ExitStack()
+        self._hosts.append((opened.enter_context(open_host(unsafe=self.unsafe, data=self.data)), opened))
 
     def close(self) -> None:
-        self._opened.close()
+        if self._hosts:
+            self._hosts.pop()[1].close()
 
-    def environment(self) -> ClawEnvironment:
-        return ClawEnvironment(self.rules, host=self._host)
+    def make_environment(self) -> ClawEnvironment:
+        if not self._hosts:
+            raise ContractError("the claw makes environments while it is open: call open first, and close at the end.")
+        return ClawEnvironment(self.rules, host=self._hosts[-1][0])
 
     def full_fingerprint(self) -> str:
+        if type(self) is not Claw:
+            return ""
         return source_fingerprint(ClawEnvironment, settings=f"{self.rules!r} unsafe={self.unsafe}")
 
     @property
@@ -121,7 +130,7 @@ class Claw(Env):
         for path in (self.folder, self.official):
             if path is not None and not path.is_dir():
                 raise ConfigError(f"{path} is not a folder. Name one that holds the tasks.")
-        if not self.splits():
+        if not self.task_splits():
             raise ConfigError(f"{self.folder} holds none of {', '.join(f'{split}.jsonl' for split in Split)}. Write one of them.")
 
     def tasks(self, split: Split) -> list[Task]:
@@ -135,7 +144,7 @@ class Claw(Env):
             raise ConfigError(f"there is no task of split {split} among these. Take a larger --env.count, or another folder.")
         return found
 
-    def splits(self) -> tuple[Split, ...]:
+    def task_splits(self) -> tuple[Split, ...]:
         """Splits that have tasks: of a folder those with a file."""
         if self.folder is None:
             return tuple(Split)
@@ -250,7 +259,7 @@ def more(place: Claw, number: int) -> list[Task]:
     # The usual corpus too, whatever part of it is trained on: its held-out tasks are what policies are compared on.
     avoid = synthesize(max(place.count, Claw().count), seed=place.seed)
     if place.folder is not None:
-        avoid += [task for split in place.splits() for task in load_tasks(place.folder / f"{split}.jsonl")]
+        avoid += [task for split in place.task_splits() for task in load_tasks(place.folder / f"{split}.jsonl")]
     # From the first growth on, so that none of them is repeated either.
     made = growth(number * place.growth, seed=place.seed, avoid=avoid)
     return [as_task(task, Split.TRAIN) for task in made[-place.growth :]]

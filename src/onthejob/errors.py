@@ -10,6 +10,7 @@
     │   └── DamagedRecord             a part of it has not the content written      exit code 1
     ├── ContractError                 an object was used against its contract       exit code 1
     ├── ProgramError                  an agent program failed in its episode        exit code 1
+    ├── StepError                     an environment's process hung or died         exit code 1
     ├── TrackError                    a tracker does not take what is sent to it    exit code 1
     ├── HubError                      the Hub cannot be reached, or refuses         exit code 1
     ├── SandboxError                  commands cannot be isolated, or run           exit code 1
@@ -86,6 +87,10 @@ class DamagedRecord(RecordError):
 
 class ContractError(OnTheJobError):
     """An environment, policy or snapshot was used against its contract."""
+
+
+class StepError(OnTheJobError):
+    """An environment in a process of its own took too long, ended its process, or raised what cannot be sent here."""
 
 
 class ProgramError(OnTheJobError):

@@ -21,6 +21,7 @@ from onthejob.envs.office.memory import REFLECTION_TURNS
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED, as_data, load
+from onthejob.envs.office.schema import reply_schema
 from onthejob.envs.office.sections import Count, cached
 from onthejob.envs.office.tasks import FIRST_SEED, office_tasks, split_of
 from onthejob.envs.office.vaporware import Reader
@@ -30,7 +31,7 @@ from onthejob.files import where_kept
 from onthejob.models.base import weights_digest
 from onthejob.models.catalogue import is_hosted
 from onthejob.rollout.branch import BranchConfig
-from onthejob.types import Split, Task
+from onthejob.types import Observation, Split, Task
 
 
 def make_office(config: OfficeConfig | None = None, *, model: str = "") -> Callable[[], OfficeEnvironment]:
@@ -144,7 +145,7 @@ class Office(Env):
     """A startup of seven roles, run day by day for 30 days of 14 turns; what a decision does to its value is the reward.
 
     Take one role beside scripted colleagues, or all six; the seventh, the customer, belongs to the environment. The same seed
-    gives the same company, luck included.
+    gives the same company, luck included. A reply is one JSON object.
     """
 
     roles = SEATS
@@ -165,10 +166,9 @@ class Office(Env):
     headline = ("company_value", "value_less_luck", "team_reward")
     best_metric = "company_value"
     max_new_tokens = 32
-    grouping = "branch"
-    group_size = BranchConfig().group_size
+    usual_grouping = "branch"
+    usual_group_size = BranchConfig().group_size
     goes_on = False
-    free_text = False
     open_files = 1
     own_commands = MappingProxyType(
         {
@@ -239,7 +239,7 @@ class Office(Env):
         }
         return cls(**own.get(command, {}))
 
-    def environment(self) -> OfficeEnvironment:
+    def make_environment(self) -> OfficeEnvironment:
         return make_office(self.config, model=self.tokenizer)()
 
     def tasks(self, split: Split) -> list[Task]:
@@ -269,6 +269,8 @@ class Office(Env):
         return not self.reader
 
     def full_fingerprint(self) -> str:
+        if type(self) is not Office:
+            return ""
         # Allowing retries or showing more is another environment: its episodes are kept apart.
         own = (f"+retries{self.retries}" if self.retries else "") + (f"+{self.profile}" if self.profile != "compact" else "")
         if self.reader:
@@ -324,8 +326,13 @@ class Office(Env):
                 )
             )
         scenarios_named(self.scenarios)
+        if not self.partner:
+            raise ConfigError("--env.partner is empty. Name a scripted player, e.g. heuristic.")
         if training and not self.hosted_partner:
             refuse_partner(self.partner)
+
+    def reply_schema(self, observation: Observation) -> Mapping[str, Any] | None:
+        return reply_schema(observation)
 
     def family(self, task: Task) -> str:
         return scenario_of(task)

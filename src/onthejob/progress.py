@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 
 log = logging.getLogger(__name__)
 
@@ -40,3 +44,41 @@ class Progress:
         if 0 < done < total:
             left = self.seconds / done * (total - done)
             self.say(f"{done:,} of {total:,} {unit}, about {left:,.0f} s left")
+
+
+class Watch:
+    """Warns of calls that do not return: a thread looks at those under way, and says once of each that it takes long."""
+
+    def __init__(self, limit_s: float) -> None:
+        """limit_s: seconds after which a call is said to take long, > 0. No thread runs before the first call."""
+        self.limit_s = limit_s
+        self._calls: dict[int, tuple[float, Callable[[], str]]] = {}
+        self._numbers = count()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def over(self, said: Callable[[], str]) -> Iterator[None]:
+        """Watch what runs in the context; `said` is called in another thread, and names it at the beginning of a sentence."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+                    self._thread.start()
+        number = next(self._numbers)
+        self._calls[number] = (time.monotonic(), said)
+        try:
+            yield
+        finally:
+            del self._calls[number]
+
+    def _look(self) -> None:
+        warned: set[int] = set()
+        while True:
+            time.sleep(min(5.0, self.limit_s / 2))
+            calls = dict(self._calls)
+            warned &= set(calls)
+            for number, (began, said) in calls.items():
+                if number not in warned and (lasts := time.monotonic() - began) > self.limit_s:
+                    warned.add(number)
+                    log.warning("%s has not returned for %.0f s", said(), lasts)

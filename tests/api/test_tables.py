@@ -20,7 +20,9 @@ from onthejob.api.tables import Tables
 from onthejob.claw import Claw
 from onthejob.commands.view import tables_of
 from onthejob.commands.workplace import Workplace
+from onthejob.envs.claw.env import ClawConfig
 from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.reward import RewardConfig
 from onthejob.errors import ContractError
 from onthejob.plugins import resolve
 
@@ -129,13 +131,14 @@ def test_an_episode_from_its_beginning_to_its_end(guess: Ask):
 
 
 def test_a_person_works_in_the_sandbox_of_the_claw(tmp_path: Path):
-    env = Claw(count=64)
+    env = Claw(count=64, rules=ClawConfig(reward=RewardConfig(mode="binary")))
     with asking(env, "claw", tmp_path) as ask:
         shown = ask("config")["env"]
         assert (shown["name"], shown["roles"], shown["options"]["count"]) == ("claw", ["agent"], 64)
+        assert {name: value for name, value in shown["options"].items() if "." in name} == {"reward.mode": "binary"}
         table = ask("tables", {"split": "dev", "index": 1, "seats": {"agent": "human"}})
-        assert "gold" not in table["task"]
         gold = env.tasks(Split.DEV)[1].payload["gold"]
+        assert not [command for command in gold if json.dumps(command)[1:-1] in json.dumps(table)]
         for text in (*(block(command) for command in gold), DONE):
             table = ask(f"tables/{table['id']}/reply", {"text": text, "replies": table["replies"]})
         assert (table["stop"], table["metrics"]["passed"]) == ("done", 1.0)

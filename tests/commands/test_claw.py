@@ -253,7 +253,7 @@ def test_only_the_splits_that_are_played_need_a_file(call):
     call("tasks", "synth", "--out", "corpus", "--count", "64")
     Path("corpus/train.jsonl").unlink()
     Path("corpus/dev.jsonl").unlink()
-    assert Claw(folder=Path("corpus")).splits() == (Split.TEST,)
+    assert Claw(folder=Path("corpus")).task_splits() == (Split.TEST,)
     (wanted, *_) = Claw(folder=Path("corpus")).tasks(Split.TEST)
     for named in ((), ("--task", wanted.id)):
         told = call("play", "claw", "--env.folder", "corpus", *named)

@@ -172,6 +172,22 @@ def test_conversations_are_collected_imitated_trained_and_replayed(call, guess: 
     assert "the source of" in other.stderr
 
 
+def test_episodes_in_worker_processes_are_the_same_and_one_that_hangs_costs_its_own(call, guess: Path):
+    options = '    processes: int = 0\n    step_limit_s: float = 60.0\n    stuck: str = ""\n    letters: str'
+    stuck = "        if self._now.task.id == self.stuck:\n            __import__('time').sleep(60)\n"
+    text = guess.read_text(encoding="utf-8").replace("    letters: str", options)
+    guess.write_text(text.replace("-> Next:\n        if reply", f"-> Next:\n{stuck}        if reply"), encoding="utf-8")
+    call("collect", "--env", "guess.py", "--count", "14", "--out", "here")
+    call("collect", "--env", "guess.py", "--count", "14", "--out", "apart", "--env.processes", "2")
+    assert Path("apart/guesser.jsonl").read_bytes() == Path("here/guesser.jsonl").read_bytes()
+    assert call("env", "show", "guess.py", "--env.processes", "2")["processes"] == 2
+    hung = ("--env.processes", "2", "--env.step-limit-s", "1", "--env.stuck", "guess-train-00002")
+    found = call("collect", "--env", "guess.py", "--count", "7", "--out", "hung", *hung, code=1)
+    # Episodes that lived in the same process end with it.
+    assert 1 <= found["failed"] < 7
+    assert "guess-train-00002" not in {row["task"] for row in rows_of(Path("hung/guesser.jsonl"))}
+
+
 def test_what_is_collected_is_what_a_model_reads_when_it_plays(call, guess: Path, tiny_path: Path):
     """Token for token: prompts of the conversations, encoded for imitation, are those of the same episodes in play."""
     call("collect", "--env", "guess.py", "--count", "7", "--out", "shown")

@@ -130,7 +130,7 @@ def _tasks(place: Workplace, report: Report) -> list[Task]:
     """The training tasks; what is odd about the splits is noted."""
     name, ids, contents = place_name(place), {}, {}
     place.check()
-    for split in Split:
+    for split in place.env.task_splits():
         try:
             found = place.tasks(split)
         except ConfigError as error:
@@ -327,7 +327,8 @@ class _Check:
                 )
             if (slow := max((call.seconds for call in mine), default=0.0)) > SLOW_S:
                 report.warn(
-                    f"{name}.{method} takes up to {slow:.1f} s. Make it faster, or set threads = 8 on the class where it waits."
+                    f"{name}.{method} takes up to {slow:.1f} s. Make it faster, or set on the class threads = 8 where it waits, "
+                    "or processes = 4 where it computes."
                 )
         if any(one.changed for one in everyone):
             report.warn(

@@ -188,7 +188,7 @@ def _conversations(
                 Sampling(max_new_tokens=place.env.max_new_tokens),
                 seed=0,
                 max_turns=place.env.max_turns,
-                workers=place.env.threads,
+                workers=place.workers,
                 numbers=numbers[first : first + CHUNK],
             )
         for env, episode in zip(envs, episodes, strict=True):

@@ -33,7 +33,7 @@ class CollectClaw(Collecting):
         tasks = place.tasks(Split.TRAIN)
         terminal.progress(f"playing {self.gold.count} demonstrations in sandboxes")
         with place.opened() as make_env:
-            made = play_gold(tasks, make_env, self.gold, max_turns=place.env.max_turns, workers=place.env.threads)
+            made = play_gold(tasks, make_env, self.gold, max_turns=place.env.max_turns, workers=place.workers)
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / "agent.jsonl"
         with published_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:

@@ -22,7 +22,6 @@ from onthejob.commands.seats import (
     account_rows,
     local_sources,
     names_and_sources,
-    office_schema,
     teams,
 )
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
@@ -134,7 +133,7 @@ class Compare:
             check_writable(kept_path(RUNS, self.name), "--name")
         hosted = HostedSeats(
             self.hosted,
-            schema=None if place.env.free_text else office_schema,
+            schema=place.schema,
             exact=self.max_new_tokens is not None,
         )
         groupings = place.env.groupings()
@@ -169,7 +168,7 @@ class Compare:
                     max_turns=place.env.max_turns,
                     encoder=stack.chat if stack else None,
                     batch=self.batch,
-                    workers=place.env.threads,
+                    workers=place.workers,
                     stratum=next(iter(groupings.values())),
                     on_progress=lambda team, done, total: steps(terminal, team)(done, total),
                 )

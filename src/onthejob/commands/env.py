@@ -167,6 +167,7 @@ class Show:
             "max_turns": place.env.max_turns,
             "max_new_tokens": place.env.max_new_tokens,
             "threads": place.env.threads,
+            "processes": place.env.processes,
             "headline": list(place.headline),
         }
         tasks = {split: _tasks(place, split) for split in Split}
@@ -237,6 +238,12 @@ def _asked(place: Workplace, tasks: Mapping[Split, list[Any]]) -> Observation | 
         return None
 
 
+def group_prefix(hint: Any, name: str) -> str:
+    """What stands before the names of a group's options; nothing where tyro's `arg(name="")` puts them among those around it."""
+    hidden = any(getattr(extra, "name", None) == "" for extra in getattr(hint, "__metadata__", ()))
+    return "" if hidden else f"{name}."
+
+
 def flags_of(options: Any, prefix: str) -> list[tuple[str, str, str]]:
     """Flag, value and help of every option, those of nested groups included."""
     found: list[tuple[str, str, str]] = []
@@ -244,9 +251,7 @@ def flags_of(options: Any, prefix: str) -> list[tuple[str, str, str]]:
     for name, value in options_of(options).items():
         flag = f"{prefix}{name.replace('_', '-')}"
         if dataclasses.is_dataclass(value):
-            # tyro's `arg(name="")` puts a group's options among those around it.
-            hidden = any(getattr(extra, "name", None) == "" for extra in getattr(hints[name], "__metadata__", ()))
-            found += flags_of(value, prefix if hidden else f"{flag}.")
+            found += flags_of(value, f"{prefix}{group_prefix(hints[name], name.replace('_', '-'))}")
         else:
             found.append((f"{prefix}no-{name.replace('_', '-')}" if value is True else flag, str(value), helps.get(name, "")))
     return found

@@ -15,7 +15,7 @@ import tyro
 
 from onthejob.commands.options import overlay
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, office_schema, teams
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.commands.workplace import Workplace
 from onthejob.commands.workplaces import EnvOptions, as_table, starting
@@ -126,15 +126,14 @@ class Eval:
         )
         if not known:
             check_writable(file, "--states")
-        seats = HostedSeats(
-            self.hosted, schema=None if place.env.free_text else office_schema, exact=self.max_new_tokens is not None
-        )
+        seats = HostedSeats(self.hosted, schema=place.schema, exact=self.max_new_tokens is not None)
         tasks = place.tasks(Split(self.split))
         shipped = place.players(tasks)
         if "random" not in shipped:
             raise ConfigError(
                 f"eval measures decisions beside random legal ones, and {self.env} has no player `random`. "
-                "List legal replies: self.ask(role, text, legal=[...])."
+                "List legal replies: self.ask(role, text, legal=[...]), or name it among the players where requests are made "
+                "otherwise."
             )
         made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=seats)
         check_learned(made, roles, "--roles")

@@ -145,7 +145,7 @@ def find_task(place: Workplace, wanted: str) -> Task:
     Raises:
         ConfigError: there is none.
     """
-    for split in place.env.splits():
+    for split in place.env.task_splits():
         for task in place.tasks(split):
             if not wanted or wanted in (task.id, task.payload.get("family")):
                 return task

@@ -116,7 +116,7 @@ def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
         ConfigError: there is none.
     """
     first = ""
-    for one in Split if split is None else (Split(split),):
+    for one in place.env.task_splits() if split is None else (Split(split),):
         for task in place.tasks(one):
             if not wanted or wanted in (task.id, place.env.family(task)):
                 return task

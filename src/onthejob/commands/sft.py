@@ -22,7 +22,7 @@ from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.sft import Example, SftConfig, SftMetrics
 from onthejob.learn.sharing import PER_ROLE, adapter_sets, check_equal
-from onthejob.models.rows import read_message, read_tool, text_of
+from onthejob.models.rows import read_messages, read_tool, text_of
 from onthejob.processes import message_queue, worker_pool
 from onthejob.types import Message, ToolSpec
 
@@ -270,7 +270,7 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
             row = json.loads(line)
             if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
                 raise ValueError("it is no object with a list of messages")
-            messages = tuple(read_message(message) for message in row["messages"])
+            messages = read_messages(row["messages"])
             marked: Mark = row.get("marked", "expert")
             weight = float(row.get("weight", 1.0))
             reply = text_of(row["reply"]) if row.get("reply") is not None else None

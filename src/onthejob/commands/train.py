@@ -90,9 +90,7 @@ class Train:
     """With --eval-every: of the replies there; 0 decodes greedily."""
     smoke: bool = False
     """Only look: 4 tasks, 4 replies or episodes each, their spread and how they end. Nothing is updated or recorded."""
-    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(
-        default_factory=lambda: Workplace(ref=OFFICE, env=Office()).loop()
-    )
+    train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=lambda: OFFICE_LOOP)
     """The loop."""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """The update."""

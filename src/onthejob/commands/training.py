@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
+    from onthejob.rollout.summary import GroupSummary
     from onthejob.stack import Stack
 
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
@@ -135,7 +136,7 @@ def seated(options: Train) -> Iterator[Others]:
         MissingDependency: its provider's extra is not installed.
         ProviderError: its server does not say what it serves.
     """
-    with closing(HostedSeats(options.hosted)) as hosted:
+    with closing(HostedSeats(options.hosted, schema=options.place().schema)) as hosted:
         place = options.place()
         if place.env.hosted_partner:
             partners: Mapping[str, Policy] = dict.fromkeys(place.roles, hosted.policy(place.env.hosted_partner))
@@ -226,7 +227,7 @@ def run_loop(
             evaluate=_validator(options, place, make_env, samples, partners) if options.train.eval_every else None,
             judge=judge,
             reward=reward_of(options),
-            on_progress=lambda report: terminal.progress(line(report)),
+            on_progress=lambda report: terminal.progress(line(report, options.train.grouping)),
             resume=resume,
         )
 
@@ -346,7 +347,7 @@ def _validator(
         sampling=Sampling(temperature=options.eval_temperature, max_new_tokens=options.train.sampling.max_new_tokens),
         seed=keyed_seed(options.train.seed, "validation replies"),
         max_turns=place.env.max_turns,
-        workers=place.env.threads,
+        workers=place.workers,
     )
 
 
@@ -391,16 +392,19 @@ def _sampler(options: Train, stack: Stack, learner: Learner, folder: Path, termi
     )
 
 
-def line(report: IterationReport) -> str:
+def line(report: IterationReport, grouping: str) -> str:
     """One iteration as people read it."""
-    roles = "  ".join(
-        f"{role.role} {role.summary.mean_return:+.3f} ({role.summary.alive_share:.0%} alive, {role.summary.valid_rate:.0%} valid"
-        + (f", {role.summary.clipped_ratio:.0%} cut at the limit)" if role.summary.clipped_ratio else ")")
-        for role in report.roles
-    )
+    # The value of a branch is no reward: it is scaled, and the states are others in every iteration.
+    what = "value" if grouping == "branch" else "reward"
+    roles = "  ".join(_role(role.role, what, role.summary) for role in report.roles)
     score = "".join(f"  {name} {value:.3f}" for name, value in report.evaluation.items() if name.startswith("best_"))
     pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"
     return f"{report.iteration}/{report.iterations}  {roles}{score}  [{pace}]"
+
+
+def _role(role: str, what: str, found: GroupSummary) -> str:
+    cut = f", {found.clipped_ratio:.0%} cut at the limit" if found.clipped_ratio else ""
+    return f"{role} {what} {found.mean_return:+.3f} ({found.alive_share:.0%} alive, {found.valid_rate:.0%} valid{cut})"
 
 
 def _counts(stops: Mapping[StopReason, int]) -> str:

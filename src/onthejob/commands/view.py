@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import secrets
 import socket
@@ -12,17 +13,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
 
+from onthejob.commands.env import group_prefix
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.workplace import Workplace
 from onthejob.commands.workplaces import EnvOptions, starting
-from onthejob.envs.env import options_of
+from onthejob.envs.env import Env, options_of
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
@@ -182,12 +184,34 @@ def tables_of(place: Workplace) -> Callable[[], AbstractContextManager[Played]]:
                 workplace=served(place.env),
                 tasks=place.splits(),
                 family=place.env.family,
-                options=jsonable(options_of(place.env)),
+                options=jsonable(shown_options(place.env)),
                 max_turns=place.env.max_turns,
                 max_new_tokens=place.env.max_new_tokens,
             )
 
     return open_
+
+
+def shown_options(env: Env) -> dict[str, Any]:
+    """Options by name: all of the environment's own, and of groups within them those that are not at their defaults."""
+    usual, found = options_of(type(env)()), options_of(env)
+    nested = {name: value for name, value in found.items() if dataclasses.is_dataclass(value)}
+    plain = {name: value for name, value in found.items() if name not in nested}
+    hints = get_type_hints(type(env), include_extras=True)
+    for name, group in nested.items():
+        plain |= _changed(group, usual[name], group_prefix(hints[name], name))
+    return plain
+
+
+def _changed(group: Any, usual: Any, prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in dataclasses.fields(group):
+        value, before = getattr(group, one.name), getattr(usual, one.name)
+        if dataclasses.is_dataclass(value):
+            found |= _changed(value, before, f"{prefix}{one.name}.")
+        elif value != before:
+            found[f"{prefix}{one.name}"] = value
+    return found
 
 
 @contextmanager

@@ -9,24 +9,27 @@ import atexit
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from onthejob.commands.options import overlay
 from onthejob.commands.terminal import jsonable
 from onthejob.envs.described import partner_named, players_of, tasks_of
 from onthejob.envs.env import Env, Reply, name_of, options_of
-from onthejob.envs.running import partner_of
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.plugins import anchored, resolve
+from onthejob.plugins import BUILT_IN, anchored, resolve
+from onthejob.rollout.apart import Apart
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.train.config import TrainConfig
 from onthejob.types import Environment, Policy, Sampling, Split, Task
+
+if TYPE_CHECKING:
+    from onthejob.models.hosted import SchemaOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,12 @@ class Workplace:
     @property
     def plain(self) -> bool:
         """Episodes are played by the Env's own `reset` and `step`."""
-        return type(self.env).environment is Env.environment
+        return type(self.env).make_environment is Env.make_environment
+
+    @property
+    def workers(self) -> int:
+        """Threads that step environments when whole episodes are played; more than 1 where stepping waits."""
+        return max(self.env.threads, self.env.processes)
 
     @property
     def forkable(self) -> bool:
@@ -77,22 +85,29 @@ class Workplace:
         return own or source_fingerprint(type(self.env), settings=f"{settings!r}{self.env.fingerprint()}")
 
     @property
+    def schema(self) -> SchemaOf | None:
+        """What replies of hosted models must look like; None where they are free text."""
+        if type(self.env).reply_schema is Env.reply_schema:
+            return None
+        return lambda context: self.env.reply_schema(context.observation)
+
+    @property
     def partner(self) -> str:
         """Name of the usual scripted player; empty where there is none."""
         return partner_named(self.env)
 
     def loop(self) -> TrainConfig:
         """Defaults of the training loop."""
-        env, episodes = self.env, self.env.grouping == "episodes"
+        env, episodes = self.env, self.env.usual_grouping == "episodes"
         usual = TrainConfig()
         return dataclasses.replace(
             usual,
-            grouping=env.grouping,
+            grouping=env.usual_grouping,
             collect=CollectConfig(episodes=8) if episodes else usual.collect,
-            branch=BranchConfig(group_size=env.group_size),
+            branch=BranchConfig(group_size=env.usual_group_size),
             sampling=Sampling(max_new_tokens=env.max_new_tokens),
-            max_turns=env.max_turns if self.plain else usual.max_turns,
-            workers=env.threads if episodes else usual.workers,
+            max_turns=usual.max_turns if self.ref in BUILT_IN else env.max_turns,
+            workers=self.workers if episodes else usual.workers,
             best_metric=env.best_metric,
         )
 
@@ -112,8 +127,15 @@ class Workplace:
         if unknown := [name for name in self.headline if not isinstance(name, str) or not name]:
             raise ConfigError(f"{type(self.env).__name__}.headline must name metrics, got {unknown[0]!r}.")
         self.env.check_options(training=training)
+        if self.env.processes and not self.plain:
+            raise ConfigError(
+                f"processes must be 0 for {self.ref}, which brings an environment of its own; got {self.env.processes}."
+            )
         if self.env.partner and not self.env.hosted_partner:
-            partner_of(self.env)
+            known = [*self.env.players(), *(["random"] if self.plain else [])]
+            if self.env.partner not in known:
+                option = "--env.partner" if "partner" in options_of(self.env) else f"{type(self.env).__name__}.partner"
+                raise ConfigError(f"{option} is {self.env.partner!r}, and its players are {', '.join(dict.fromkeys(known))}.")
         if type(self.env).check_options is Env.check_options:
             # Nothing but its tasks says whether it can be played.
             self.tasks(Split.TRAIN)
@@ -124,16 +146,28 @@ class Workplace:
 
     def splits(self) -> dict[Split, list[Task]]:
         """The tasks of every split that has any."""
-        return {split: self.tasks(split) for split in self.env.splits()}
+        return {split: self.tasks(split) for split in self.env.task_splits()}
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[], Environment]]:
         """What makes environments, for as long as the context lasts."""
         self.env.open()
         try:
-            yield Maker(self.ref, self.env)
+            self._check_shadowed()
+            maker = Maker(self.ref, self.env)
+            if not self.env.processes:
+                yield maker
+                return
+            with closing(Apart(maker, self.env.processes, limit_s=self.env.step_limit_s)) as apart:
+                yield apart
         finally:
             self.env.close()
+
+    def _check_shadowed(self) -> None:
+        """Refuse an Env in which `open` has put a value in the place of a method."""
+        if wrong := [name for name in vars(self.env) if callable(getattr(Env, name, None))]:
+            kind = type(self.env).__name__
+            raise ContractError(f"{kind}.open sets self.{wrong[0]}, which is a method of every Env. Keep it under another name.")
 
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply]:
         """Name -> scripted player as a function, for these tasks."""
@@ -164,7 +198,7 @@ class Maker:
         self._ref, self._env = ref, env
 
     def __call__(self) -> Environment:
-        return self._env.environment()
+        return self._env.make_environment()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _maker, (anchored(self._ref), json.dumps(jsonable(options_of(self._env))))

@@ -1,4 +1,4 @@
-"""Serves a `Workplace` under OpenEnv 0.10: typed action, observation and state, and the ASGI application.
+"""Serves an environment under OpenEnv 0.10: typed action, observation and state, and the ASGI application.
 
 Needs `pip install 'onthejob[openenv]'`. Rules that the framework leaves to an environment are in `seat` (no step without a
 reset, none after the end, none after the session was closed) and `frames` (a malformed frame never costs an episode). OpenEnv's

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from onthejob.envs.described import description_of, partner_named, players_of, tasks_of
+from onthejob.envs.described import description_of, players_of, tasks_of
 from onthejob.envs.env import Env, Options, Reply, ServedTasks, name_of
 from onthejob.errors import ConfigError
 from onthejob.types import Environment, Split, Task
@@ -24,7 +24,7 @@ class Served:
     """Also the name in paths, e.g. `/office/splits`."""
     description: str
     make: Callable[[], Environment]
-    """Cheap, without side effects: servers also call it only to describe the environment."""
+    """Cheap: servers also call it only to describe the environment."""
     seats: tuple[str, ...]
     """Actors that a client may play; the first is the default. Others belong to the environment."""
     players: Mapping[str, Reply] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def served(env: Env) -> Served:
     return Served(
         name=name_of(type(env)),
         description=description_of(env),
-        make=env.environment,
+        make=env.make_environment,
         seats=tuple(env.roles),
         players=offered.players,
         default_player=offered.partner,
@@ -97,17 +97,18 @@ def served(env: Env) -> Served:
 
 def _all_tasks(env: Env) -> ServedTasks:
     """All tasks and players: a reset with a seed gives a training task, the others are asked for by index."""
-    tasks = {split: tasks_of(env, split) for split in env.splits()}
+    tasks = {split: tasks_of(env, split) for split in env.task_splits()}
     name, training = name_of(type(env)), tasks.get(Split.TRAIN, [])
     if not training:
         raise ConfigError(f"a reset with a seed gives a training task, and {name} has none. Add some, e.g. as train.jsonl.")
+    players = players_of(env, training)
     return ServedTasks(
         counts={split: len(held) for split, held in tasks.items()},
         task_at=partial(_at, name, tasks),
         task_of=partial(_of, name, training),
         seeds=range(len(training)),
-        players=players_of(env, training),
-        partner=partner_named(env),
+        players=players,
+        partner=env.partner or next(iter(players), ""),
     )
 
 

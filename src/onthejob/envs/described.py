@@ -35,7 +35,7 @@ def players_of(env: Env, tasks: Sequence[Task] = ()) -> dict[str, Reply]:
     """Name -> scripted player for these tasks; `random` is among them where the first request lists legal replies."""
     found = dict(env.players_for(tasks))
     # One that brings an environment of its own names all of its players itself.
-    if "random" not in found and type(env).environment is Env.environment and _shows_legal(env, tasks):
+    if "random" not in found and type(env).make_environment is Env.make_environment and _shows_legal(env, tasks):
         found["random"] = random_legal
     return found
 
@@ -46,12 +46,13 @@ def partner_named(env: Env) -> str:
 
 
 def description_of(env: Env) -> str:
-    """The first paragraph of the class's docstring, else its roles."""
+    """The first paragraph of the class's docstring (all of it where it brings an environment of its own), else its roles."""
     said = inspect.getdoc(type(env)) if "__doc__" in vars(type(env)) else None
     # A dataclass without a docstring is given its signature as one.
     if not said or said.startswith(f"{type(env).__name__}("):
         return f"{type(env).__name__}, with the roles {', '.join(env.roles)}."
-    return " ".join(said.split("\n\n")[0].split())
+    brings = type(env).make_environment is not Env.make_environment
+    return " ".join((said if brings else said.split("\n\n")[0]).split())
 
 
 def _shows_legal(env: Env, tasks: Sequence[Task]) -> bool:
@@ -60,6 +61,6 @@ def _shows_legal(env: Env, tasks: Sequence[Task]) -> bool:
     other = dataclasses.replace(env)  # type: ignore[type-var]
     other.open()
     try:
-        return bool(other.environment().reset(task).view.get("legal"))
+        return bool(other.make_environment().reset(task).view.get("legal"))
     finally:
         other.close()

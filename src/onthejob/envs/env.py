@@ -11,7 +11,7 @@
 An instance plays one episode at a time. Annotated fields are its options; everything that `reset` and `step` set on `self` is the
 state of the episode. Nothing here calls a model, and nothing but these four members has to be written. What the loop steps is
 `onthejob.envs.running.Running`, which keeps the promises of `onthejob.types.Environment` on an Env's behalf. An Env can also
-return an Environment of its own from `environment`, as the office and the claw do.
+return an Environment of its own from `make_environment`, as the office and the claw do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Spli
 """First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
 MOST_TASKS = 40_000
 """Tasks of one split at most, so that the splits' seeds stay apart."""
-LIMITS = ("roles", "max_turns", "max_new_tokens", "threads", "forks", "partner", "bad_call_reward")
+LIMITS = (
+    "roles", "max_turns", "max_new_tokens", "threads", "processes", "step_limit_s", "forks", "partner", "bad_call_reward",
+)  # fmt: skip
 """What a class states and may also offer as an option, by annotating it."""
 ROLE = re.compile(r"[a-z][a-z0-9_]*")
 Reply = Callable[[Observation, int], str]
@@ -126,9 +128,14 @@ class Env:
     """The scripted player of roles that are not trained, and of branches; empty for the first of `players`, else `random`."""
     threads: ClassVar[int] = 1
     """Threads that step episodes side by side; more than 1 where stepping waits for something."""
-    grouping: ClassVar[Literal["branch", "episodes"]] = "episodes"
+    processes: ClassVar[int] = 0
+    """Worker processes in which episodes are stepped side by side; for steps that compute for long. 0 steps in this process."""
+    step_limit_s: ClassVar[float] = 60.0
+    """With `processes`: seconds after which a reset or step has failed; its process is killed, and the episodes in it end as
+    errors."""
+    usual_grouping: ClassVar[Literal["branch", "episodes"]] = "episodes"
     """What a group of training usually compares: replies to one request, or whole episodes of one task."""
-    group_size: ClassVar[int] = 8
+    usual_group_size: ClassVar[int] = 8
     """Usual number of replies or episodes in a group."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
     """Metrics that the tables of `compare` show; empty for those of `headline`, rewards by role, turns, tokens and seconds."""
@@ -136,8 +143,6 @@ class Env:
     """Metric of held-out episodes by which training keeps its best version."""
     goes_on: ClassVar[bool] = True
     """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
-    free_text: ClassVar[bool] = True
-    """Replies have no schema to which hosted models could be held."""
     open_files: ClassVar[int] = 4
     """Files that an episode keeps open at most; a server raises its limit by as many for each session."""
     own_commands: ClassVar[Mapping[str, str]] = {}
@@ -238,7 +243,7 @@ class Env:
         """Of code and rules: results are cached under it. Empty for one of the source, the options and `fingerprint`."""
         return ""
 
-    def splits(self) -> tuple[Split, ...]:
+    def task_splits(self) -> tuple[Split, ...]:
         """The splits that have tasks."""
         return tuple(Split)
 
@@ -250,6 +255,10 @@ class Env:
     def hosted_partner(self) -> str:
         """The hosted model that plays the roles that are not trained; empty where a scripted player does."""
         return ""
+
+    def reply_schema(self, observation: Observation) -> Mapping[str, Any] | None:
+        """JSON schema to which hosted models are held in their reply; None where it is free text."""
+        return None
 
     def more_tasks(self) -> Callable[[int], Sequence[Task]] | None:
         """A pure function: round of growth, from 1 -> more training tasks, for when those so far have nothing more to teach.
@@ -286,7 +295,7 @@ class Env:
         """What a server offers; None for all tasks and all players."""
         return None
 
-    def environment(self) -> Environment:
+    def make_environment(self) -> Environment:
         """What plays episodes; this Env is open, and its `reset` and `step` are not called on it.
 
         Where the requests of an Env cannot express an environment, return one that implements `onthejob.types.Environment`,
@@ -479,12 +488,16 @@ def check_class(kind: type[Env]) -> None:
     """
     name = kind.__name__
     check_roles(kind.roles, name)
-    needed = ("tasks", "reset", "step") if kind.environment is Env.environment else ("tasks",)
+    needed = ("tasks", "reset", "step") if kind.make_environment is Env.make_environment else ("tasks",)
     if missing := [method for method in needed if getattr(kind, method) is getattr(Env, method)]:
         raise ConfigError(f"{name} lacks {', '.join(missing)}. An Env needs roles, tasks(split), reset(task) and step(reply).")
     for method, limit in (("max_turns", kind.max_turns), ("max_new_tokens", kind.max_new_tokens), ("threads", kind.threads)):
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ConfigError(f"{name}.{method} must be a whole number >= 1, got {limit!r}.")
+    if isinstance(kind.processes, bool) or not isinstance(kind.processes, int) or kind.processes < 0:
+        raise ConfigError(f"{name}.processes must be a whole number >= 0, got {kind.processes!r}.")
+    if not kind.step_limit_s > 0:
+        raise ConfigError(f"{name}.step_limit_s must be > 0 seconds, got {kind.step_limit_s!r}.")
     if kind.forks not in ("copy", "replay", "no"):
         raise ConfigError(f"{name}.forks must be 'copy', 'replay' or 'no', got {kind.forks!r}.")
     for one in dataclasses.fields(kind):  # type: ignore[arg-type]

@@ -21,7 +21,11 @@ from onthejob.envs.plain import NotPlain, dump, load
 from onthejob.envs.tools import run_calls, spec_of, tools_of
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_choice, keyed_seed
+from onthejob.progress import Watch
 from onthejob.types import Branch, Message, Observation, Step, StopReason, Task, TextObservation, ToolSpec
+
+WATCH = Watch(60.0)
+"""Says which `reset` or `step` does not return."""
 
 
 def random_legal(observation: Observation, seed: int) -> str:
@@ -171,7 +175,8 @@ class Running:
         return f"{type(self._env).__name__}.{method}, task {self._env._now.task.id}, turn {self._env._now.turn},"
 
     def _called(self, method: str, call: Callable[[Any], object], given: Task | str) -> Next:
-        found = call(given)
+        with WATCH.over(lambda: self._where(method)):
+            found = call(given)
         if isinstance(found, Next):
             return found
         if method == "reset":

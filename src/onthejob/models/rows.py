@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from onthejob.types import Message, ToolSpec
+from onthejob.calls import write_calls
+from onthejob.types import Message, ToolCall, ToolSpec
 
 _ROLE = re.compile(r"[a-z]+")
 _FIELDS = ("role", "content")
+_MORE = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}
+"""Role -> what else is read of its messages."""
+
+
+def read_messages(rows: Sequence[Any]) -> tuple[Message, ...]:
+    """A conversation in OpenAI's form; the calls of tools become text of the reply that makes them.
+
+    Raises:
+        ValueError: as `read_message`, or the results of calls do not stand behind them in their order.
+    """
+    found: list[Message] = []
+    waiting: list[Any] = []
+    for row in rows:
+        found.append(read_message(row))
+        named = row.get("tool_call_id")
+        if found[-1].role != "tool":
+            waiting = [call.get("id") for call in row.get("tool_calls") or ()]
+        elif named is not None and (not waiting or waiting.pop(0) != named):
+            raise ValueError(f"the result of call {named!r} must stand behind its call, and results in the order of the calls")
+    return tuple(found)
 
 
 def read_message(row: Any) -> Message:
-    """One message of a conversation in OpenAI's form: `{"role": ..., "content": ...}`.
+    """One message of a conversation in OpenAI's form: `{"role": ..., "content": ..., "tool_calls": [...]}`.
 
-    Content is text, or a list of text parts, which are joined. A field that would be lost, such as `tool_calls`, is refused
+    Content is text, or a list of text parts, which are joined; it may be null beside calls. A field that would be lost is refused
     unless it is null or empty.
 
     Raises:
@@ -25,14 +48,36 @@ def read_message(row: Any) -> Message:
     role = row.get("role")
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
         raise ValueError(f"role must be a word such as system, user or assistant, got {role!r}")
-    lost = [name for name, value in row.items() if name not in _FIELDS and value not in (None, "", [], {})]
+    known = (*_FIELDS, *_MORE.get(role, ()))
+    lost = [name for name, value in row.items() if name not in known and value not in (None, "", [], {})]
     if lost:
         raise ValueError(
-            f"a message of {role} has {', '.join(map(str, lost))}, which would be lost; only role and content are read"
+            f"a message of {role} has {', '.join(map(str, lost))}, which would be lost; only {', '.join(known)} are read"
         )
+    if calls := (row.get("tool_calls") if role == "assistant" else None):
+        if not isinstance(calls, list):
+            raise ValueError(f"tool_calls must be a list, got {type(calls).__name__}")
+        text = "" if row.get("content") is None else text_of(row["content"])
+        return Message(role, write_calls(text, [_call(call) for call in calls]))
     if row.get("content") is None:
         raise ValueError(f"the content of a message of {role} is null or missing; give its text")
     return Message(role, text_of(row["content"]))
+
+
+def _call(row: Any) -> ToolCall:
+    """A call in OpenAI's form, whose arguments are an object or its JSON."""
+    function = row.get("function") if isinstance(row, dict) and row.get("type", "function") == "function" else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ValueError('a call must be {"type": "function", "function": {"name": ..., "arguments": {...}}}')
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError as error:
+            raise ValueError(f"the arguments of call {function['name']} are no JSON: {error}") from error
+    if not isinstance(arguments, dict):
+        raise ValueError(f"the arguments of call {function['name']} must be an object, got {type(arguments).__name__}")
+    return ToolCall(function["name"], arguments)
 
 
 def read_tool(row: Any) -> ToolSpec:

@@ -61,7 +61,7 @@ async function negotiation(open) {
     if (response.url().includes('/api/tables')) sent.push(await response.text());
   });
   await becomes(() => page.locator('#seat-buyer').inputValue(), 'human');
-  await becomes(() => page.locator('#seat-seller').inputValue(), 'fair');
+  await becomes(() => page.locator('#seat-seller').inputValue(), 'easy');
   await page.getByRole('button', { name: 'Begin' }).click();
   const asked = page.getByTestId('asked');
   const end = page.getByTestId('end');
