@@ -13,9 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tyro
 
+from onthejob.compat.served_office import office_tasks_served
 from onthejob.envs.env import Env, Reply, ServedTasks
 from onthejob.envs.office.curriculum import Rising
-from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import OnTurn
 from onthejob.envs.office.memory import REFLECTION_TURNS
 from onthejob.envs.office.policies import as_reply, players
@@ -23,7 +24,7 @@ from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED, as_data, load
 from onthejob.envs.office.schema import reply_schema
 from onthejob.envs.office.sections import Count, cached
-from onthejob.envs.office.tasks import FIRST_SEED, office_tasks, split_of
+from onthejob.envs.office.tasks import office_tasks
 from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
@@ -251,14 +252,7 @@ class Office(Env):
 
     def served_tasks(self) -> ServedTasks:
         """Any seed of a shipped scenario, beside the players that are not held out."""
-        return ServedTasks(
-            counts={split: count * len(SHIPPED) for split, count in SERVED_SEEDS.items()},
-            task_at=partial(_task_at, self.days),
-            task_of=partial(_task_of, self.days),
-            seeds=range(FIRST_SEED[Split.TRAIN], FIRST_SEED[Split.TRAIN] + 10**9),
-            players={name: as_reply(player) for name, player in players(held_out=False).items()},
-            partner="heuristic",
-        )
+        return office_tasks_served(self.days)
 
     def public_facts(self, task: Task) -> Mapping[str, Any]:
         return dict(task.payload)
@@ -346,33 +340,3 @@ class Office(Env):
     def task_finder(self) -> Callable[[str], Task | None]:
         # What is sampled in training says itself where it began.
         return lambda wanted: None
-
-
-SERVED_SEEDS: Mapping[Split, int] = MappingProxyType({Split.TRAIN: 2_000, Split.DEV: 50, Split.TEST: 100})
-"""Seeds per scenario that a server publishes as tasks; any other seed can be asked for by number."""
-
-
-def _task_at(usual_days: int, split: Split, index: int, options: Mapping[str, Any]) -> Task:
-    days = _days(options, usual_days, allowed=("days",))
-    position, scenario = divmod(index, len(SHIPPED))
-    return office_tasks(split, seeds=1, days=days, first=position)[scenario]
-
-
-def _task_of(usual_days: int, seed: int, options: Mapping[str, Any]) -> Task:
-    days = _days(options, usual_days, allowed=("scenario", "days"))
-    scenario = options.get("scenario", SHIPPED[0])
-    # Only names: a path would let a stranger read the server's files.
-    if scenario not in SHIPPED:
-        raise ConfigError(f"scenario must be one of {', '.join(SHIPPED)}, got {scenario!r}.")
-    payload = {"scenario": scenario, "days": days}
-    return Task(id=f"office-{scenario}-{seed}-d{days}", env="office", split=split_of(seed), seed=seed, payload=payload)
-
-
-def _days(options: Mapping[str, Any], usual: int, *, allowed: tuple[str, ...]) -> int:
-    unknown = sorted(set(options) - set(allowed))
-    if unknown:
-        raise ConfigError(f"unknown option {', '.join(unknown)}; allowed here: {', '.join(allowed)}.")
-    days = options.get("days", usual)
-    if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= MAX_DAYS:
-        raise ConfigError(f"days must be a whole number in 1..{MAX_DAYS}, got {days!r}.")
-    return days

@@ -12,6 +12,7 @@ import pytest
 
 from onthejob.compat.seat import Code, Seat, SeatError, Seen, Start
 from onthejob.compat.served import Served, served
+from onthejob.compat.served_office import served_office
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.reward import PARTS
@@ -336,3 +337,15 @@ def test_another_environment_is_served_by_the_same_code():
     assert seat.steps == 1
     with pytest.raises(ConfigError, match="no seats"):
         replace(shell, seats=())
+
+
+def test_the_light_form_of_the_office_is_what_the_commands_serve():
+    light, full = served_office(), served(Office())
+    assert (light.name, light.seats, light.counts, light.seeds, light.inline) == (
+        full.name, full.seats, full.counts, full.seeds, full.inline,
+    )  # fmt: skip
+    assert (list(light.players), light.default_player) == (list(full.players), full.default_player)
+    task = light.task_at(Split.DEV, 7, {})
+    assert task == full.task_at(Split.DEV, 7, {})
+    assert light.public(task) == full.public(task)
+    assert light.task_of(1_003, {"days": 2}) == full.task_of(1_003, {"days": 2})

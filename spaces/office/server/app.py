@@ -10,9 +10,8 @@ import argparse
 import os
 
 from onthejob.compat.openenv import make_app, server_options
-from onthejob.compat.served import served
+from onthejob.compat.served_office import served_office
 from onthejob.errors import ConfigError
-from onthejob.office import Office
 
 
 def sessions() -> int:
@@ -23,7 +22,7 @@ def sessions() -> int:
     return int(given)
 
 
-app = make_app(served(Office()), max_sessions=sessions(), trainer_key=os.environ.get("ONTHEJOB_TRAINER_KEY"))
+app = make_app(served_office(), max_sessions=sessions(), trainer_key=os.environ.get("ONTHEJOB_TRAINER_KEY"))
 
 
 def main() -> None:
