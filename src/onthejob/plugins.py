@@ -23,7 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from onthejob.envs.env import Env, check_class
+from onthejob.envs.declared import check_class
+from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
 
 GROUP = "onthejob.envs"

@@ -47,7 +47,7 @@ class Progress:
 
 
 class Watch:
-    """Warns of calls that do not return: a thread looks at those under way, and says once of each that it takes long."""
+    """Warns about calls that do not return: a thread checks those in progress and names each slow one once."""
 
     def __init__(self, limit_s: float) -> None:
         """limit_s: seconds after which a call is said to take long, > 0. No thread runs before the first call."""

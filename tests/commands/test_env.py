@@ -223,7 +223,7 @@ WARNED: dict[str, tuple[dict[str, str], str]] = {
             + PLAYS_TO_THE_END.format("float(reply == 'a')"),
             "more": "slept = False",
         },
-        "Pick.step takes up to 1.1 s. Make it faster, or set on the class threads = 8",
+        "Pick.step takes up to 1.1 s. Make it faster, or set threads = 8",
     ),
     "child process": (
         {"more": "def open(self):\n    self.child = subprocess.Popen(['sleep', '30'])"},

@@ -327,8 +327,8 @@ class _Check:
                 )
             if (slow := max((call.seconds for call in mine), default=0.0)) > SLOW_S:
                 report.warn(
-                    f"{name}.{method} takes up to {slow:.1f} s. Make it faster, or set on the class threads = 8 where it waits, "
-                    "or processes = 4 where it computes."
+                    f"{name}.{method} takes up to {slow:.1f} s. Make it faster, or set threads = 8 on the class if it waits, or "
+                    "processes = 4 if it computes."
                 )
         if any(one.changed for one in everyone):
             report.warn(

@@ -6,6 +6,7 @@ What the office and the claw write is in `collect_office` and `collect_claw`.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -35,8 +36,8 @@ RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collecting:
-    """What `onthejob collect` takes in every environment."""
+class Collecting(ABC):
+    """Options of `onthejob collect` in every environment."""
 
     env: str = "office"
     """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Its training tasks are played."""
@@ -61,9 +62,9 @@ class Collecting:
         """The workplace of these options."""
         return Workplace(ref=self.env, env=starting(self.env, "Collect") if self.own is None else self.own)
 
+    @abstractmethod
     def collect(self, terminal: Terminal, place: Workplace) -> int:
         """Write the files; returns the exit code."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

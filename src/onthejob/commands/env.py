@@ -18,7 +18,8 @@ import tyro
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.commands.workplace import Workplace
 from onthejob.commands.workplaces import EnvOptions, check_parsed
-from onthejob.envs.env import LIMITS, Env, options_of
+from onthejob.envs.declared import LIMITS
+from onthejob.envs.env import Env, options_of
 from onthejob.errors import ConfigError, OnTheJobError, SandboxError
 from onthejob.plugins import BUILT_IN, installed, resolve
 from onthejob.types import Observation, Split

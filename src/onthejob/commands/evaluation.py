@@ -132,8 +132,7 @@ class Eval:
         if "random" not in shipped:
             raise ConfigError(
                 f"eval measures decisions beside random legal ones, and {self.env} has no player `random`. "
-                "List legal replies: self.ask(role, text, legal=[...]), or name it among the players where requests are made "
-                "otherwise."
+                "Pass legal=[...] to self.ask, or return one from players()."
             )
         made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=seats)
         check_learned(made, roles, "--roles")

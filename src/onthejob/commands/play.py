@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,8 +28,8 @@ HUMAN = "human"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Playing:
-    """What `onthejob play` takes in every environment."""
+class Playing(ABC):
+    """Options of `onthejob play` in every environment."""
 
     workplace: tyro.conf.Positional[str] = "office"
     """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
@@ -79,9 +80,9 @@ class Playing:
         """The limit of a reply was given: it holds for a hosted model too."""
         return self.max_new_tokens is not None
 
+    @abstractmethod
     def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
         """Play one episode; returns the exit code."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

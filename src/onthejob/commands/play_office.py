@@ -158,7 +158,7 @@ class PlayOffice(Playing):
         return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted, parts=parts, check=check)
 
     def _obey(self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal) -> None:
-        """Do what somebody ordered; an order that cannot be done is said and changes nothing."""
+        """Carry out new orders; one that cannot be carried out is reported and changes nothing."""
         try:
             for role, who in orders.new().items():
                 (team,), stack = self._teams([who], [[role]], hosted, terminal)

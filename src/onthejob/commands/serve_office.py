@@ -1,4 +1,4 @@
-"""`onthejob serve env office`: what the office refuses where clients bring the players."""
+"""`onthejob serve env office`: what is refused when clients bring the players."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import tyro
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
 from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.envs.env import ROLE
+from onthejob.envs.declared import ROLE
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.learn.lora import LoraSpec

@@ -193,7 +193,7 @@ def tables_of(place: Workplace) -> Callable[[], AbstractContextManager[Played]]:
 
 
 def shown_options(env: Env) -> dict[str, Any]:
-    """Options by name: all of the environment's own, and of groups within them those that are not at their defaults."""
+    """Options by name: all top-level ones, and those in nested groups that differ from their defaults."""
     usual, found = options_of(type(env)()), options_of(env)
     nested = {name: value for name, value in found.items() if dataclasses.is_dataclass(value)}
     plain = {name: value for name, value in found.items() if name not in nested}

@@ -69,6 +69,19 @@ class Served:
         return Split(name)
 
 
+def over(offered: ServedTasks, **described: Any) -> Served:
+    """What is served of these tasks and players; `described` are the other fields of `Served`."""
+    return Served(
+        players=offered.players,
+        default_player=offered.partner,
+        counts=offered.counts,
+        task_at=offered.task_at,
+        task_of=offered.task_of,
+        seeds=offered.seeds,
+        **described,
+    )
+
+
 def served(env: Env) -> Served:
     """An environment as clients meet it: one takes one of its roles, or all of them.
 
@@ -78,18 +91,12 @@ def served(env: Env) -> Served:
     Raises:
         ConfigError: no training task, or no such partner.
     """
-    offered = env.served_tasks() or _all_tasks(env)
-    return Served(
+    return over(
+        env.served_tasks() or _all_tasks(env),
         name=name_of(type(env)),
         description=description_of(env),
         make=env.make_environment,
         seats=tuple(env.roles),
-        players=offered.players,
-        default_player=offered.partner,
-        counts=offered.counts,
-        task_at=offered.task_at,
-        task_of=offered.task_of,
-        seeds=offered.seeds,
         public=env.public_facts,
         inline=env.steps_inline,
     )

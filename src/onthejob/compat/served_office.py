@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from onthejob.compat.served import Served
+from onthejob.compat.served import Served, over
 from onthejob.envs.env import ServedTasks
 from onthejob.envs.office.env import MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
@@ -39,18 +39,12 @@ def office_tasks_served(days: int) -> ServedTasks:
 def served_office() -> Served:
     """The office with its usual options, as `served(Office())`; it imports nothing but the simulator."""
     config = OfficeConfig()
-    offered = office_tasks_served(config.days)
-    return Served(
+    return over(
+        office_tasks_served(config.days),
         name="office",
         description=DESCRIPTION,
         make=partial(OfficeEnvironment, config),
         seats=SEATS,
-        players=offered.players,
-        default_player=offered.partner,
-        counts=offered.counts,
-        task_at=offered.task_at,
-        task_of=offered.task_of,
-        seeds=offered.seeds,
         inline=True,
     )
 

@@ -31,11 +31,6 @@ FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Spli
 """First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
 MOST_TASKS = 40_000
 """Tasks of one split at most, so that the splits' seeds stay apart."""
-LIMITS = (
-    "roles", "max_turns", "max_new_tokens", "threads", "processes", "step_limit_s", "forks", "partner", "bad_call_reward",
-)  # fmt: skip
-"""What a class states and may also offer as an option, by annotating it."""
-ROLE = re.compile(r"[a-z][a-z0-9_]*")
 Reply = Callable[[Observation, int], str]
 """A scripted player: (request, seed) -> reply, a pure function."""
 Forks = Literal["copy", "replay", "no"]
@@ -129,9 +124,9 @@ class Env:
     threads: ClassVar[int] = 1
     """Threads that step episodes side by side; more than 1 where stepping waits for something."""
     processes: ClassVar[int] = 0
-    """Worker processes in which episodes are stepped side by side; for steps that compute for long. 0 steps in this process."""
+    """Worker processes in which episodes are stepped side by side, for steps that take long to compute; 0 steps in this one."""
     step_limit_s: ClassVar[float] = 60.0
-    """With `processes`: seconds after which a reset or step has failed; its process is killed, and the episodes in it end as
+    """With `processes`: seconds after which a reset or step has failed; its process is killed, and its episodes end as
     errors."""
     usual_grouping: ClassVar[Literal["branch", "episodes"]] = "episodes"
     """What a group of training usually compares: replies to one request, or whole episodes of one task."""
@@ -142,11 +137,11 @@ class Env:
     best_metric: ClassVar[str] = "episode_reward"
     """Metric of held-out episodes by which training keeps its best version."""
     goes_on: ClassVar[bool] = True
-    """What a model was shown usually comes back with its reply and more behind it: samplers then keep it."""
+    """A prompt usually repeats the conversation so far and appends to it; samplers then keep what they computed."""
     open_files: ClassVar[int] = 4
-    """Files that an episode keeps open at most; a server raises its limit by as many for each session."""
+    """Most files that an episode keeps open; a server raises its limit by that many per session."""
     own_commands: ClassVar[Mapping[str, str]] = {}
-    """Class of a command, e.g. `Play` -> the one in its place for this environment, as `package.module:Class`."""
+    """Class of a command, e.g. `Play` -> the class that takes its place for this environment, as `package.module:Class`."""
     tools: ClassVar[Any] = ()
     """Functions that a reply may call, methods among them, as a list or as lists by role; or a method that returns these.
     A reply with calls does not reach `step`: the tools run, and their results are the next messages of the role."""
@@ -240,7 +235,7 @@ class Env:
         return self
 
     def full_fingerprint(self) -> str:
-        """Of code and rules: results are cached under it. Empty for one of the source, the options and `fingerprint`."""
+        """Identifies code and rules; results are cached under it. Empty to derive it from source, options and `fingerprint`."""
         return ""
 
     def task_splits(self) -> tuple[Split, ...]:
@@ -248,7 +243,7 @@ class Env:
         return tuple(Split)
 
     def players_for(self, tasks: Sequence[Task]) -> Mapping[str, Reply]:
-        """As `players`, with those that have to know the tasks that are played, e.g. because they have the solutions."""
+        """As `players`, and those that need to know which tasks are played, e.g. because they carry out solutions."""
         return self.players()
 
     @property
@@ -283,12 +278,12 @@ class Env:
 
     @property
     def steps_inline(self) -> bool:
-        """A step never waits and takes milliseconds: a server then steps in its own thread."""
+        """True if a step takes milliseconds and never waits; a server then steps without a thread."""
         # In one thread, so that an environment that asks for one is never stepped by two.
         return self.threads == 1
 
     def public_facts(self, task: Task) -> Mapping[str, Any]:
-        """What a stranger may know of a task beside its id and seed; the rest may hold what no role is to know."""
+        """What a client may know of a task besides its id and seed; the rest may hold what no role is to know."""
         return {"family": self.family(task)}
 
     def served_tasks(self) -> ServedTasks | None:
@@ -296,10 +291,10 @@ class Env:
         return None
 
     def make_environment(self) -> Environment:
-        """What plays episodes; this Env is open, and its `reset` and `step` are not called on it.
+        """A new environment, which plays episodes with these options; called while this Env is open.
 
-        Where the requests of an Env cannot express an environment, return one that implements `onthejob.types.Environment`,
-        or `Forkable` where `forks` is not "no"; `reset` and `step` then need not be written.
+        Override it to bring an implementation of `onthejob.types.Environment`, or of `Forkable` unless `forks` is "no"; `reset`
+        and `step` then need not be written.
         """
         from onthejob.envs.running import running
 
@@ -460,48 +455,3 @@ def name_of(kind: type[Env]) -> str:
 def options_of(env: Env) -> dict[str, Any]:
     """Name -> value of an environment's options."""
     return {one.name: getattr(env, one.name) for one in dataclasses.fields(env)}  # type: ignore[arg-type]
-
-
-def check_roles(roles: Any, name: str) -> None:
-    """Refuse roles that cannot be trained.
-
-    Args:
-        roles: names of an environment's roles.
-        name: the environment's, for the message.
-
-    Raises:
-        ConfigError: there are none, one has no name for an adapter, or one occurs twice.
-    """
-    if not isinstance(roles, (tuple, list)) or not roles or not all(isinstance(role, str) for role in roles):
-        raise ConfigError(f"{name}.roles must name who is asked, got {roles!r}. Write e.g. roles = ('player',).")
-    if wrong := [role for role in roles if not ROLE.fullmatch(role)]:
-        raise ConfigError(f"{name}.roles must match [a-z][a-z0-9_]*, as adapters carry the names; got {', '.join(wrong)}.")
-    if len(set(roles)) != len(roles):
-        raise ConfigError(f"{name}.roles names a role twice: {', '.join(roles)}. Give each a name of its own.")
-
-
-def check_class(kind: type[Env]) -> None:
-    """Refuse an environment that cannot be played, from what its class says.
-
-    Raises:
-        ConfigError: says what is missing and how to write it.
-    """
-    name = kind.__name__
-    check_roles(kind.roles, name)
-    needed = ("tasks", "reset", "step") if kind.make_environment is Env.make_environment else ("tasks",)
-    if missing := [method for method in needed if getattr(kind, method) is getattr(Env, method)]:
-        raise ConfigError(f"{name} lacks {', '.join(missing)}. An Env needs roles, tasks(split), reset(task) and step(reply).")
-    for method, limit in (("max_turns", kind.max_turns), ("max_new_tokens", kind.max_new_tokens), ("threads", kind.threads)):
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise ConfigError(f"{name}.{method} must be a whole number >= 1, got {limit!r}.")
-    if isinstance(kind.processes, bool) or not isinstance(kind.processes, int) or kind.processes < 0:
-        raise ConfigError(f"{name}.processes must be a whole number >= 0, got {kind.processes!r}.")
-    if not kind.step_limit_s > 0:
-        raise ConfigError(f"{name}.step_limit_s must be > 0 seconds, got {kind.step_limit_s!r}.")
-    if kind.forks not in ("copy", "replay", "no"):
-        raise ConfigError(f"{name}.forks must be 'copy', 'replay' or 'no', got {kind.forks!r}.")
-    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if one.name == "ref" or (hasattr(Env, one.name) and one.name not in LIMITS):
-            raise ConfigError(f"{name} has an option {one.name!r}, which means something else for every Env. Call it otherwise.")
-        if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{name}: option {one.name!r} needs a default, e.g. `{one.name}: int = 9`.")

@@ -23,7 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from onthejob.envs.env import Env, Next, check_roles
+from onthejob.envs.declared import check_roles
+from onthejob.envs.env import Env, Next
 from onthejob.errors import ConfigError, ContractError, ProgramError
 from onthejob.interop.dataset import MATCHERS, READERS, check_reward, rows_of, scored, source_of, split_of
 from onthejob.interop.program_http import Server

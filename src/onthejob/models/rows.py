@@ -30,7 +30,7 @@ def read_messages(rows: Sequence[Any]) -> tuple[Message, ...]:
         if found[-1].role != "tool":
             waiting = [call.get("id") for call in row.get("tool_calls") or ()]
         elif named is not None and (not waiting or waiting.pop(0) != named):
-            raise ValueError(f"the result of call {named!r} must stand behind its call, and results in the order of the calls")
+            raise ValueError(f"the result of call {named!r} must follow its call, with results in the order of the calls")
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Environments in worker processes: for steps that compute for long, so that several episodes are stepped at the same time.
+"""Environments in worker processes, for steps that take long to compute: several episodes are stepped at the same time.
 
 The environment of an episode lives in one process, and the proxy that stands for it sends each call there and waits. Calls of
 different processes overlap when threads make them (`play`'s `workers`). A step that takes too long, or kills its process, ends
@@ -44,7 +44,9 @@ class Apart:
             ConfigError: a value out of range.
         """
         if processes < 1 or not limit_s > 0:
-            raise ConfigError(f"environments apart need processes >= 1 and a limit > 0 s, got {processes} and {limit_s}.")
+            raise ConfigError(
+                f"worker processes of environments need processes >= 1 and a limit > 0 s, got {processes} and {limit_s}."
+            )
         self._make_env, self._limit_s = make_env, limit_s
         self._workers: list[_Worker | None] = [None] * processes
         self._lock = threading.Lock()
@@ -121,7 +123,7 @@ class _Worker:
         """
         with self._lock:
             if not self.alive:
-                raise StepError("the process of this environment has ended. Reset another one.")
+                raise StepError("the process of this environment has ended. Make another environment.")
             limit_s = self._limit_s if self._started else max(START_S, self._limit_s)
             try:
                 self._pipe.send((what, arguments, [self.dropped.popleft() for _ in range(len(self.dropped))]))

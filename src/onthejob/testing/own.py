@@ -16,7 +16,8 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from onthejob.envs.env import Env, Reply, check_class
+from onthejob.envs.declared import check_class
+from onthejob.envs.env import Env, Reply
 from onthejob.envs.running import Forking, Running, random_legal, running
 from onthejob.errors import ContractError, OnTheJobError, ProgramError, ServeError
 from onthejob.keys import keyed_choice, keyed_seed
