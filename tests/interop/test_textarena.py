@@ -200,6 +200,29 @@ def test_hidden_cards_stay_hidden():
     assert len(met) > 3
 
 
+def test_a_game_is_made_with_the_arguments_that_are_given():
+    env = of("KuhnPoker-v0", kwargs='{"max_rounds": 1}')
+    playing = running(env)
+    seen = playing.reset(env.tasks(Split.TRAIN)[0])
+    assert "in a 1 round game" in said(seen)
+    playing.step("[check]")
+    end = playing.step("[check]")
+    assert end.observation is None
+    assert sorted(end.rewards.values()) == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "told"),
+    [
+        ("[1]", "--env.kwargs must be a JSON object"),
+        ('{"rounds": 1}', "KuhnPoker-v0 cannot begin with 2 players and --env.kwargs"),
+    ],
+)
+def test_arguments_that_a_game_does_not_take_are_refused(kwargs: str, told: str):
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        of("KuhnPoker-v0", kwargs=kwargs).tasks(Split.TRAIN)
+
+
 def test_composed_observations_begin_a_new_context_in_every_turn():
     playing, seen = begun("ConnectFour-v0-train")
     for column in "0123":

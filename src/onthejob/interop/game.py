@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import io
-import json
 import re
 import threading
 import warnings
@@ -23,6 +22,7 @@ from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Forks, Next
 from onthejob.errors import ConfigError
+from onthejob.interop.json_options import json_object
 from onthejob.interop.spaces import Actions, Choice, Random, Unusable, mask_of, shown
 from onthejob.plugins import function_of, module_of, source_of
 from onthejob.types import Split, Task
@@ -271,22 +271,7 @@ class Game(Env):
         Raises:
             ConfigError: they are no JSON object.
         """
-        return arguments_of(self.kwargs)
-
-
-def arguments_of(text: str) -> dict[str, Any]:
-    """The value of --env.kwargs.
-
-    Raises:
-        ConfigError: it is no JSON object.
-    """
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigError(f"""--env.kwargs must be a JSON object, e.g. '{{"map_name": "4x4"}}', got {text!r:.60}.""")
-    return found
+        return json_object(self.kwargs, "--env.kwargs", '{"map_name": "4x4"}')
 
 
 def module_named(path: str, flag: str) -> ModuleType:

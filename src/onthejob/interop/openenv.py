@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from onthejob.envs.env import Env, Next, Request
 from onthejob.errors import ConfigError, ServeError
+from onthejob.interop.json_options import json_object
 from onthejob.interop.openenv_action import Form, form_of
 from onthejob.interop.openenv_session import Access, Answer, Full, Rejected, Session, normal_url, schemas
 from onthejob.plugins import function_of, source_of
@@ -179,12 +180,7 @@ class OpenEnv(Env):
         return session, session.reset(**({"seed": seed} if self.seeded_reset else {}), **options)
 
     def _options(self) -> dict[str, Any]:
-        try:
-            given = json.loads(self.reset_options or "{}")
-        except ValueError:
-            given = None
-        if not isinstance(given, dict):
-            raise ConfigError(f"--env.reset-options must be a JSON object, got {self.reset_options!r:.60}.")
+        given = json_object(self.reset_options, "--env.reset-options", '{"role": "sales"}')
         if "seed" in given:
             raise ConfigError("--env.reset-options must not hold a seed, which each task has. Omit it.")
         return given

@@ -14,7 +14,8 @@ from typing import Any
 
 from onthejob.envs.env import Next
 from onthejob.errors import ConfigError, MissingDependency
-from onthejob.interop.game import Game, anchored_module, arguments_of, class_name, module_named, quiet
+from onthejob.interop.game import Game, anchored_module, class_name, module_named, quiet
+from onthejob.interop.json_options import json_object
 from onthejob.interop.spaces import Actions, Unusable, actions_of, mask_of
 from onthejob.types import StopReason, Task
 
@@ -163,7 +164,7 @@ def _made(what: str, kwargs: str) -> Any:
     Raises:
         ConfigError: there is none, or it cannot be made with these arguments.
     """
-    arguments = arguments_of(kwargs)
+    arguments = json_object(kwargs, "--env.kwargs", '{"render_mode": "ansi"}')
     flag = f"--env pettingzoo:{what}"
     try:
         if "/" in what and not what.endswith(".py"):

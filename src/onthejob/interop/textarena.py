@@ -29,6 +29,7 @@ import numpy as np
 
 from onthejob.envs.env import FIRST_SEEDS, Env, Next
 from onthejob.errors import ConfigError, MissingDependency
+from onthejob.interop.json_options import json_object
 from onthejob.interop.textarena_games import LISTED, PRINTING, SEATS, why_refused
 from onthejob.types import Split, Task
 
@@ -59,6 +60,8 @@ class TextArena(Env):
     """Number of players; 0 for the fewest that the game allows."""
     count: int = 200
     """Tasks of each split."""
+    kwargs: str = ""
+    """Arguments with which the game is made in place of its own, a JSON object, e.g. '{"max_rounds": 1}'."""
     system: str = ""
     """System message before the rules of the game."""
 
@@ -75,24 +78,28 @@ class TextArena(Env):
         """Tasks that differ by the game's seed.
 
         Raises:
-            ConfigError: a number of players that the game does not allow.
+            ConfigError: a number of players that the game does not allow, or arguments that it does not take.
         """
         allowed = SEATS[_folder(self.game_id)]
         if self.seats and self.seats not in allowed:
             known = ", ".join(map(str, allowed))
             raise ConfigError(f"--env.seats of textarena:{self.game_id} must be one of {known}, got {self.seats}.")
-        if self.seats:
+        arguments = self._arguments()
+        if self.seats or arguments:
             try:
-                Table(self.game_id, self.seats, FIRST_SEEDS[split])
+                Table(self.game_id, len(self.roles), FIRST_SEEDS[split], arguments)
             except Exception as error:
+                given = f" and --env.kwargs {self.kwargs}" if arguments else ""
+                other = "other arguments" if arguments else "fewer"
                 raise ConfigError(
-                    f"textarena:{self.game_id} cannot begin with {self.seats} players: {error}. Take fewer, or another variant."
+                    f"textarena:{self.game_id} cannot begin with {len(self.roles)} players{given}: {error}. "
+                    f"Take {other}, or another variant."
                 ) from error
         return self.seeded(split, count=self.count)
 
     def reset(self, task: Task) -> Next:
         """Begin the game of the task's seed."""
-        self.table = Table(self.game_id, len(self.roles), task.seed)
+        self.table = Table(self.game_id, len(self.roles), task.seed, self._arguments())
         self.moves: dict[str, list[str]] = {}
         return self._asked()
 
@@ -115,6 +122,9 @@ class TextArena(Env):
         """The version of TextArena."""
         return f"textarena {version('textarena')}"
 
+    def _arguments(self) -> dict[str, Any]:
+        return json_object(self.kwargs, "--env.kwargs", '{"max_rounds": 1}')
+
     def _asked(self, *, valid: bool = True) -> Next:
         role, text = self.roles[self.table.player], self.table.text
         if _folder(self.game_id) in LISTED:
@@ -129,15 +139,15 @@ class TextArena(Env):
 class Table:
     """One game under way, with the generators that it draws from."""
 
-    def __init__(self, game_id: str, players: int, seed: int) -> None:
-        """Make the game and begin it; ends with the first request in `player` and `text`."""
+    def __init__(self, game_id: str, players: int, seed: int, arguments: Mapping[str, Any]) -> None:
+        """Make the game with these arguments and begin it; ends with the first request in `player` and `text`."""
         self._luck: tuple[Any, Any] = random.Random(seed).getstate(), np.random.RandomState(seed).get_state()
         self._silent = _folder(game_id) in PRINTING
         self.valid = True
         """Whether the game took the last reply as a move."""
         self.player, self.text = 0, ""
         with self._drawing():
-            self._game = textarena.make(game_id)
+            self._game = textarena.make(game_id, **arguments)
             self._game.reset(num_players=players, seed=seed)
             self._rules = self._innermost()
             self.composed = _composed(self._game)

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Forks, Next
 from onthejob.errors import ConfigError, ProgramError
+from onthejob.interop.json_options import json_object
 from onthejob.interop.splits import SHARES, drawn, drawn_split
 from onthejob.interop.verifiers_process import VerifiersProcess, process
 from onthejob.texts import encodable
@@ -164,8 +165,9 @@ class Verifiers(Env):
 
     def _source(self, *, heldout: bool) -> dict[str, Any]:
         env, _, taskset = self.what.rpartition("+")
-        args = _object(self.heldout_args, "--env.heldout-args") if heldout else _object(self.args, "--env.args")
-        env_args = _object(self.env_args, "--env.env-args")
+        given, flag = (self.heldout_args, "--env.heldout-args") if heldout else (self.args, "--env.args")
+        args = json_object(given, flag, '{"split": "train"}')
+        env_args = json_object(self.env_args, "--env.env-args", '{"key": "value"}')
         return {
             "env": env,
             "taskset": taskset,
@@ -232,16 +234,6 @@ def _described(running: VerifiersProcess, what: str, source: str, timeout_s: flo
         raise ConfigError(f"verifiers:{what} cannot be played: {error}.") from error
     except ProgramError as error:
         raise ConfigError(f"verifiers:{what} cannot be loaded: {error}.") from error
-
-
-def _object(text: str, flag: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigError(f'{flag} must be a JSON object such as \'{{"split": "train"}}\', got {text!r:.60}.')
-    return found
 
 
 def _divided(rows: list[Any], shares: Mapping[Split, float], what: str) -> list[Split]:
