@@ -489,10 +489,24 @@ def test_a_collapse_is_no_success(make_rig: MakeRig):
     assert "by collapse: in the last one all replies of every group were the same" in result.ended("flat")
 
 
+def test_a_role_whose_replies_no_longer_differ_is_named_once(make_rig: MakeRig, caplog: pytest.LogCaptureFixture):
+    made = make_rig()
+    always_the_same = replace(SMALL, iterations=5, scale_states=0, sampling=replace(SMALL.sampling, temperature=1e-4))
+    made.train(always_the_same, pool=TaskPool(toy_tasks(4), seed=0, patience=99))
+    told = [record.getMessage() for record in caplog.records if "learns nothing" in record.getMessage()]
+    assert [message.split(":")[0] for message in told] == list(ROLES)
+    assert all("in iterations 1 to 3" in message and "--learner.max-kl" in message for message in told)
+
+
 def test_a_run_that_its_time_ended_says_how_it_goes_on():
     assert (
         TrainResult(stop="minutes", iterations=8, adapters={}).ended("sums")
         == "minutes (--resume sums continues) after 8 iterations"
+    )
+    assert (
+        TrainResult(stop="minutes", iterations=1, adapters={}).ended("sums")
+        == "minutes (--resume sums continues) after 1 iteration, too few to learn from: give more --minutes, or fewer "
+        "--collect.episodes or a smaller --branch.group-size for cheaper ones"
     )
 
 

@@ -55,6 +55,8 @@ def check_fruitful(run: Run, roles: Sequence[str]) -> None:
     mute = {n for n in last if n not in empty and not any(_taught(run, n, role) for role in roles)}
     if last and last[-1] in mute:
         log.warning("no reply of %s was valid in iteration %d: nothing is learned from it", ", ".join(roles), last[-1])
+    if last and last[-1] not in empty | mute:
+        _warn_of_flat_groups(run, roles, last[-1])
     if len(empty | mute) < PATIENCE:
         return
     if not mute:
@@ -68,6 +70,28 @@ def check_fruitful(run: Run, roles: Sequence[str]) -> None:
         "learned: the policy does not know the format of a reply. Warm it up with demonstrations (`onthejob collect`, "
         "`onthejob sft`, then `onthejob train --init`), or raise --sampling.max-new-tokens where replies are cut."
     )
+
+
+def _warn_of_flat_groups(run: Run, roles: Sequence[str], iteration: int) -> None:
+    """Say once when a role has had no group with a difference for `PATIENCE` iterations, while others may still learn."""
+    for role in roles:
+        first = iteration - PATIENCE + 1
+        if first < 1 or not all(_flat(run, n, role) for n in range(first, iteration + 1)):
+            continue
+        if first == 1 or not _flat(run, first - 1, role):
+            log.warning(
+                "%s: in iterations %d to %d the replies of each group earned the same, so it learns nothing. If it always writes "
+                "the same reply, train again with --learner.max-kl 0.1 and --learner.loss.entropy 0.01; if not, its replies make "
+                "no difference to the reward.",
+                role,
+                first,
+                iteration,
+            )
+
+
+def _flat(run: Run, iteration: int, role: str) -> bool:
+    scope = f"train/{role}"
+    return _value(run, iteration, scope, "groups") > 0 and _value(run, iteration, scope, "frac_reward_zero_std") == 1.0
 
 
 def _taught(run: Run, iteration: int, role: str) -> bool:

@@ -72,6 +72,13 @@ def reply_scores(collection: Collection, groups: Sequence[Group]) -> dict[str, f
     )
 
 
+FEW = 5
+"""Fewer iterations than these hardly move a policy."""
+ADVICE = (
+    ", too few to learn from: give more --minutes, or fewer --collect.episodes or a smaller --branch.group-size for cheaper ones"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
     """How a run ended."""
@@ -95,11 +102,13 @@ class TrainResult:
             run: its name.
         """
         if self.stop == "minutes":
-            return f"minutes (--resume {run} continues) after {self.iterations} iterations"
+            made = f"{self.iterations} iteration{'s' * (self.iterations != 1)}"
+            return f"minutes (--resume {run} continues) after {made}{ADVICE if self.iterations < FEW else ''}"
         if self.collapsed:
             return (
                 f"{self.stop} after {self.iterations} iterations, by collapse: in the last one all replies of every group were "
-                "the same, so nothing was left to compare (raise --sampling.temperature, or lower --learner.lr)"
+                "the same, so nothing was left to compare (bound each update with --learner.max-kl 0.1, or raise "
+                "--sampling.temperature)"
             )
         return f"{self.stop} after {self.iterations} iterations"
 
