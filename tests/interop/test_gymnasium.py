@@ -219,6 +219,20 @@ def test_spaces_have_a_written_form(space: Any, reply: str, meant: Any, wrong: l
         assert space.contains(actions.action(text, None))
 
 
+def test_replies_in_a_row_that_are_no_action_end_the_episode():
+    env = of("FrozenLake-v1", names="left,down,right,up", kwargs=DRY, invalid_limit=3)
+    env.open()
+    playing = running(env)
+    for _ in range(2):
+        playing.reset(env.tasks(Split.TRAIN)[0])
+        said = [playing.step(reply) for reply in ("jump", "jump", "left", "jump", "jump", "jump")]
+        assert [step.valid for step in said] == [False, False, True, False, False, False]
+        assert [step.rewards for step in said] == [{"agent": -1.0}, {"agent": -1.0}, {}, *[{"agent": -1.0}] * 3]
+        assert [step.stop for step in said] == [None] * 5 + [StopReason.PARSE_ERROR]
+        assert said[-1].observation is None
+    env.close()
+
+
 def test_observations_are_written_with_few_decimals():
     seen = {"at": np.array([0.123456, 1.0], np.float32), "on": np.array([True]), "n": np.int64(3), "says": "hi", "x": (1, None)}
     assert shown(seen) == '{"at": [0.123, 1.0], "on": [1], "n": 3, "says": "hi", "x": [1, null]}'
@@ -236,6 +250,7 @@ def test_observations_are_written_with_few_decimals():
         ("FrozenLake-v1", {"kwargs": '{"nothing": 1}'}, "cannot be made with --env.kwargs"),
         ("FrozenLake-v1", {"names": "left,right"}, "must give 4 different names"),
         ("Blackjack-v1", {"show": "ansi"}, "has no ansi picture"),
+        ("Blackjack-v1", {"invalid_limit": 0}, "--env.invalid-limit must be >= 1, got 0"),
         ("Blackjack-v1", {"render": "nothing"}, "--env.render must be path"),
     ],
 )

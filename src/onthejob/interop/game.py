@@ -25,7 +25,7 @@ from onthejob.errors import ConfigError
 from onthejob.interop.json_options import json_object
 from onthejob.interop.spaces import Actions, Choice, Random, Unusable, mask_of, shown
 from onthejob.plugins import function_of, module_of, source_of
-from onthejob.types import Split, Task
+from onthejob.types import Split, StopReason, Task
 
 COLOURS = dict(zip(range(30, 38), ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white"), strict=True))
 STYLED = re.compile(r"\x1b\[([\d;]*)m(.*?)\x1b\[0?m", re.DOTALL)
@@ -103,12 +103,16 @@ class Game(Env):
     """A function (reply, env) -> action, in the same form; it raises ValueError with feedback for a reply that is none."""
     invalid_reward: float = -1.0
     """Reward of a reply that is no action; it should be less than that of the worst action."""
+    invalid_limit: int = 5
+    """Replies in a row that are no action, after which an episode ends."""
 
     pool: ClassVar[Pool | None] = None
     """Objects for all episodes, set by `open`."""
 
     def tasks(self, split: Split) -> list[Task]:
         """Tasks that differ by the seed of their reset."""
+        if self.invalid_limit < 1:
+            raise ConfigError(f"--env.invalid-limit must be >= 1, got {self.invalid_limit}. Take 5, or more than the turns.")
         self.known()
         return self.seeded(split, count=self.count)
 
@@ -179,6 +183,7 @@ class Game(Env):
 
     def take(self) -> Any:
         """An object for this episode; it is given back when the episode is over or forgotten."""
+        self.refusals, self.refused_at = 0, 0
         pool = self.pool if self.pool is not None else Pool(self.made)
         game = pool.take()
         self._back = weakref.finalize(self, pool.give, game)
@@ -258,8 +263,14 @@ class Game(Env):
         return f"{text}\nPossible now: {', '.join(legal)}."
 
     def refused(self, error: Unusable) -> Next:
-        """The reply was no action: nothing is stepped."""
-        return self.invalid(str(error), reward=self.invalid_reward)
+        """The reply was no action: nothing is stepped. Many in a row end the episode, as a policy that is stuck stays so."""
+        turn = self._now.turn
+        self.refusals = self.refusals + 1 if self.refused_at == turn - 1 else 1
+        self.refused_at = turn
+        if self.refusals < self.invalid_limit:
+            return self.invalid(str(error), reward=self.invalid_reward)
+        self.give_back()
+        return self.end(rewards={self.role: self.invalid_reward}, valid=False, stop=StopReason.PARSE_ERROR)
 
     def listed_names(self) -> list[str]:
         """Names of the actions, as they were given."""
