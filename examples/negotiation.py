@@ -24,9 +24,10 @@ class Negotiation(Env):
     def asked(self, role: str) -> Next:
         limit, other, worth = self.limits[role], "seller" if role == "buyer" else "buyer", self.gain(role, self.offer)
         aim = f"Buy below {limit}." if role == "buyer" else f"Sell above {limit}."
-        said = f"The {other} offers {self.offer}: {'gain' if worth > 0 else 'loss'} {abs(worth)}." if self.offer else "Begin."
+        said = f"The {other} offers {self.offer}. " if self.offer else ""
+        moves = f"Accept to gain {worth}, or offer N." if self.offer and worth > 0 else "Offer N."
         # All that is known is in the request, so each begins a context of its own, which is short.
-        return self.ask(role, f"{aim} {said}", legal=self.legal(role), fresh=True)
+        return self.ask(role, f"{aim} {said}{moves}", legal=self.legal(role), fresh=True)
 
     def gain(self, role: str, price: int) -> int:
         return self.limits[role] - price if role == "buyer" else price - self.limits[role]
