@@ -208,12 +208,13 @@ class Train:
         if self.resume is not None:
             now = ("resume", "extend", "trainer", "trainer_wait_s", "track", "output")
             only = dataclasses.replace(type(self).starting(self.env)._fitted(), **{name: getattr(self, name) for name in now})
-            given = [name for name in _differing(self, only) if name != "own"]
-            given += [f"env.{name}" for name in _differing(self._own, only._own)]
-            given += ["env"] if self.env != OFFICE else []
+            given = [flag for flag in _differing(self, only) if flag != "--own"]
+            given += _differing(self._own, only._own, "env.")
+            given += ["--env"] if self.env != OFFICE else []
             if given:
+                longer = " For more iterations give --extend." if "--iterations" in given else ""
                 raise ConfigError(
-                    f"--resume goes on with the run's own options; leave out {', '.join(given)}, or start a new run."
+                    f"--resume goes on with the run's own options; leave out {', '.join(given)}, or start a new run.{longer}"
                 )
         elif self.extend:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
@@ -372,9 +373,19 @@ class Train:
         return dataclasses.replace(self, train=dataclasses.replace(self.train, iterations=extend or own))
 
 
-def _differing(first: Any, second: Any) -> list[str]:
-    """Names of the fields in which two sets of options differ."""
-    return [field.name for field in dataclasses.fields(first) if getattr(first, field.name) != getattr(second, field.name)]
+def _differing(first: Any, second: Any, prefix: str = "") -> list[str]:
+    """The flags in which two sets of options differ."""
+    flags = []
+    for option in dataclasses.fields(first):
+        one, other = getattr(first, option.name), getattr(second, option.name)
+        if one == other:
+            continue
+        if option.name != "own" and dataclasses.is_dataclass(one) and type(one) is type(other):
+            # The options of the loop have no prefix on the command line.
+            flags += _differing(one, other, "" if option.name == "train" else f"{prefix}{option.name}.")
+        else:
+            flags.append(f"--{prefix}{option.name.replace('_', '-')}")
+    return flags
 
 
 def anchored(options: Train) -> Train:
