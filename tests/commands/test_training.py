@@ -214,9 +214,9 @@ def test_train_resume_replay_and_play(call, tiny_path: Path, capsys: pytest.Capt
     resumed = call("train", "--resume", "a", "--extend", "3")
     assert resumed["adapters"]["hr"]["digest"] == straight["adapters"]["hr"]["digest"], "resumed = uninterrupted"
     assert "--extend must be >= 2" in call("train", "--resume", "runs/a", "--extend", "1", code=2)
-    assert "leave out --env.seeds" in call("train", "--resume", "runs/a", "--env.seeds", "1", code=2)
+    assert "Omit --env.seeds" in call("train", "--resume", "runs/a", "--env.seeds", "1", code=2)
     told = call("train", "--resume", "runs/a", "--iterations", "9", "--collect.episodes", "3", code=2)
-    assert "leave out --iterations, --collect.episodes, or" in told
+    assert "Omit --iterations, --collect.episodes, or" in told
     assert "For more iterations give --extend." in told
     assert "exists" in call("train", "--roles", "hr", "--name", "a", *SMALL, *model(tiny_path), code=2)
 

@@ -206,15 +206,15 @@ class Train:
         if self.reference and not self.from_groups:
             raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
         if self.resume is not None:
-            now = ("resume", "extend", "trainer", "trainer_wait_s", "track", "output")
-            only = dataclasses.replace(type(self).starting(self.env)._fitted(), **{name: getattr(self, name) for name in now})
-            given = [flag for flag in _differing(self, only) if flag != "--own"]
-            given += _differing(self._own, only._own, "env.")
+            now = ("resume", "extend", "trainer", "trainer_wait_s", "track", "output", "own")
+            usual = type(self).starting(self.env)._fitted()
+            given = _differing(self, dataclasses.replace(usual, **{name: getattr(self, name) for name in now}))
+            given += _differing(self._own, usual._own, "env.")
             given += ["--env"] if self.env != OFFICE else []
             if given:
                 longer = " For more iterations give --extend." if "--iterations" in given else ""
                 raise ConfigError(
-                    f"--resume goes on with the run's own options; leave out {', '.join(given)}, or start a new run.{longer}"
+                    f"--resume continues with the run's own options. Omit {', '.join(given)}, or start a new run.{longer}"
                 )
         elif self.extend:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
@@ -380,7 +380,7 @@ def _differing(first: Any, second: Any, prefix: str = "") -> list[str]:
         one, other = getattr(first, option.name), getattr(second, option.name)
         if one == other:
             continue
-        if option.name != "own" and dataclasses.is_dataclass(one) and type(one) is type(other):
+        if dataclasses.is_dataclass(one) and type(one) is type(other):
             # The options of the loop have no prefix on the command line.
             flags += _differing(one, other, "" if option.name == "train" else f"{prefix}{option.name}.")
         else:

@@ -263,7 +263,7 @@ class Game(Env):
         return f"{text}\nPossible now: {', '.join(legal)}."
 
     def refused(self, error: Unusable) -> Next:
-        """The reply was no action: nothing is stepped. Many in a row end the episode, as a policy that is stuck stays so."""
+        """The reply was no action, so nothing is stepped; `invalid_limit` of them in a row end the episode."""
         turn = self._now.turn
         self.refusals = self.refusals + 1 if self.refused_at == turn - 1 else 1
         self.refused_at = turn

@@ -55,8 +55,8 @@ class OpenEnv(Env):
     instructions: str = ""
     """Text before the first observation, e.g. the rules."""
     render: str = ""
-    """A function (observation) -> text, as path/to/file.py:name or package.module:name, which is all that is shown, so it has to
-    name possible actions itself; else messages, the only text, or JSON."""
+    """A function (observation) -> text, as path/to/file.py:name or package.module:name. Nothing else is shown, so it must
+    list possible actions. Without it: messages, the only text, or JSON."""
     action: str = ""
     """A function (reply) -> action as a dictionary, in the same form; it raises ValueError with feedback for a reply that is no
     action."""

@@ -61,7 +61,7 @@ class TextArena(Env):
     count: int = 200
     """Tasks of each split."""
     kwargs: str = ""
-    """Arguments with which the game is made in place of its own, a JSON object, e.g. '{"max_rounds": 1}'."""
+    """Arguments with which the game is made, a JSON object, e.g. '{"max_rounds": 1}'."""
     system: str = ""
     """System message before the rules of the game."""
 

@@ -73,15 +73,15 @@ def check_fruitful(run: Run, roles: Sequence[str]) -> None:
 
 
 def _warn_of_flat_groups(run: Run, roles: Sequence[str], iteration: int) -> None:
-    """Say once when a role has had no group with a difference for `PATIENCE` iterations, while others may still learn."""
+    """Warn once when all groups of a role have been flat for `PATIENCE` iterations, even if other roles still learn."""
     for role in roles:
         first = iteration - PATIENCE + 1
         if first < 1 or not all(_flat(run, n, role) for n in range(first, iteration + 1)):
             continue
         if first == 1 or not _flat(run, first - 1, role):
             log.warning(
-                "%s: in iterations %d to %d the replies of each group earned the same, so it learns nothing. If it always writes "
-                "the same reply, train again with --learner.max-kl 0.1 and --learner.loss.entropy 0.01; if not, its replies make "
+                "%s: in iterations %d to %d the replies of each group earned the same, so it learns nothing. If all its replies "
+                "are the same, train again with --learner.max-kl 0.1 and --learner.loss.entropy 0.01; if they differ, they make "
                 "no difference to the reward.",
                 role,
                 first,

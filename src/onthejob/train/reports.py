@@ -73,7 +73,7 @@ def reply_scores(collection: Collection, groups: Sequence[Group]) -> dict[str, f
 
 
 FEW = 5
-"""Fewer iterations than these hardly move a policy."""
+"""With fewer iterations a policy hardly changes."""
 ADVICE = (
     ", too few to learn from: give more --minutes, or fewer --collect.episodes or a smaller --branch.group-size for cheaper ones"
 )
