@@ -57,7 +57,7 @@ def main() -> None:
         "--iterations",
         type=int,
         default=120,
-        help="of each training; one that is over within 10 s waits 5 s for a tracker that hangs",
+        help="of each training; one that is over within 10 s waits up to 5 s for a tracker that hangs",
     )
     parser.add_argument("--track", default="", help="another tracker than one that hangs")
     options = parser.parse_args()

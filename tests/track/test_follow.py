@@ -179,9 +179,9 @@ def test_a_tracker_that_fails_changes_neither_the_record_nor_the_end(recorder, m
 
 @pytest.mark.slow
 def test_one_that_is_stuck_for_long_is_not_waited_for(recorder, mine: Path):
-    recorder.add(1)
+    recorder.add(2)
     with start_trackers(["mine.py:Hangs", "jsonl"], recorder.path) as trackers:
-        until(lambda: lines(recorder.path / "track" / "metrics.jsonl") == [0])
+        until(lambda: lines(recorder.path / "track" / "metrics.jsonl") == [0, 1])
         time.sleep(11)
         begun = time.monotonic()
         (line,) = trackers.close()

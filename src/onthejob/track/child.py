@@ -20,14 +20,12 @@ from typing import Self
 from onthejob.errors import RecordError
 from onthejob.track.place import anchored, check_trackers
 from onthejob.track.state import state_path
-from onthejob.track.sync import left_over, remedy
+from onthejob.track.sync import left_over, missing, remedy
 
 WAIT_S = 5.0
 """Seconds that the end of a run waits for all trackers together."""
 STUCK_S = 10.0
-"""A tracker that has confirmed nothing for so long is waited for only `BRIEF_S`."""
-BRIEF_S = 2.0
-"""Enough for the last iteration, which may be committed long after the one before."""
+"""A tracker that has confirmed nothing for so long and lacks more than the last iteration is not waited for."""
 NICEST = 19
 
 
@@ -66,10 +64,10 @@ class Trackers:
         for one in followers:
             with contextlib.suppress(ProcessLookupError):
                 one.process.send_signal(signal.SIGTERM)
-        brief, until = time.monotonic() + min(BRIEF_S, wait_s), time.monotonic() + wait_s
+        until = time.monotonic() + wait_s
         waiting = list(followers)
-        while waiting and (now := time.monotonic()) < until:
-            waiting = [one for one in waiting if one.process.poll() is None and not (now > brief and self._is_stuck(one))]
+        while waiting and time.monotonic() < until:
+            waiting = [one for one in waiting if one.process.poll() is None and not self._is_stuck(one)]
             if waiting:
                 time.sleep(0.05)
         closed = {one.name for one in followers if one.process.poll() == 0}
@@ -89,14 +87,14 @@ class Trackers:
         return f"{name} was ended before it had closed and may lack the last rows: {remedy(self._run, name)}"
 
     def _is_stuck(self, one: Follower) -> bool:
-        """Whether it has not noted anything for a while and still has something to send."""
+        """Whether it has noted nothing for a while, though it had something to send: more than the last iteration is missing."""
         progress = one.started
         with contextlib.suppress(FileNotFoundError):
             progress = max(progress, state_path(self._run, one.name).stat().st_mtime)
         if time.time() - progress < STUCK_S:
             return False
         try:
-            return bool(left_over(self._run, one.name))
+            return missing(self._run, one.name)[0] > 1
         except RecordError:
             return True
 

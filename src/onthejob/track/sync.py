@@ -220,14 +220,20 @@ def follow(sync: Sync, *, ended: Callable[[], bool], wait: Callable[[float], Any
 
 def left_over(folder: Path, name: str) -> str:
     """A line about what a tracker does not hold of a run, and how it gets the rest; empty when it has everything."""
-    state = read_state(folder, name)
-    with Run.open(folder, readonly=True, skip_damaged=True) as run:
-        iterations = run.iterations()
-    left = sum(state.sent is None or step > state.sent for step in iterations)
+    left, count = missing(folder, name)
     if not left:
         return ""
-    why = f" ({state.error})" if state.error else ""
-    return f"{left} of {len(iterations)} iterations are not sent to {name} yet{why}: {remedy(folder, name)}"
+    error = read_state(folder, name).error
+    why = f" ({error})" if error else ""
+    return f"{left} of {count} iterations are not sent to {name} yet{why}: {remedy(folder, name)}"
+
+
+def missing(folder: Path, name: str) -> tuple[int, int]:
+    """How many iterations of a run a tracker does not hold, and how many the run has."""
+    sent = read_state(folder, name).sent
+    with Run.open(folder, readonly=True, skip_damaged=True) as run:
+        iterations = run.iterations()
+    return sum(sent is None or step > sent for step in iterations), len(iterations)
 
 
 def remedy(folder: Path, name: str) -> str:
