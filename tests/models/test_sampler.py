@@ -15,14 +15,23 @@ from safetensors.torch import load_file, save_file
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.in_process import InProcessPolicy
 from onthejob.models.llama import LlamaBatch
+from onthejob.models.native.engine import NativeBatch
+from onthejob.models.native.library import load_library
 from onthejob.models.sampler import Sampler
 from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
 
-ENGINES = [("llama", True), ("llama", False), ("qwen2", True)]
+NATIVE = load_library(bf16=False) is not None
+native = pytest.mark.skipif(not NATIVE, reason="this machine has neither a C compiler nor a library of a wheel")
+ENGINES = [
+    pytest.param("llama", "native", id="native", marks=native),
+    pytest.param("llama", "torch", id="torch"),
+    pytest.param("llama", "transformers", id="transformers"),
+    pytest.param("qwen2", "auto", id="qwen2"),
+]
 T1 = Sampling(temperature=1.0, max_new_tokens=12)
 GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
 
-engines = pytest.mark.parametrize(("kind", "fast"), ENGINES, ids=["fast", "generic", "qwen2"])
+engines = pytest.mark.parametrize(("kind", "engine"), ENGINES)
 
 
 def prompts_of(chat) -> list[tuple[int, ...]]:
@@ -47,21 +56,21 @@ def assert_same(ours: list[Completion], theirs: list[Completion], *, atol: float
 
 @engines
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_logprobs_equal_a_teacher_forced_forward(make_model, chat, kind, fast, temperature):
+def test_logprobs_equal_a_teacher_forced_forward(make_model, chat, kind, engine, temperature):
     model = make_model(kind)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(4)]
     sampling = Sampling(temperature=temperature, max_new_tokens=20)
-    done = Sampler(model, chat, fast=fast).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
+    done = Sampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
     for prompt, completion in zip(prompts, done, strict=True):
         expected = teacher_forced(model, prompt, completion, temperature)
         assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 @engines
-def test_greedy_equals_transformers_generate(make_model, chat, kind, fast):
+def test_greedy_equals_transformers_generate(make_model, chat, kind, engine):
     model = make_model(kind)
     prompts = prompts_of(chat)
-    done = Sampler(model, chat, fast=fast).generate(prompts, adapter=None, sampling=GREEDY, seeds=[0] * len(prompts))
+    done = Sampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=GREEDY, seeds=[0] * len(prompts))
     for prompt, completion in zip(prompts, done, strict=True):
         ids = torch.tensor([prompt])
         out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=2)
@@ -69,10 +78,10 @@ def test_greedy_equals_transformers_generate(make_model, chat, kind, fast):
 
 
 @engines
-def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind, fast):
+def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind, engine):
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(3)]
     seeds = list(range(len(prompts)))
-    together = Sampler(make_model(kind), chat, fast=fast).generate(prompts, adapter=None, sampling=T1, seeds=seeds)
+    together = Sampler(make_model(kind), chat, engine=engine).generate(prompts, adapter=None, sampling=T1, seeds=seeds)
     variants = {
         "few rows at once": {"max_rows": 2},
         "few tokens at once": {"max_tokens": 100},
@@ -80,10 +89,10 @@ def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind,
         "no prefix cache": {"prefix_cache_tokens": 0},
     }
     for options in variants.values():
-        sampler = Sampler(make_model(kind), chat, fast=fast, **options)
+        sampler = Sampler(make_model(kind), chat, engine=engine, **options)
         assert_same(sampler.generate(prompts, adapter=None, sampling=T1, seeds=seeds), together)
     order = np.random.default_rng(0).permutation(len(prompts)).tolist()
-    sampler = Sampler(make_model(kind), chat, fast=fast)
+    sampler = Sampler(make_model(kind), chat, engine=engine)
     shuffled = sampler.generate([prompts[i] for i in order], adapter=None, sampling=T1, seeds=[seeds[i] for i in order])
     assert_same(shuffled, [together[i] for i in order])
     alone = [sampler.generate([p], adapter=None, sampling=T1, seeds=[s])[0] for p, s in zip(prompts, seeds, strict=True)]
@@ -101,7 +110,7 @@ def test_long_and_short_prompts_attend_apart_and_sample_the_same(make_model, cha
     buckets = []
     arrange = LlamaBatch._arrange
     monkeypatch.setattr(LlamaBatch, "_arrange", lambda batch: (arrange(batch), buckets.append(len(batch._buckets)))[0])
-    sampler = Sampler(model, chat)
+    sampler = Sampler(model, chat, engine="torch")
     seeds = list(range(len(prompts)))
     sampling = Sampling(temperature=1.5, max_new_tokens=150)
     together = sampler.generate(prompts, adapter=None, sampling=sampling, seeds=seeds)
@@ -112,16 +121,16 @@ def test_long_and_short_prompts_attend_apart_and_sample_the_same(make_model, cha
 
 
 @engines
-def test_a_warm_cache_changes_no_bit(make_model, chat, kind, fast):
+def test_a_warm_cache_changes_no_bit(make_model, chat, kind, engine):
     prompts = prompts_of(chat)
-    warm = Sampler(make_model(kind), chat, fast=fast)
+    warm = Sampler(make_model(kind), chat, engine=engine)
     first = warm.generate(prompts, adapter=None, sampling=T1, seeds=range(5))
     cached = warm.stats.cached
     again = warm.generate(prompts, adapter=None, sampling=T1, seeds=range(5))
     assert again == first
     assert warm.stats.cached - cached > cached
     # A process that resumes at the third call sees the same numbers.
-    assert Sampler(make_model(kind), chat, fast=fast).generate(prompts, adapter=None, sampling=T1, seeds=range(5)) == first
+    assert Sampler(make_model(kind), chat, engine=engine).generate(prompts, adapter=None, sampling=T1, seeds=range(5)) == first
 
 
 def talk(sampler: Sampler, chat, turns: int, *, conversations: int = 3) -> list[list[Completion]]:
@@ -140,21 +149,23 @@ def talk(sampler: Sampler, chat, turns: int, *, conversations: int = 3) -> list[
 
 
 @engines
-def test_a_conversation_that_goes_on_is_not_computed_again(make_model, chat, kind, fast):
-    kept, forgetful = (Sampler(make_model(kind), chat, fast=fast, conversation_cache_tokens=n) for n in (4096, 0))
+def test_a_conversation_that_goes_on_is_not_computed_again(make_model, chat, kind, engine):
+    kept, forgetful = (Sampler(make_model(kind), chat, engine=engine, conversation_cache_tokens=n) for n in (4096, 0))
     for ours, theirs in zip(talk(kept, chat, 5), talk(forgetful, chat, 5), strict=True):
         assert_same(ours, theirs)
     assert kept.stats.prefilled + kept.stats.cached == forgetful.stats.prefilled + forgetful.stats.cached
     # Turns 1 and 2 are computed whole; after that only what is new.
     assert kept.stats.prefilled < 0.6 * forgetful.stats.prefilled
-    assert talk(Sampler(make_model(kind), chat, fast=fast), chat, 5) == talk(Sampler(make_model(kind), chat, fast=fast), chat, 5)
+    assert talk(Sampler(make_model(kind), chat, engine=engine), chat, 5) == talk(
+        Sampler(make_model(kind), chat, engine=engine), chat, 5
+    )
 
 
 @engines
-def test_where_conversations_go_on_only_what_is_new_is_computed(make_model, chat, kind, fast, monkeypatch):
+def test_where_conversations_go_on_only_what_is_new_is_computed(make_model, chat, kind, engine, monkeypatch):
     """From the second turn on, and replies neither: what ends a reply is left, and what was heard since."""
     going, whole = (
-        Sampler(make_model(kind), chat, fast=fast, goes_on=on, conversation_cache_tokens=4096 * on) for on in (True, False)
+        Sampler(make_model(kind), chat, engine=engine, goes_on=on, conversation_cache_tokens=4096 * on) for on in (True, False)
     )
     calls = []
     generate = going.generate
@@ -173,17 +184,17 @@ def test_where_conversations_go_on_only_what_is_new_is_computed(make_model, chat
         known = [len(prompt) + len(reply.token_ids) - 1 for prompt, reply in zip(asked, replies, strict=True)]
         new += sum(len(prompt) - count for prompt, count in zip(then, known, strict=True))
     assert going.stats.prefilled == new < 0.3 * whole.stats.prefilled
-    again = Sampler(make_model(kind), chat, fast=fast, goes_on=True, conversation_cache_tokens=4096)
+    again = Sampler(make_model(kind), chat, engine=engine, goes_on=True, conversation_cache_tokens=4096)
     assert talk(again, chat, 5) == [replies for _, replies in calls]
 
 
 @engines
-def test_replies_to_one_prompt_each_go_on_from_their_own(make_model, chat, kind, fast):
+def test_replies_to_one_prompt_each_go_on_from_their_own(make_model, chat, kind, engine):
     """Their prompt is kept once; some of them end early and leave the batch, others are cut."""
     prompt = prompts_of(chat)[2]
     found = []
     for goes_on in (True, False):
-        sampler = Sampler(make_model(kind), chat, fast=fast, goes_on=goes_on, conversation_cache_tokens=100_000)
+        sampler = Sampler(make_model(kind), chat, engine=engine, goes_on=goes_on, conversation_cache_tokens=100_000)
         replies = sampler.generate(
             [prompt] * 12, adapter=None, sampling=Sampling(temperature=1.5, max_new_tokens=150), seeds=range(12)
         )
@@ -196,24 +207,30 @@ def test_replies_to_one_prompt_each_go_on_from_their_own(make_model, chat, kind,
     assert few < 0.5 * many
 
 
-def test_prompts_computed_side_by_side_are_what_they_are_alone(make_model, chat, monkeypatch):
-    sampler = Sampler(make_model("llama"), chat)
+batches = pytest.mark.parametrize("batch", [pytest.param(NativeBatch, marks=native), LlamaBatch])
+
+
+@batches
+def test_prompts_computed_side_by_side_are_what_they_are_alone(make_model, chat, monkeypatch, batch):
+    engine = "native" if batch is NativeBatch else "torch"
+    sampler = Sampler(make_model("llama"), chat, engine=engine)
     together = sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5))
-    monkeypatch.setattr("onthejob.models.llama._TOGETHER", 1)
-    assert_same(
-        Sampler(make_model("llama"), chat).generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5)), together
-    )
+    monkeypatch.setattr(f"{batch.__module__}.TOGETHER", 1)
+    sampler = Sampler(make_model("llama"), chat, engine=engine)
+    assert_same(sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5)), together)
 
 
-def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, chat, monkeypatch):
+@batches
+def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, chat, monkeypatch, batch):
     trunks = []
-    make = LlamaBatch.__init__
+    make = batch.__init__
 
     def made(self, *args, trunk=None, **options):
         trunks.append(trunk)
         make(self, *args, trunk=trunk, **options)
 
-    monkeypatch.setattr(LlamaBatch, "__init__", made)
+    monkeypatch.setattr(batch, "__init__", made)
+    engine = "native" if batch is NativeBatch else "torch"
     model, (adapter, _) = make_model("llama"), make_adapter("llama")
     prompts = prompts_of(chat) * 2
     found = {}
@@ -222,7 +239,7 @@ def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, cha
         monkeypatch.setattr("onthejob.models.sampler._SHARE", 0.0)
         trunks.clear()
         # The second one forgets conversations, so that it loads first turns behind which nothing is known.
-        samplers = [Sampler(model, chat, conversation_cache_tokens=n) for n in (4096, 0)]
+        samplers = [Sampler(model, chat, conversation_cache_tokens=n, engine=engine) for n in (4096, 0)]
         for sampler in samplers:
             sampler.publish(adapter)
         found[worth] = [talk(sampler, chat, 4, conversations=6) for sampler in samplers]
@@ -233,11 +250,12 @@ def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, cha
         assert_same(ours, theirs)
 
 
-def test_a_conversation_goes_on_with_and_without_its_trunk(make_model, chat, monkeypatch):
+@pytest.mark.parametrize("engine", [pytest.param("native", marks=native), "torch"])
+def test_a_conversation_goes_on_with_and_without_its_trunk(make_model, chat, monkeypatch, engine):
     """What was kept beside a trunk serves a call that has none, and the other way round."""
-    everything = talk(Sampler(make_model("llama"), chat), chat, 6, conversations=5)
+    everything = talk(Sampler(make_model("llama"), chat, engine=engine), chat, 6, conversations=5)
     for order in ((1, 10**6), (10**6, 1)):
-        sampler, calls = Sampler(make_model("llama"), chat), []
+        sampler, calls = Sampler(make_model("llama"), chat, engine=engine), []
         generate = sampler.generate
 
         def alternating(*args, order=order, calls=calls, generate=generate, **options):
@@ -294,8 +312,8 @@ def test_samples_follow_the_model(make_model, chat):
 
 
 @engines
-def test_the_end_of_turn_stops_a_reply(make_model, chat, kind, fast):
-    sampler = Sampler(make_model(kind), chat, fast=fast)
+def test_the_end_of_turn_stops_a_reply(make_model, chat, kind, engine):
+    sampler = Sampler(make_model(kind), chat, engine=engine)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(30)]
     limit = Sampling(temperature=1.5, max_new_tokens=40)
     done = sampler.generate(prompts, adapter=None, sampling=limit, seeds=range(len(prompts)))
@@ -311,10 +329,10 @@ def test_the_end_of_turn_stops_a_reply(make_model, chat, kind, fast):
 
 @engines
 @pytest.mark.parametrize("targets", ["all", "q_proj,v_proj"])
-def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, fast, targets):
+def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, engine, targets):
     adapter, trained = make_adapter(kind, targets=targets)
     base = make_model(kind)
-    sampler = Sampler(base, chat, fast=fast)
+    sampler = Sampler(base, chat, engine=engine)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(2)]
     before = sampler.generate(prompts, adapter=None, sampling=T1, seeds=range(10))
     sampler.publish(adapter)
@@ -327,14 +345,14 @@ def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, f
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings", "ignore:Setting `save_embedding_layers`")
 @engines
-def test_an_adapter_of_the_head_is_refused(make_model, make_adapter, chat, kind, fast):
+def test_an_adapter_of_the_head_is_refused(make_model, make_adapter, chat, kind, engine):
     adapter, _ = make_adapter(kind, targets="q_proj,lm_head")
     with pytest.raises(ModelError, match=r"lm_head.* belongs to no linear layer of the base other than the output head"):
-        Sampler(make_model(kind), chat, fast=fast).publish(adapter)
+        Sampler(make_model(kind), chat, engine=engine).publish(adapter)
 
 
 @engines
-def test_neither_side_of_a_shared_base_notices_the_other(make_model, make_adapter, wrap, chat, kind, fast):
+def test_neither_side_of_a_shared_base_notices_the_other(make_model, make_adapter, wrap, chat, kind, engine):
     config = LoraConfig(r=4, target_modules=["q_proj", "down_proj"])
     training = wrap(make_model(kind), config)
     for name, parameter in training.named_parameters():
@@ -344,8 +362,8 @@ def test_neither_side_of_a_shared_base_notices_the_other(make_model, make_adapte
     trainable = {name for name, parameter in training.named_parameters() if parameter.requires_grad}
     prompts = prompts_of(chat)
     adapter, _ = make_adapter(kind)
-    sampler = Sampler(training, chat, fast=fast)
-    alone = Sampler(make_model(kind), chat, fast=fast)
+    sampler = Sampler(training, chat, engine=engine)
+    alone = Sampler(make_model(kind), chat, engine=engine)
     for one in (sampler, alone):
         one.publish(adapter)
     for name in (None, "sales@0001"):
@@ -436,8 +454,8 @@ def test_misuse_is_refused(make_model, chat):
 @pytest.mark.parametrize(
     ("limits", "most"), [({"max_rows": 7}, (7, 10**6)), ({"max_tokens": 400}, (10**6, 400))], ids=["rows", "tokens"]
 )
-def test_no_more_rows_and_tokens_are_held_at_once_than_allowed(make_model, chat, kind, fast, limits, most, monkeypatch):
-    sampler = Sampler(make_model(kind), chat, fast=fast, **limits)
+def test_no_more_rows_and_tokens_are_held_at_once_than_allowed(make_model, chat, kind, engine, limits, most, monkeypatch):
+    sampler = Sampler(make_model(kind), chat, engine=engine, **limits)
     held = []
     make = sampler._engine.batch
 

@@ -15,11 +15,11 @@ from onthejob.types import Completion, Message, Sampling
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda"
-ENGINES = [("llama", True), ("llama", False), ("qwen2", True)]
+ENGINES = [("llama", "torch"), ("llama", "transformers"), ("qwen2", "auto")]
 T1 = Sampling(temperature=1.0, max_new_tokens=16)
 GREEDY = Sampling(temperature=0.0, max_new_tokens=16)
 
-engines = pytest.mark.parametrize(("kind", "fast"), ENGINES, ids=["fast", "generic", "qwen2"])
+engines = pytest.mark.parametrize(("kind", "engine"), ENGINES, ids=["torch", "transformers", "qwen2"])
 
 
 def prompts_of(chat: ChatEncoder) -> list[tuple[int, ...]]:
@@ -44,19 +44,19 @@ def gaps(model, prompts, done: list[Completion], *, temperature: float = 1.0) ->
 @engines
 @pytest.mark.parametrize(("dtype", "mean", "most"), [(torch.float32, 1e-5, 1e-4), (torch.bfloat16, 0.05, 1.0)], ids=str)
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_logprobs_equal_a_plain_forward_on_the_gpu(make_model, chat, kind, fast, dtype, mean, most, temperature):
+def test_logprobs_equal_a_plain_forward_on_the_gpu(make_model, chat, kind, engine, dtype, mean, most, temperature):
     model = make_model(kind, dtype=dtype).to(DEVICE)
     prompts = prompts_of(chat)
     sampling = dataclasses.replace(T1, temperature=temperature)
-    done = Sampler(model, chat, fast=fast).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
+    done = Sampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
     found = gaps(model, prompts, done, temperature=temperature)
     assert found.mean() < mean
     assert found.max() < most
 
 
 @engines
-def test_adapters_of_several_roles_equal_pefts_own_forward(make_model, make_adapter, chat, kind, fast):
-    sampler = Sampler(make_model(kind).to(DEVICE), chat, fast=fast)
+def test_adapters_of_several_roles_equal_pefts_own_forward(make_model, make_adapter, chat, kind, engine):
+    sampler = Sampler(make_model(kind).to(DEVICE), chat, engine=engine)
     prompts, said = prompts_of(chat), {}
     for seed, role in enumerate(("sales", "dev"), 1):
         saved, trained = make_adapter(kind, seed=seed)
@@ -71,11 +71,11 @@ def test_adapters_of_several_roles_equal_pefts_own_forward(make_model, make_adap
 
 @engines
 @pytest.mark.parametrize("sampling", [GREEDY, T1], ids=["greedy", "sampled"])
-def test_replies_in_float32_are_those_of_the_cpu(make_model, make_adapter, chat, kind, fast, sampling):
+def test_replies_in_float32_are_those_of_the_cpu(make_model, make_adapter, chat, kind, engine, sampling):
     """Draws are keyed by seeds and inverted in float64, so the same tokens come out of the same distribution."""
     prompts, replies = prompts_of(chat), []
     for device in ("cpu", DEVICE):
-        sampler = Sampler(make_model(kind).to(device), chat, fast=fast)
+        sampler = Sampler(make_model(kind).to(device), chat, engine=engine)
         sampler.publish(make_adapter(kind)[0])
         replies.append(sampler.generate(prompts, adapter="sales@0001", sampling=sampling, seeds=range(len(prompts))))
     assert [reply.token_ids for reply in replies[0]] == [reply.token_ids for reply in replies[1]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import Engine, Sampler
 from onthejob.serve.intake import Intake
 from onthejob.serve.publish import Probe, Publisher, Slots, distance, trainer_scores
 from onthejob.types import Adapter, Sampling
@@ -281,10 +281,10 @@ def test_options_that_cannot_work_are_refused(workshop: Workshop, tmp_path: Path
         Probe(ids=(1, 2), mean_tolerance=2.0, max_tolerance=1.0)
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_a_samplers_scores_are_the_trainers(fast: bool, workshop: Workshop):
+@pytest.mark.parametrize("engine", ["auto", "torch", "transformers"])
+def test_a_samplers_scores_are_the_trainers(engine: Engine, workshop: Workshop):
     adapter = workshop.write("sales", 1)
-    sampler = Sampler(workshop.model, workshop.chat, fast=fast)
+    sampler = Sampler(workshop.model, workshop.chat, engine=engine)
     sampler.publish(adapter)
     assert sampler.score(IDS, adapter="sales@0001") == pytest.approx(trainer_scores(workshop.model, "sales", IDS), abs=1e-4)
     with pytest.raises(ContractError, match="two ids"):

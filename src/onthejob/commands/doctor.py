@@ -81,12 +81,13 @@ def version(name: str) -> str | None:
 
 
 def machine() -> Iterator[Finding]:
-    """Cores, memory, threads, and how fast float32 and bfloat16 are."""
+    """Cores, memory, threads, how fast float32 and bfloat16 are, and what samples."""
     if version("torch") is None:
         return
     import torch
 
     from onthejob.models.base import measure_pace
+    from onthejob.models.native.library import load_library, why_none
 
     cores = usable_cores()
     yield Finding("cores usable", cores, True)
@@ -97,6 +98,10 @@ def machine() -> Iterator[Finding]:
     capability = torch.backends.cpu.get_cpu_capability()
     yield Finding("cpu capability", capability, True)
     yield Finding("float32", f"{measure_pace():.2f} times as fast as bfloat16", True)
+    for kind in ("bfloat16", "float32"):
+        library = load_library(bf16=kind == "bfloat16")
+        found = f"compiled code, {library.variant.name}" if library else f"torch ({why_none(bf16=kind == 'bfloat16')})"
+        yield Finding(f"sampler, {kind}", found, True)
     yield Finding("gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU is used)", True)
 
 

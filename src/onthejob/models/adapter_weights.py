@@ -67,6 +67,13 @@ class FusedLora:
         """None when no projection has an update."""
         return FusedLora(pairs) if any(pair is not None for pair in pairs) else None
 
+    def factors(self, outputs: Sequence[int]) -> list[tuple[Tensor, Tensor] | None]:
+        """Of each projection, which has so many outputs: (rank, inputs) and (outputs, rank), or None where it has no update."""
+        found: list[tuple[Tensor, Tensor] | None] = [None] * len(outputs)
+        for index, start, end, b in self._parts:
+            found[index] = (self._a[:, start:end].T, b.T)
+        return found
+
     def add_to(self, outputs: Sequence[Tensor], x: Tensor) -> None:
         """Add each projection's update to its output in place; x (rows, inputs), outputs[i] (rows, outputs_i)."""
         low = x.float() @ self._a

@@ -50,6 +50,11 @@ def draw(logits: Tensor, rows: Sequence[int], uniform: Tensor, *, temperature: f
     return tokens, logprobs
 
 
+def not_finite() -> ModelError:
+    """What is raised when logits are not finite."""
+    return ModelError("the model returned logits that are not finite. Its adapter has diverged: publish an earlier version.")
+
+
 def _draw(logits: Tensor, index: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     vocab = logits.shape[1]
     # Whole blocks: the distribution function is summed over blocks first, then inside one, which is faster and more accurate
@@ -67,7 +72,7 @@ def _draw(logits: Tensor, index: Tensor, uniform: Tensor, temperature: float) ->
     block_mass = mass.sum(-1)
     total = block_mass.sum(-1)
     if not torch.isfinite(total).all():
-        raise ModelError("the model returned logits that are not finite. Its adapter has diverged: publish an earlier version.")
+        raise not_finite()
     tokens = best[index] if temperature == 0.0 else _invert(mass, block_mass, index, uniform)
     chosen = logits[index, tokens].float() / (temperature or 1.0)
     return tokens, chosen - top[index] - total.log()[index]

@@ -19,6 +19,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from onthejob.errors import ModelError
 from onthejob.models.adapter_weights import LoraPair
+from onthejob.models.draw import draw
 
 
 def check_cache(config: Any) -> None:
@@ -52,6 +53,10 @@ class GenericEngine:
         self._cache_argument = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
         check_cache(model.config)
 
+    def describe(self) -> str:
+        """What runs the model, in a few words."""
+        return "the model's own forward"
+
     def adapt(self, pairs: Mapping[str, LoraPair]) -> Mapping[str, LoraPair]:
         """The adapter in the form that `batch` takes."""
         return pairs
@@ -59,6 +64,10 @@ class GenericEngine:
     def batch(self, lengths: Sequence[int], *, rows: int, new_tokens: int, lora: Any, trunk: None = None) -> GenericBatch:
         """A batch of `len(lengths)` prompts without a trunk; as its caches grow, `rows` and `new_tokens` are not used."""
         return GenericBatch(self, lengths, lora=lora or {})
+
+    def draw(self, logits: Tensor, rows: Sequence[int], uniform: Tensor, *, temperature: float) -> tuple[list[int], list[float]]:
+        """Tokens and their log-probabilities; see `models.draw`."""
+        return draw(logits, rows, uniform, temperature=temperature)
 
     def forward(self, ids: Tensor, cache: DynamicCache, lora: Mapping[str, LoraPair], **inputs: Any) -> Tensor:
         """Logits of the last position (rows, vocab); the adapter is added to the projections' outputs during this call only."""

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onthejob.models.adapter_weights import FusedLora, LoraPair
+from onthejob.models.draw import draw
 
 _ROPE_TYPES = ("default", "linear", "llama3")
 
@@ -56,19 +57,13 @@ class LlamaEngine:
         rope = config.rope_parameters or {}
         return rope.get("rope_type", "default") in _ROPE_TYPES and model.config.pretraining_tp == 1
 
+    def describe(self) -> str:
+        """What runs the model, in a few words."""
+        return "torch"
+
     def adapt(self, pairs: Mapping[str, LoraPair]) -> list[list[FusedLora | None]]:
-        """The adapter in the order of use: per layer (q, k, v), (o), (gate, up), (down), which are all layers that take one."""
-        fused = []
-        for index in range(len(self.layers)):
-            name = f"model.layers.{index}."
-            inputs = (
-                ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-                ("self_attn.o_proj",),
-                ("mlp.gate_proj", "mlp.up_proj"),
-                ("mlp.down_proj",),
-            )
-            fused.append([FusedLora.of([pairs.get(name + target) for target in targets]) for targets in inputs])
-        return fused
+        """The adapter in the order of use."""
+        return fused_layers(pairs, len(self.layers))
 
     def batch(self, lengths: Sequence[int], *, rows: int, new_tokens: int, lora: Any, trunk: Cached | None = None) -> LlamaBatch:
         """Room for `len(lengths)` prompts of these lengths and up to `rows` replies of `new_tokens` tokens.
@@ -76,6 +71,10 @@ class LlamaEngine:
         `trunk` is what all of the prompts begin with and are longer than, as `LlamaBatch.prefix` gave it.
         """
         return LlamaBatch(self, lengths, rows=rows, new_tokens=new_tokens, lora=lora, trunk=trunk)
+
+    def draw(self, logits: Tensor, rows: Sequence[int], uniform: Tensor, *, temperature: float) -> tuple[list[int], list[float]]:
+        """Tokens and their log-probabilities; see `models.draw`."""
+        return draw(logits, rows, uniform, temperature=temperature)
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines (rows, 1, head_dim), the sines' first half negated so that a roll replaces rotate-half."""
@@ -112,6 +111,20 @@ class LlamaEngine:
         if lora[3] is not None:
             lora[3].add_to(down, h)
         return x + down[0]
+
+
+def fused_layers(pairs: Mapping[str, LoraPair], layers: int) -> list[list[FusedLora | None]]:
+    """An adapter's updates per layer: (q, k, v), (o), (gate, up), (down), which are all layers that take one."""
+    inputs = (
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        ("self_attn.o_proj",),
+        ("mlp.gate_proj", "mlp.up_proj"),
+        ("mlp.down_proj",),
+    )
+    return [
+        [FusedLora.of([pairs.get(f"model.layers.{index}.{target}") for target in targets]) for targets in inputs]
+        for index in range(layers)
+    ]
 
 
 class LlamaBatch:
@@ -192,12 +205,12 @@ class LlamaBatch:
     def prefill(self, prompts: Sequence[tuple[int, Sequence[int], int]]) -> Tensor:
         """Compute prompts, each (slot, ids, where what is not loaded begins); the next tokens' logits (prompts, vocab).
 
-        Side by side up to `_TOGETHER` tokens: what a conversation heard since its last turn is too little to fill a core alone.
+        Side by side up to `TOGETHER` tokens: what a conversation heard since its last turn is too little to fill a core alone.
         """
         found, part, size = [], [], 0
         for prompt in prompts:
             count = len(prompt[1]) - prompt[2]
-            if part and size + count > _TOGETHER:
+            if part and size + count > TOGETHER:
                 found.append(self._prefill(part))
                 part, size = [], 0
             part.append(prompt)
@@ -394,7 +407,7 @@ class _Bucket:
         return x.view(prompts, kv, self.width, -1, n).transpose(1, 2).reshape(prompts * self.width, kv, -1, n)
 
 
-_TOGETHER = 4096
+TOGETHER = 4096
 """Tokens of prompts that are computed side by side; bounds memory."""
 _NEAR = 0.75
 """A prompt shorter than this share of the longest in its bucket may begin another one."""

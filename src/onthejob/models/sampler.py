@@ -13,7 +13,8 @@ What makes it fast on a CPU, and exact:
   draw different tokens; finished rows leave the batch;
 * adapters are never merged: the base's weights are shared with the learner and are never written.
 
-Every draw is keyed by the reply's own seed. A batch's composition can change the last bits of a matrix product, and nothing else.
+Every draw is keyed by the reply's own seed. With torch a batch's composition can change the last bits of a matrix product, and
+nothing else; with compiled code not even those.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from peft import PeftModel
@@ -35,15 +36,18 @@ from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.adapter_weights import read_adapter_weights, read_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.conversations import Conversations, Said
-from onthejob.models.draw import draw, uniforms
+from onthejob.models.draw import uniforms
 from onthejob.models.generic import GenericEngine
 from onthejob.models.llama import LlamaEngine
+from onthejob.models.native.engine import NativeEngine
 from onthejob.models.targets import linear_layers
 from onthejob.models.window import context_window, refuse_longer
 from onthejob.progress import Progress
 from onthejob.types import Adapter, Completion, Sampling
 
 log = logging.getLogger(__name__)
+
+Engine = Literal["auto", "native", "torch", "transformers"]
 
 _WORTH = 2048
 """Tokens whose keys are read once instead of once per prompt that make a trunk worth its small operations per layer."""
@@ -96,7 +100,7 @@ class Sampler:
         conversation_cache_tokens: int = 49152,
         goes_on: bool = False,
         share_beginnings: bool = True,
-        fast: bool = True,
+        engine: Engine = "auto",
         base_digest: str = "",
     ) -> None:
         """A sampler on a model that may be trained at the same time.
@@ -113,13 +117,14 @@ class Sampler:
             goes_on: a context and its reply usually come back with more behind them, as in a shell, so every one is kept.
             share_beginnings: replies of one prompt share a row while they are equal, and prompts with the same long first turn
                 attend to it together. False only serves measurements.
-            fast: use the fast path where the architecture allows. False takes the model's own forward.
+            engine: what runs the model: `native` compiled code, `torch` operations on Llama-shaped models, or the model's own
+                forward, `transformers`. `auto` takes the first of them that suits model and machine.
             base_digest: of the base's weights; adapters trained on another base are then refused.
 
         Raises:
             ConfigError: max_rows or max_tokens below 1.
             ContractError: an adapter is merged into the model's weights.
-            ModelError: the model's cache is of a kind that cannot be shared.
+            ModelError: the model's cache is of a kind that cannot be shared, or the stated engine cannot run it here.
         """
         if min(max_rows, max_tokens) < 1:
             raise ConfigError(f"max_rows and max_tokens must be >= 1, got {max_rows} and {max_tokens}. Usual: 256 and 98304.")
@@ -133,7 +138,8 @@ class Sampler:
         own = without_adapters(model)
         self._window = context_window(own.config)
         self._shapes = linear_layers(own)
-        self._engine = LlamaEngine(own) if fast and LlamaEngine.supports(own) else GenericEngine(own)
+        self._engine = make_engine(own, engine)
+        log.info("engine: %s", self._engine.describe())
         self._published: dict[str, _Published] = {}
         self._prefixes: OrderedDict[tuple[str | None, tuple[int, ...]], Any] = OrderedDict()
         self._prefix_budget = prefix_cache_tokens
@@ -301,7 +307,7 @@ class Sampler:
             members = [member for row in rows for member in row]
             of_row = [row for row, owners in enumerate(rows) for _ in owners]
             u = torch.tensor([replies[member].uniform[time_step] for member in members], dtype=torch.float64)
-            tokens, logprobs = draw(logits, of_row, u, temperature=sampling.temperature)
+            tokens, logprobs = self._engine.draw(logits, of_row, u, temperature=sampling.temperature)
             for member, token, logprob in zip(members, tokens, logprobs, strict=True):
                 replies[member].tokens.append(token)
                 replies[member].logprobs.append(logprob)
@@ -404,6 +410,24 @@ class Sampler:
             logprobs=tuple(reply.logprobs),
             finish_reason="stop" if stopped else "length",
         )
+
+
+def make_engine(model: Any, engine: Engine = "auto") -> LlamaEngine | NativeEngine | GenericEngine:
+    """What runs a model; see `Sampler`.
+
+    Raises:
+        ModelError: the stated engine cannot run it here.
+    """
+    if engine == "transformers" or (engine == "auto" and not LlamaEngine.supports(model)):
+        return GenericEngine(model)
+    if not LlamaEngine.supports(model):
+        raise ModelError(f"engine {engine!r} runs Llama-shaped models only, this is {model.config.model_type!r}. Use `auto`.")
+    library = None if engine == "torch" else NativeEngine.library_for(model)
+    if library is not None:
+        return NativeEngine(model, library)
+    if engine == "native":
+        raise ModelError("there is no compiled code for this model on this machine. Use `auto`; `onthejob doctor` says more.")
+    return LlamaEngine(model)
 
 
 def without_adapters(model: Any) -> Any:

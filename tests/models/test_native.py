@@ -1,0 +1,168 @@
+"""The compiled engine computes what torch computes, on every instruction set of this machine, and touches no foreign memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.models.native import library
+from onthejob.models.native.engine import NativeEngine
+from onthejob.models.native.library import VARIANTS, Library, compile_library, cpu_flags, find_compiler, load_library
+from onthejob.models.sampler import Sampler, make_engine
+
+FUZZ = Path(__file__).with_name("native_fuzz.py")
+HERE = [variant for variant in VARIANTS if variant.needs <= cpu_flags()]
+ROUNDS = 400 if os.environ.get("ONTHEJOB_COUNTS") == "full" else 4
+compiler = pytest.mark.skipif(not find_compiler(), reason="there is no C compiler")
+native = pytest.mark.skipif(
+    load_library(bf16=False) is None, reason="this machine has neither a compiler nor a library of a wheel"
+)
+kinds = pytest.mark.parametrize("kind", ["bf16", "fp32"])
+
+
+@compiler
+@kinds
+@pytest.mark.parametrize("variant", HERE, ids=lambda variant: variant.name)
+def test_every_variant_computes_what_torch_computes(tmp_path: Path, variant, kind: str):
+    path = tmp_path / "forward.so"
+    compile_library(find_compiler(), variant, path, bf16=kind == "bf16")
+    runpy.run_path(str(FUZZ))["main"](str(path), variant.name, kind, str(ROUNDS), "1")
+
+
+@compiler
+@pytest.mark.slow
+@kinds
+@pytest.mark.parametrize("variant", HERE, ids=lambda variant: variant.name)
+def test_sanitizers_report_nothing(tmp_path: Path, variant, kind: str):
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("the sanitizers' libraries are those of gcc")
+    path = tmp_path / "forward.so"
+    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    compile_library((gcc,), variant, path, bf16=kind == "bf16", more=flags)
+    libraries = [
+        subprocess.run([gcc, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    environ = {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "2"}
+    words = [sys.executable, str(FUZZ), str(path), variant.name, kind, str(ROUNDS), "2", "300"]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=3600, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "equal to torch" in done.stdout
+
+
+@native
+def test_a_row_does_not_depend_on_the_others_by_a_single_bit(make_model):
+    engine = NativeEngine(make_model("llama"), load_library(bf16=False))
+    draw = random.Random(0)
+    prompts = [[draw.randrange(300) for _ in range(length)] for length in (1, 40, 300, 17)]
+    batch = engine.batch([len(prompt) for prompt in prompts], rows=40, new_tokens=8, lora=None)
+    together = [batch.prefill([(slot, prompt, 0) for slot, prompt in enumerate(prompts)])]
+    batch.select([0, 1, 2, 3, *[2] * 36])
+    tokens = [draw.randrange(300) for _ in range(40)]
+    together += [batch.step(tokens) for _ in range(8)]
+    alone = engine.batch([300], rows=1, new_tokens=8, lora=None)
+    assert torch.equal(alone.prefill([(0, prompts[2], 0)])[0], together[0][2])
+    alone.select([0])
+    for step in together[1:]:
+        assert torch.equal(alone.step([tokens[17]])[0], step[17])
+
+
+@native
+def test_wrong_numbers_are_errors_and_no_crashes(make_model):
+    engine = NativeEngine(make_model("llama"), load_library(bf16=False))
+    batch = engine.batch([3, 2], rows=2, new_tokens=1, lora=None)
+    for wrong in ([5, 300, 7], [5, -1, 7]):
+        with pytest.raises(ContractError, match=r"token ids must be in 0\.\.299"):
+            batch.prefill([(0, wrong, 0)])
+    with pytest.raises(ContractError, match="prompt 1 has 2 tokens"):
+        batch.prefill([(1, [1, 2, 3], 0)])
+    with pytest.raises(ContractError, match="prompt 1 has 2 tokens"):
+        batch.prefill([(1, [1, 2], 2)])
+    batch.prefill([(0, [1, 2, 3], 0), (1, [4, 5], 0)])
+    batch.select([0, 1, 0])
+    with pytest.raises(ContractError, match="a batch of 2 rows of 1 tokens has 3 rows"):
+        batch.step([1, 2, 3])
+    batch.select([0, 1])
+    with pytest.raises(ContractError, match="2 rows of 1 tokens has 2 rows of 0 tokens, got 1 more"):
+        batch.step([1])
+    kept = batch.prefix(0)
+    with pytest.raises(ContractError, match="a prompt of 2 tokens cannot begin with 3 cached ones"):
+        batch.load_prefix(1, kept)
+    batch.step([1, 2])
+    with pytest.raises(ContractError, match="of 1 tokens has 2 rows of 1 tokens"):
+        batch.step([1, 2])
+    long = engine.batch([513], rows=0, new_tokens=0, lora=None)
+    with pytest.raises(ContractError, match="the model has 512 positions, got a token at 512"):
+        long.prefill([(0, [1] * 513, 0)])
+
+
+@native
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_refused(make_model, bad: float):
+    engine = NativeEngine(make_model("llama"), load_library(bf16=False))
+    logits = torch.zeros(3, 304)[:, :300]
+    logits[1, 250] = bad
+    with pytest.raises(ModelError, match="not finite"):
+        engine.draw(logits, [0, 1, 2], torch.rand(3, dtype=torch.float64), temperature=1.0)
+
+
+def test_a_machine_without_compiler_samples_with_torch(make_model, chat, monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path))
+    monkeypatch.setattr(library, "find_compiler", lambda: ())
+    library._load.cache_clear()
+    try:
+        assert load_library(bf16=False) is None
+        assert "no C compiler" in library.why_none(bf16=False) or not HERE
+        assert make_engine(make_model("llama")).describe() == "torch"
+        with pytest.raises(ModelError, match="no compiled code"):
+            Sampler(make_model("llama"), chat, engine="native")
+    finally:
+        library._load.cache_clear()
+
+
+def test_the_variant_can_be_chosen(monkeypatch):
+    monkeypatch.setenv("ONTHEJOB_NATIVE", "off")
+    assert load_library(bf16=False) is None
+    assert library.why_none(bf16=True) == "ONTHEJOB_NATIVE=off"
+    monkeypatch.setenv("ONTHEJOB_NATIVE", "sse2")
+    with pytest.raises(ConfigError, match="ONTHEJOB_NATIVE must be one of auto, off, avx512-bf16, avx512, avx2, got 'sse2'"):
+        load_library(bf16=False)
+    if HERE and find_compiler():
+        monkeypatch.setenv("ONTHEJOB_NATIVE", HERE[-1].name)
+        found = load_library(bf16=False)
+        assert found is not None
+        assert found.variant is HERE[-1]
+
+
+@compiler
+def test_a_library_of_another_source_is_refused(tmp_path: Path, monkeypatch):
+    if not HERE:
+        pytest.skip("no variant runs here")
+    other = tmp_path / "forward.c"
+    other.write_text(library.SOURCE.read_text(encoding="utf-8").replace("case 1: return", "case 1: return 8 +"), encoding="utf-8")
+    monkeypatch.setattr(library, "SOURCE", other)
+    compile_library(find_compiler(), HERE[-1], tmp_path / "other.so", bf16=False)
+    with pytest.raises(OSError, match="another version"):
+        Library(tmp_path / "other.so", HERE[-1], bf16=False)
+
+
+@native
+def test_models_that_do_not_suit_it_are_run_by_torch(make_model, monkeypatch):
+    model = make_model("llama")
+    assert NativeEngine.library_for(model) is not None
+    monkeypatch.setattr("onthejob.models.native.engine.MOST_MEMORY", 0.0)
+    assert NativeEngine.library_for(model) is None, "it would take too much memory"
+    monkeypatch.undo()
+    assert NativeEngine.library_for(model.half()) is None
+    with pytest.raises(ModelError, match="Llama-shaped models only"):
+        make_engine(make_model("qwen2"), "native")
