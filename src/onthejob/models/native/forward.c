@@ -347,7 +347,7 @@ INLINE void tile(const int m, const Product *p, int64_t row, int64_t block) {
   }
 #endif
 
-#define PANEL 96 /* rows that stay in a core's cache while weights pass by */
+#define PANEL 144 /* rows that stay in a core's cache while weights pass by */
 
 static void columns(const Product *p, int64_t block, int64_t row, int64_t end) {
   while (row < end) {
