@@ -14,18 +14,17 @@ import pytest
 import torch
 
 from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.models.engines import make_engine
 from onthejob.models.native import library
 from onthejob.models.native.engine import NativeEngine
 from onthejob.models.native.library import VARIANTS, Library, compile_library, cpu_flags, find_compiler, load_library
-from onthejob.models.sampler import Sampler, make_engine
+from onthejob.models.sampler import Sampler
 
 FUZZ = Path(__file__).with_name("native_fuzz.py")
 HERE = [variant for variant in VARIANTS if variant.needs <= cpu_flags()]
 ROUNDS = 400 if os.environ.get("ONTHEJOB_COUNTS") == "full" else 4
 compiler = pytest.mark.skipif(not find_compiler(), reason="there is no C compiler")
-native = pytest.mark.skipif(
-    load_library(bf16=False) is None, reason="this machine has neither a compiler nor a library of a wheel"
-)
+native = pytest.mark.skipif(load_library(bf16=False) is None, reason="there is no compiled code here; see `onthejob doctor`")
 kinds = pytest.mark.parametrize("kind", ["bf16", "fp32"])
 
 

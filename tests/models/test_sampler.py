@@ -15,13 +15,13 @@ from safetensors.torch import load_file, save_file
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.in_process import InProcessPolicy
 from onthejob.models.llama import LlamaBatch
-from onthejob.models.native.engine import NativeBatch
+from onthejob.models.native.batch import NativeBatch
 from onthejob.models.native.library import load_library
 from onthejob.models.sampler import Sampler
 from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
 
 NATIVE = load_library(bf16=False) is not None
-native = pytest.mark.skipif(not NATIVE, reason="this machine has neither a C compiler nor a library of a wheel")
+native = pytest.mark.skipif(not NATIVE, reason="there is no compiled code here; see `onthejob doctor`")
 ENGINES = [
     pytest.param("llama", "native", id="native", marks=native),
     pytest.param("llama", "torch", id="torch"),
@@ -215,7 +215,7 @@ def test_prompts_computed_side_by_side_are_what_they_are_alone(make_model, chat,
     engine = "native" if batch is NativeBatch else "torch"
     sampler = Sampler(make_model("llama"), chat, engine=engine)
     together = sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5))
-    monkeypatch.setattr(f"{batch.__module__}.TOGETHER", 1)
+    monkeypatch.setattr("onthejob.models.llama.TOGETHER", 1)
     sampler = Sampler(make_model("llama"), chat, engine=engine)
     assert_same(sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5)), together)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
-from onthejob.models.sampler import Engine, Sampler
+from onthejob.models.engines import Engine
+from onthejob.models.sampler import Sampler
 from onthejob.serve.intake import Intake
 from onthejob.serve.publish import Probe, Publisher, Slots, distance, trainer_scores
 from onthejob.types import Adapter, Sampling

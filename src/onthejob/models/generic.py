@@ -20,6 +20,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from onthejob.errors import ModelError
 from onthejob.models.adapter_weights import LoraPair
 from onthejob.models.draw import draw
+from onthejob.models.llama import Prompt
 
 
 def check_cache(config: Any) -> None:
@@ -43,6 +44,7 @@ class GenericEngine:
 
     trunks: ClassVar[bool] = False
     """A batch takes no trunk."""
+    draw = staticmethod(draw)
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -64,10 +66,6 @@ class GenericEngine:
     def batch(self, lengths: Sequence[int], *, rows: int, new_tokens: int, lora: Any, trunk: None = None) -> GenericBatch:
         """A batch of `len(lengths)` prompts without a trunk; as its caches grow, `rows` and `new_tokens` are not used."""
         return GenericBatch(self, lengths, lora=lora or {})
-
-    def draw(self, logits: Tensor, rows: Sequence[int], uniform: Tensor, *, temperature: float) -> tuple[list[int], list[float]]:
-        """Tokens and their log-probabilities; see `models.draw`."""
-        return draw(logits, rows, uniform, temperature=temperature)
 
     def forward(self, ids: Tensor, cache: DynamicCache, lora: Mapping[str, LoraPair], **inputs: Any) -> Tensor:
         """Logits of the last position (rows, vocab); the adapter is added to the projections' outputs during this call only."""
@@ -113,7 +111,7 @@ class GenericBatch:
             for keys, values in _pairs(self._joined)
         ]
 
-    def prefill(self, prompts: Sequence[tuple[int, Sequence[int], int]]) -> Tensor:
+    def prefill(self, prompts: Sequence[Prompt]) -> Tensor:
         """Compute prompts, each (slot, ids, where what is not loaded begins); the next tokens' logits (prompts, vocab)."""
         return torch.stack([self._prefill(*prompt) for prompt in prompts])
 

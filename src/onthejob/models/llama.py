@@ -25,6 +25,8 @@ _ROPE_TYPES = ("default", "linear", "llama3")
 
 Cached = tuple[tuple[Tensor, Tensor], ...]
 """Keys and values (layers, kv_heads, tokens, dim) of consecutive parts of a prompt, from its beginning on."""
+Prompt = tuple[int, Sequence[int], int]
+"""Slot, ids, and where what is not loaded begins."""
 
 
 class LlamaEngine:
@@ -32,6 +34,7 @@ class LlamaEngine:
 
     trunks: ClassVar[bool] = True
     """A batch can take a trunk."""
+    draw = staticmethod(draw)
 
     def __init__(self, model: Any) -> None:
         config = model.config
@@ -71,10 +74,6 @@ class LlamaEngine:
         `trunk` is what all of the prompts begin with and are longer than, as `LlamaBatch.prefix` gave it.
         """
         return LlamaBatch(self, lengths, rows=rows, new_tokens=new_tokens, lora=lora, trunk=trunk)
-
-    def draw(self, logits: Tensor, rows: Sequence[int], uniform: Tensor, *, temperature: float) -> tuple[list[int], list[float]]:
-        """Tokens and their log-probabilities; see `models.draw`."""
-        return draw(logits, rows, uniform, temperature=temperature)
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines (rows, 1, head_dim), the sines' first half negated so that a roll replaces rotate-half."""
@@ -202,22 +201,14 @@ class LlamaBatch:
         own = (self._own_keys[:, row, :, : self._time].clone(), self._own_values[:, row, :, : self._time].clone())
         return (*beginning, own)
 
-    def prefill(self, prompts: Sequence[tuple[int, Sequence[int], int]]) -> Tensor:
+    def prefill(self, prompts: Sequence[Prompt]) -> Tensor:
         """Compute prompts, each (slot, ids, where what is not loaded begins); the next tokens' logits (prompts, vocab).
 
         Side by side up to `TOGETHER` tokens: what a conversation heard since its last turn is too little to fill a core alone.
         """
-        found, part, size = [], [], 0
-        for prompt in prompts:
-            count = len(prompt[1]) - prompt[2]
-            if part and size + count > TOGETHER:
-                found.append(self._prefill(part))
-                part, size = [], 0
-            part.append(prompt)
-            size += count
-        return torch.cat([*found, self._prefill(part)])
+        return torch.cat([self._prefill(part) for part in portions(prompts)])
 
-    def _prefill(self, prompts: Sequence[tuple[int, Sequence[int], int]]) -> Tensor:
+    def _prefill(self, prompts: Sequence[Prompt]) -> Tensor:
         engine = self._engine
         counts = [len(ids) - start for _, ids, start in prompts]
         positions = torch.cat([torch.arange(start, len(ids), device=engine.device) for _, ids, start in prompts])
@@ -376,6 +367,20 @@ class LlamaBatch:
                 for target, source in zip(self._prompts[hole], self._prompts[last], strict=True):
                     target[:, :, :length] = source[:, :, :length]
                 self._slots = [hole if slot == last else slot for slot in self._slots]
+
+
+def portions(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
+    """Prompts that are computed side by side: up to `TOGETHER` tokens, or one prompt."""
+    found: list[list[Prompt]] = []
+    size = 0
+    for prompt in prompts:
+        count = len(prompt[1]) - prompt[2]
+        if not found or size + count > TOGETHER:
+            found.append([])
+            size = 0
+        found[-1].append(prompt)
+        size += count
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,41 +13,34 @@ What makes it fast on a CPU, and exact:
   draw different tokens; finished rows leave the batch;
 * adapters are never merged: the base's weights are shared with the learner and are never written.
 
-Every draw is keyed by the reply's own seed. With torch a batch's composition can change the last bits of a matrix product, and
-nothing else; with compiled code not even those.
+Every draw is keyed by the reply's own seed. With torch operations a batch's composition can change the last
+bits of a matrix product, and nothing else; with compiled code it changes nothing.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from peft import PeftModel
-from peft.tuners.tuners_utils import BaseTunerLayer
 
-from onthejob.errors import ConfigError, ContractError, ModelError
+from onthejob.errors import ConfigError, ContractError
 from onthejob.models.adapter_weights import read_adapter_weights, read_logit_scale
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.conversations import Conversations, Said
 from onthejob.models.draw import uniforms
-from onthejob.models.generic import GenericEngine
-from onthejob.models.llama import LlamaEngine
-from onthejob.models.native.engine import NativeEngine
+from onthejob.models.engines import Engine, make_engine, without_adapters
 from onthejob.models.targets import linear_layers
 from onthejob.models.window import context_window, refuse_longer
 from onthejob.progress import Progress
 from onthejob.types import Adapter, Completion, Sampling
 
 log = logging.getLogger(__name__)
-
-Engine = Literal["auto", "native", "torch", "transformers"]
 
 _WORTH = 2048
 """Tokens whose keys are read once instead of once per prompt that make a trunk worth its small operations per layer."""
@@ -410,44 +403,3 @@ class Sampler:
             logprobs=tuple(reply.logprobs),
             finish_reason="stop" if stopped else "length",
         )
-
-
-def make_engine(model: Any, engine: Engine = "auto") -> LlamaEngine | NativeEngine | GenericEngine:
-    """What runs a model; see `Sampler`.
-
-    Raises:
-        ModelError: the stated engine cannot run it here.
-    """
-    if engine == "transformers" or (engine == "auto" and not LlamaEngine.supports(model)):
-        return GenericEngine(model)
-    if not LlamaEngine.supports(model):
-        raise ModelError(f"engine {engine!r} runs Llama-shaped models only, this is {model.config.model_type!r}. Use `auto`.")
-    library = None if engine == "torch" else NativeEngine.library_for(model)
-    if library is not None:
-        return NativeEngine(model, library)
-    if engine == "native":
-        raise ModelError("there is no compiled code for this model on this machine. Use `auto`; `onthejob doctor` says more.")
-    return LlamaEngine(model)
-
-
-def without_adapters(model: Any) -> Any:
-    """A module tree of its own around the same weight tensors, with every PEFT layer replaced by what it wraps.
-
-    So the sampler neither sees the adapters that are being trained nor changes any setting of the trained model.
-
-    Raises:
-        ContractError: an adapter is merged into the weights.
-        ModelError: the model is not a causal language model.
-    """
-    base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
-    if base.get_output_embeddings() is None:
-        raise ModelError(f"{type(base).__name__} has no language-model head. Load a causal language model.")
-    shared = {id(tensor): tensor for tensor in (*base.parameters(), *base.buffers())}
-    own = copy.deepcopy(base, shared)
-    for name, module in list(own.named_modules()):
-        if isinstance(module, BaseTunerLayer):
-            if module.merged:
-                raise ContractError(f"an adapter is merged into {name}. Unmerge it: the sampler adds adapters itself.")
-            own.set_submodule(name, module.get_base_layer())
-    # PEFT names a wrapped projection `q_proj.base_layer`; the replacement above restores the base's own names.
-    return own.eval()

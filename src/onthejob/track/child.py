@@ -25,7 +25,7 @@ from onthejob.track.sync import left_over, missing, remedy
 WAIT_S = 5.0
 """Seconds that the end of a run waits for all trackers together."""
 STUCK_S = 10.0
-"""A tracker that has confirmed nothing for so long and lacks more than the last iteration is not waited for."""
+"""Training does not wait for a tracker that has confirmed nothing for this long and lacks more than the last iteration."""
 NICEST = 19
 
 
@@ -87,7 +87,7 @@ class Trackers:
         return f"{name} was ended before it had closed and may lack the last rows: {remedy(self._run, name)}"
 
     def _is_stuck(self, one: Follower) -> bool:
-        """Whether it has noted nothing for a while, though it had something to send: more than the last iteration is missing."""
+        """Whether it has noted nothing for a while although it lacks more than the last iteration."""
         progress = one.started
         with contextlib.suppress(FileNotFoundError):
             progress = max(progress, state_path(self._run, one.name).stat().st_mtime)

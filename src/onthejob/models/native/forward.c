@@ -101,14 +101,12 @@ INLINE vf dot(vf sum, packed a, packed b) { return sum + a * b; }
 #endif
 
 INLINE float sum_of(vf x) {
-  float s = 0;
   /* Pairs at a distance, always in the same order. */
   float t[LANES];
   memcpy(t, &x, sizeof t);
   for (int step = LANES / 2; step; step /= 2)
     for (int i = 0; i < step; i++) t[i] += t[i + step];
-  s = t[0];
-  return s;
+  return t[0];
 }
 INLINE vf select_f(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
 INLINE vf max_f(vf a, vf b) { return select_f(a > b, a, b); }

@@ -1,7 +1,7 @@
-"""Finds or compiles the shared library of `forward.c` for this machine, and states its structures.
+"""Compiles the shared library of `forward.c` that this machine needs, and states its structures.
 
-A wheel may bring libraries for its platform; a checkout compiles the one that this machine needs, within seconds, and keeps it in
-the cache directory. Without a library the sampler computes the same with torch, more slowly.
+That takes a few seconds, once: the result is kept in the cache directory. Without a library the sampler computes the same with
+torch, more slowly.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onthejob.errors import ConfigError
 from onthejob.files import published_file
 from onthejob.models.fetch import cache_dir
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("forward.c")
-BUILT = Path(__file__).with_name("built")
-"""Libraries that a wheel brings, by `file_name`."""
 PATIENCE_S = 120
 """For the compiler."""
 _COMMON = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi")
@@ -179,12 +182,8 @@ class Library:
         *stated, self.lanes, pack = (found.sizes(number) for number in range(len(_STRUCTURES) + 2))
         if stated != [*map(ctypes.sizeof, _STRUCTURES)] or pack != self.pack:
             raise OSError(f"{path} was compiled from another version of {SOURCE.name}")
-        self.forward, self.thread_bytes, self.draw, self.pack_cache = (
-            found.forward,
-            found.thread_bytes,
-            found.draw,
-            found.pack_cache,
-        )
+        self.forward, self.draw = found.forward, found.draw
+        self.pack_cache, self.thread_bytes = found.pack_cache, found.thread_bytes
 
 
 def load_library(*, bf16: bool) -> Library | None:
@@ -215,10 +214,11 @@ def _load(bf16: bool, wanted: str) -> tuple[Library | None, str]:
         return None, "ONTHEJOB_NATIVE=off"
     if sys.platform != "linux":
         return None, "compiled code runs on Linux only"
-    why = "this processor has neither AVX2 nor AVX-512" if not bf16 else "this processor has no instructions for bfloat16"
-    for variant in VARIANTS:
-        if wanted not in ("auto", variant.name) or (bf16 and not variant.bfloat16):
-            continue
+    suiting = [each for each in VARIANTS if wanted in ("auto", each.name) and (each.bfloat16 or not bf16)]
+    if not suiting:
+        return None, f"{wanted} is used for float32 only"
+    why = f"this processor cannot run {' or '.join(variant.name for variant in suiting)}"
+    for variant in suiting:
         if variant.machine != platform.machine() or not variant.needs <= cpu_flags():
             continue
         try:
@@ -257,6 +257,11 @@ def torch_threads() -> tuple[int, int, int]:
     return 0, 0, 0
 
 
+def addresses(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Where the elements of each begin."""
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
 def team() -> Threads:
     """The threads that torch would use now."""
     import torch
@@ -273,10 +278,9 @@ def _library(variant: Variant, *, bf16: bool) -> Path:
     """
     digest = hashlib.sha256(SOURCE.read_bytes() + " ".join((*_COMMON, *variant.flags)).encode()).hexdigest()[:16]
     name = f"forward-{variant.name}-{'bf16' if bf16 else 'fp32'}-{digest}.so"
-    for folder in (BUILT, cache_dir() / "native"):
-        if (folder / name).is_file():
-            return folder / name
     path = cache_dir() / "native" / name
+    if path.is_file():
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     compiler = find_compiler()
     if not compiler:
@@ -303,7 +307,7 @@ def compile_library(compiler: Sequence[str], variant: Variant, out: Path, *, bf1
 
 def find_compiler() -> tuple[str, ...]:
     """Words that begin a call of a C compiler: $CC, gcc, clang, cc, or zig of the package ziglang; empty without one."""
-    for name in (os.environ.get("CC", ""), "gcc", "clang", "cc"):
-        if name and (path := shutil.which(name)):
-            return (path,)
+    for words in (shlex.split(os.environ.get("CC", "")), ["gcc"], ["clang"], ["cc"]):
+        if words and (path := shutil.which(words[0])):
+            return (path, *words[1:])
     return (sys.executable, "-m", "ziglang", "cc") if find_spec("ziglang") else ()
