@@ -18,7 +18,7 @@ from onthejob.errors import ConfigError, MissingDependency
 from onthejob.files import is_running
 from onthejob.record import Run
 from onthejob.track import check_trackers, start_trackers
-from onthejob.track.state import read_state, state_path
+from onthejob.track.state import read_state, state_path, write_state
 from onthejob.track.sync import left_over
 
 TRACKERS = '''
@@ -138,7 +138,7 @@ def test_what_is_committed_long_after_the_rest_is_waited_for_at_the_end(recorder
     until(lambda: lines(path) == [0])
     until(lambda: read_state(recorder.path, "jsonl").sent == 0)
     # As after an iteration of a minute.
-    os.utime(state_path(recorder.path, "jsonl"), (0, 0))
+    write_state(recorder.path, replace(read_state(recorder.path, "jsonl"), confirmed_at=0.0))
     trackers._followers = [replace(one, started=0.0) for one in trackers._followers]
     recorder.add(1)
     assert trackers.close() == ()
@@ -178,14 +178,15 @@ def test_a_tracker_that_fails_changes_neither_the_record_nor_the_end(recorder, m
 
 
 @pytest.mark.slow
-def test_one_that_is_stuck_for_long_is_not_waited_for(recorder, mine: Path):
+@pytest.mark.parametrize("kind", ["Hangs", "Refuses", "Raises"])
+def test_one_that_is_stuck_for_long_is_not_waited_for(recorder, mine: Path, kind: str):
     recorder.add(2)
-    with start_trackers(["mine.py:Hangs", "jsonl"], recorder.path) as trackers:
+    with start_trackers([f"mine.py:{kind}", "jsonl"], recorder.path) as trackers:
         until(lambda: lines(recorder.path / "track" / "metrics.jsonl") == [0, 1])
         time.sleep(11)
         begun = time.monotonic()
         (line,) = trackers.close()
-        assert "mine.py:Hangs" in line
+        assert f"mine.py:{kind}" in line
         assert time.monotonic() - begun < 3, "the wait was for the other one"
 
 

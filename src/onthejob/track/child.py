@@ -19,7 +19,7 @@ from typing import Self
 
 from onthejob.errors import RecordError
 from onthejob.track.place import anchored, check_trackers
-from onthejob.track.state import state_path
+from onthejob.track.state import read_state
 from onthejob.track.sync import left_over, missing, remedy
 
 WAIT_S = 5.0
@@ -36,7 +36,7 @@ class Follower:
     name: str
     process: subprocess.Popen[bytes]
     started: float
-    """On the clock of files."""
+    """In seconds since the epoch."""
 
 
 class Trackers:
@@ -87,11 +87,8 @@ class Trackers:
         return f"{name} was ended before it had closed and may lack the last rows: {remedy(self._run, name)}"
 
     def _is_stuck(self, one: Follower) -> bool:
-        """Whether it has noted nothing for a while although it lacks more than the last iteration."""
-        progress = one.started
-        with contextlib.suppress(FileNotFoundError):
-            progress = max(progress, state_path(self._run, one.name).stat().st_mtime)
-        if time.time() - progress < STUCK_S:
+        """Whether it has confirmed nothing for a while although it lacks more than the last iteration."""
+        if time.time() - max(one.started, read_state(self._run, one.name).confirmed_at) < STUCK_S:
             return False
         try:
             return missing(self._run, one.name)[0] > 1

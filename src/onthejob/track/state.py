@@ -37,6 +37,8 @@ class State:
     """Names of adapters that it has taken."""
     error: str = ""
     """The last failure since the last success, without secrets."""
+    confirmed_at: float = 0.0
+    """When it last confirmed iterations, in seconds since the epoch; 0 for never."""
 
 
 def state_path(run: Path, tracker: str) -> Path:
@@ -55,6 +57,7 @@ def read_state(run: Path, tracker: str) -> State:
             sent=None if found["sent"] is None else int(found["sent"]),
             adapters=tuple(map(str, found["adapters"])),
             error=str(found["error"]),
+            confirmed_at=float(found.get("confirmed_at", 0.0)),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return State(tracker=tracker)

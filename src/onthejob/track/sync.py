@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,7 +127,7 @@ class Sync:
         tracker.flush()
         self._held = steps[-1]
         self.sent += len(steps)
-        self._note(replace(self._known(), sent=self._held, error=""))
+        self._note(replace(self._known(), sent=self._held, error="", confirmed_at=time.time()))
         return steps[-1] != iterations[-1]
 
     def _opened(self, info: RunInfo) -> Tracker:
