@@ -11,6 +11,10 @@ switches the sharing of equal beginnings off, so that it shows the engine alone 
 All sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process. A case is
 printed when it was measured. `ours, torch` leaves out the compiled code that `ours` uses where the machine can run it.
 `random` are the cases with a target: three minutes on two cores, all of them more than seven.
+
+    python benchmarks/sampler.py --peers vllm=PYTHON openvino=PYTHON,FOLDER commit=CHECKOUT [--groups 1 4 16] [--repeats 5]
+
+compares with other engines and commits instead, in processes that take turns: see `sampler_peers.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from onthejob.envs.claw.prompt import system_text
 from onthejob.envs.claw.protocol import ProtocolConfig
@@ -213,6 +218,7 @@ CASES = {"random": random_cases, "mixed": mixed_cases, "handbook": handbook_case
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), help="what to measure; all by default")
+    parser.add_argument("--peers", nargs="+", default=[], metavar="NAME=VALUE", help="other engines; see above")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--prompt", type=int, default=512, help="tokens per prompt")
@@ -225,6 +231,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.peers:
+        from sampler_peers import compare
+
+        return compare(args, fetch(args.model), AutoConfig.from_pretrained(fetch(args.model)).vocab_size)
     samplers = Samplers.load(args.model, args.dtype)
     rows = []
     if not args.json:

@@ -55,6 +55,14 @@ def by_path(rows: list[Row], values: list[torch.Tensor], paths: list[Path]) -> l
     return found
 
 
+@pytest.fixture(params=["compiled", "torch"])
+def code(request, monkeypatch):
+    """What scores a tree: compiled code where there is some, and torch."""
+    if request.param == "torch":
+        monkeypatch.setattr("onthejob.learn.forward.native_scores", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("code")
 @pytest.mark.parametrize("layout", list(Layout))
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("max_tokens", [10_000, 40, 2])
@@ -80,6 +88,7 @@ def test_sharing_needs_fewer_tokens():
     assert len(shared) < 0.6 * len(apart)
 
 
+@pytest.mark.usefixtures("code")
 def test_bf16_base_stays_close_to_fp32():
     paths = random_paths()
     (row,) = pack(paths, max_tokens=10_000)
@@ -141,8 +150,8 @@ def test_a_completion_does_not_see_another_one():
         (row,) = pack(version, max_tokens=100)
         with torch.no_grad():
             values.append(by_path([row], [score(model, row).logprobs], version))
-    torch.testing.assert_close(values[0][0], values[1][0], rtol=0, atol=1e-6)
-    torch.testing.assert_close(values[0][2], values[1][2], rtol=0, atol=1e-6)
+    torch.testing.assert_close(values[0][0], values[1][0], rtol=0, atol=5e-6)
+    torch.testing.assert_close(values[0][2], values[1][2], rtol=0, atol=5e-6)
     assert (values[0][1] - values[1][1]).abs().max() > 0.1
 
 

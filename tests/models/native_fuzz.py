@@ -1,4 +1,4 @@
-"""Random models and batches through the compiled engine, compared with torch; a program, so that it can run under sanitizers.
+"""Random models, batches and updates through the compiled code, compared with torch; a program, for sanitizers to run it.
 
 python tests/models/native_fuzz.py LIBRARY VARIANT bf16|fp32 ROUNDS SEED
 """
@@ -8,12 +8,17 @@ from __future__ import annotations
 import math
 import random
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from onthejob.learn import forward, native
+from onthejob.learn.batch import Path as TokenPath
+from onthejob.learn.batch import Row, pack
 from onthejob.models.adapter_weights import LoraPair
 from onthejob.models.draw import draw
 from onthejob.models.llama import LlamaEngine
@@ -122,12 +127,90 @@ def one_round(draw_: random.Random, library: Library, dtype: torch.dtype, *, lar
         assert all(close)
 
 
+def random_row(draw: random.Random, vocab: int, *, largest: int) -> Row:
+    """Sequences with common beginnings, some of them equal, at one or two temperatures."""
+    paths: list[TokenPath] = []
+    for unit in range(draw.randint(1, 3)):
+        prompt = [draw.randrange(vocab) for _ in range(draw.choice((1, 2, 63, 64, 65, draw.randint(1, largest))))]
+        for _ in range(draw.randint(1, 6)):
+            reply = [draw.randrange(vocab) for _ in range(draw.choice((1, 2, 15, 16, 17, draw.randint(1, 80))))]
+            if paths and draw.random() < 0.3:
+                known = draw.choice(paths)
+                prompt, reply = list(known.ids[: known.context]), [*known.ids[known.context :][: draw.randint(0, 9)], *reply]
+            temperature = draw.choice((1.0, 1.0, 0.5))
+            paths.append(
+                TokenPath(ids=(*prompt, *reply), context=len(prompt), temperature=temperature, owner=len(paths), unit=unit)
+            )
+    (row,) = pack(paths, max_tokens=100_000)
+    return row
+
+
+def one_update(draw: random.Random, library: Library, dtype: torch.dtype, *, largest: int) -> None:
+    """Log-probabilities, entropies and gradients of a row against torch's, in the same numbers and in float32."""
+    base = random_model(draw, dtype)
+    if draw.random() < 0.5 and not base.config.tie_word_embeddings:
+        base.lm_head.weight.data.mul_(6)  # confident predictions
+    row = random_row(draw, base.config.vocab_size, largest=largest)
+    names = [name for name, module in base.named_modules() if name.endswith(PROJECTIONS) and draw.random() < 0.7]
+    ranks = {name: draw.randint(1, 40) for name in names or ["model.layers.0.self_attn.v_proj"]}
+    exact = LlamaForCausalLM(base.config).eval().requires_grad_(False)
+    exact.load_state_dict({name: tensor.float() for name, tensor in base.state_dict().items()})
+    factors = {name: torch.randn(1 << 16, generator=torch.Generator().manual_seed(number)) for number, name in enumerate(ranks)}
+    weights = [torch.randn(len(row.term_pair)) for _ in range(2)]
+    sharp, again, at_once = draw.random() < 0.3, draw.random() < 0.3, draw.choice((3, 1024))
+    found = []
+    warnings.filterwarnings("ignore", "`.*gradient_checkpointing", FutureWarning)  # renamed in transformers 5.23
+    for bare, compiled in ((base, True), (base, False), (exact, False)):
+        model = get_peft_model(
+            bare, LoraConfig(target_modules=list(ranks), rank_pattern=ranks, lora_alpha=16, init_lora_weights=False)
+        )
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                key = next(each for each in ranks if each in name)
+                values = factors[key][: parameter.numel() % 60_000 + 1].repeat(parameter.numel())[: parameter.numel()]
+                parameter.data = values.view(parameter.shape).float() * parameter.shape[1] ** -0.5
+        if sharp:
+            scales = torch.nn.ParameterDict({"default": torch.nn.Parameter(torch.tensor(0.2))})
+            model.log_logit_scales = scales
+        if again:
+            bare.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train(again)
+        used = []
+
+        def scored(*args: Any, compiled: bool = compiled, used: list[bool] = used, **kwargs: Any) -> Any:
+            result = native.native_scores(*args, **kwargs) if compiled else None
+            used.append(result is not None)
+            return result
+
+        native._find_library = lambda _: library
+        native._libraries.clear()
+        forward.native_scores, kept = scored, forward.native_scores
+        with forward.scoring(model):
+            scores = forward.score(model, row, head_rows=at_once)
+            with torch.no_grad():
+                apart = forward.score(model, row, head_rows=at_once)
+            ((scores.logprobs * weights[0]).sum() + (scores.entropy * weights[1]).sum()).backward()
+        forward.native_scores = kept
+        assert used == [compiled] * 2
+        assert torch.equal(scores.logprobs, apart.logprobs) or not compiled
+        gradients = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
+        found.append([scores.logprobs.detach(), scores.entropy.detach(), *gradients])
+        bare.gradient_checkpointing_disable()
+        model.unload()
+    for ours, torchs, right in zip(*found, strict=True):
+        size = right.norm().item() + 1e-3
+        off, usual = ((tensor - right).norm().item() / size for tensor in (ours, torchs))
+        allowed = 2e-3 if dtype is torch.float32 else 2 * usual + 0.05
+        assert off <= allowed, f"{base.config}: off by {off}, torch by {usual}"
+
+
 def main(path: str, variant: str, kind: str, rounds: str, seed: str, largest: str = "700") -> None:
     known = {each.name: each for each in VARIANTS}
     library = Library(Path(path), known[variant], bf16=kind == "bf16")
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
     for number in range(int(rounds)):
         one_round(random.Random(f"{seed} {number}"), library, dtype, largest=int(largest))
+        one_update(random.Random(f"{seed} {number}"), library, dtype, largest=int(largest))
     print(f"{rounds} rounds of {variant} {kind}: equal to torch")
 
 

@@ -22,7 +22,9 @@ from onthejob.models.sampler import Sampler
 
 FUZZ = Path(__file__).with_name("native_fuzz.py")
 HERE = [variant for variant in VARIANTS if variant.needs <= cpu_flags()]
-ROUNDS = 400 if os.environ.get("ONTHEJOB_COUNTS") == "full" else 4
+COUNTS_FULL = os.environ.get("ONTHEJOB_COUNTS") == "full"
+ROUNDS = 400 if COUNTS_FULL else 4
+SLOW_ROUNDS = 400 if COUNTS_FULL else 2
 compiler = pytest.mark.skipif(not find_compiler(), reason="there is no C compiler")
 native = pytest.mark.skipif(load_library(bf16=False) is None, reason="there is no compiled code here; see `onthejob doctor`")
 kinds = pytest.mark.parametrize("kind", ["bf16", "fp32"])
@@ -32,9 +34,19 @@ kinds = pytest.mark.parametrize("kind", ["bf16", "fp32"])
 @kinds
 @pytest.mark.parametrize("variant", HERE, ids=lambda variant: variant.name)
 def test_every_variant_computes_what_torch_computes(tmp_path: Path, variant, kind: str):
-    path = tmp_path / "forward.so"
+    path = tmp_path / "native.so"
     compile_library(find_compiler(), variant, path, bf16=kind == "bf16")
     runpy.run_path(str(FUZZ))["main"](str(path), variant.name, kind, str(ROUNDS), "1")
+
+
+@compiler
+@pytest.mark.slow
+@kinds
+@pytest.mark.skipif(not HERE, reason="no variant runs here")
+def test_wider_vectors_than_this_machine_may_have(tmp_path: Path, kind: str):
+    path = tmp_path / "native.so"
+    compile_library(find_compiler(), HERE[-1], path, bf16=kind == "bf16", more=("-DWIDER",))
+    runpy.run_path(str(FUZZ))["main"](str(path), HERE[-1].name, kind, str(SLOW_ROUNDS), "3")
 
 
 @compiler
@@ -45,7 +57,7 @@ def test_sanitizers_report_nothing(tmp_path: Path, variant, kind: str):
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("the sanitizers' libraries are those of gcc")
-    path = tmp_path / "forward.so"
+    path = tmp_path / "native.so"
     flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
     compile_library((gcc,), variant, path, bf16=kind == "bf16", more=flags)
     libraries = [
@@ -53,7 +65,7 @@ def test_sanitizers_report_nothing(tmp_path: Path, variant, kind: str):
         for name in ("libasan.so", "libstdc++.so.6")
     ]
     environ = {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "2"}
-    words = [sys.executable, str(FUZZ), str(path), variant.name, kind, str(ROUNDS), "2", "300"]
+    words = [sys.executable, str(FUZZ), str(path), variant.name, kind, str(SLOW_ROUNDS), "2", "300"]
     done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "equal to torch" in done.stdout
@@ -147,9 +159,10 @@ def test_the_variant_can_be_chosen(monkeypatch):
 def test_a_library_of_another_source_is_refused(tmp_path: Path, monkeypatch):
     if not HERE:
         pytest.skip("no variant runs here")
-    other = tmp_path / "forward.c"
-    other.write_text(library.SOURCE.read_text(encoding="utf-8").replace("case 1: return", "case 1: return 8 +"), encoding="utf-8")
-    monkeypatch.setattr(library, "SOURCE", other)
+    for source in (library.HEADER, *library.SOURCES):
+        text = source.read_text(encoding="utf-8").replace("case 1: return", "case 1: return 8 +")
+        (tmp_path / source.name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(library, "SOURCES", tuple(tmp_path / source.name for source in library.SOURCES))
     compile_library(find_compiler(), HERE[-1], tmp_path / "other.so", bf16=False)
     with pytest.raises(OSError, match="another version"):
         Library(tmp_path / "other.so", HERE[-1], bf16=False)

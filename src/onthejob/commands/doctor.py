@@ -81,13 +81,13 @@ def version(name: str) -> str | None:
 
 
 def machine() -> Iterator[Finding]:
-    """Cores, memory, threads, how fast float32 and bfloat16 are, and what samples."""
+    """Cores, memory, threads, how fast float32 and bfloat16 are, and what samples and trains."""
     if version("torch") is None:
         return
     import torch
 
     from onthejob.models.base import measure_pace
-    from onthejob.models.native.library import load_library, why_none
+    from onthejob.models.native.library import load_library, trains, why_none
 
     cores = usable_cores()
     yield Finding("cores usable", cores, True)
@@ -102,6 +102,7 @@ def machine() -> Iterator[Finding]:
         library = load_library(bf16=kind == "bfloat16")
         found = f"compiled code, {library.variant.name}" if library else f"torch ({why_none(bf16=kind == 'bfloat16')})"
         yield Finding(f"sampler, {kind}", found, True)
+        yield Finding(f"training, {kind}", found if library is None or trains(library) else "torch (which uses AMX)", True)
     yield Finding("gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU is used)", True)
 
 

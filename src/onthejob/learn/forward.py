@@ -27,6 +27,7 @@ from onthejob.errors import ModelError
 from onthejob.learn.batch import Path, Row, pack
 from onthejob.learn.lora import log_logit_scale
 from onthejob.learn.lora_linear import folded
+from onthejob.learn.native import native_scores
 from onthejob.learn.tree import attention_blocks
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ class Scores(NamedTuple):
 def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE, head_rows: int = 1024) -> Scores:
     """Forward one row and return the log-probability of each term.
 
-    With a bf16 base the adapters' matmuls run in bf16 too (the fp32 masters get fp32 gradients); softmax is always fp32.
+    Compiled code does it where it can (see `learn.native`), torch elsewhere. With a bf16 base torch runs the adapters' products
+    in bf16 too, compiled code in fp32; the fp32 masters get fp32 gradients, and softmax is always fp32.
 
     Args:
         model: A causal LM or a PEFT model around one; the active adapter is used.
@@ -66,11 +68,18 @@ def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE, head_rows
 
     Raises:
         ModelError: The model's attention cannot do what the layout needs.
+        ContractError: A token id that the model does not have.
     """
     base = _base(model)
     device = base.get_input_embeddings().weight.device
     half = torch.autocast(device.type, base.dtype) if _is_mixed(model, base) else nullcontext()
     log_scale = log_logit_scale(model)
+    term_pair = _tensor(row.term_pair, device)
+    if layout is Layout.TREE:
+        sharpness = 1 / _tensor(row.temperatures, device)
+        found = native_scores(base, row, sharpness if log_scale is None else sharpness * log_scale.exp(), at_once=head_rows)
+        if found is not None:
+            return Scores(found.logprobs[term_pair], found.entropy[_tensor(row.pair_head, device)][term_pair])
     with scoring(model, layout=layout), half:
         hidden = _tree_hidden(base, row, device) if layout is Layout.TREE else _padded_hidden(base, row, device)
         pair_head, pair_token = _tensor(row.pair_head, device), _tensor(row.pair_token, device)
@@ -78,7 +87,6 @@ def score(model: nn.Module, row: Row, *, layout: Layout = Layout.TREE, head_rows
         scale = None if log_scale is None else log_scale.exp()
         head = base.get_output_embeddings()
         logprobs, entropy = _head(head, hidden, temperatures, scale, pair_head, pair_token, size=head_rows)
-    term_pair = _tensor(row.term_pair, device)
     return Scores(logprobs[term_pair], entropy[pair_head][term_pair])
 
 

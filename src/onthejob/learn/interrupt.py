@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -51,6 +52,23 @@ class Interrupt:
 
         with ExitStack() as hooks:
             for layers in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
+                watches = _watches.setdefault(layers, [])
+                watches.append(self)
+                hooks.callback(watches.remove, self)
                 for layer in layers:
                     hooks.callback(layer.register_forward_hook(passed).remove)
             yield
+
+
+_watches: weakref.WeakKeyDictionary[nn.ModuleList, list[Interrupt]] = weakref.WeakKeyDictionary()
+"""Who watches these layers."""
+
+
+def check(layers: nn.ModuleList) -> None:
+    """Meet the requests of those who watch `layers`: for code that computes a layer without calling it.
+
+    Raises:
+        Interrupted: there is one.
+    """
+    for interrupt in list(_watches.get(layers, ())):
+        interrupt.check()

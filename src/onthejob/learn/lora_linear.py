@@ -34,13 +34,13 @@ def folded(model: nn.Module) -> Iterator[None]:
 
 
 def _forward(layer: Linear, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    plain = None if args or kwargs else _plain(layer, x)
-    if plain is None:
+    plain = None if args or kwargs else plain_adapter(layer)
+    if plain is None or not _same_dtype(plain, x):
         return Linear.forward(layer, x, *args, **kwargs)
     return _Folded.apply(x.to(plain.weight.dtype), *plain)
 
 
-class _Plain(NamedTuple):
+class PlainAdapter(NamedTuple):
     """What a layer with one ordinary adapter computes with."""
 
     weight: Tensor  # (O, I)
@@ -50,8 +50,8 @@ class _Plain(NamedTuple):
     scale: float
 
 
-def _plain(layer: Linear, x: Tensor) -> _Plain | None:
-    """None when the layer is not plain."""
+def plain_adapter(layer: Linear) -> PlainAdapter | None:
+    """What `layer` computes with; None when it is not plain."""
     active = [name for name in layer.active_adapters if name in layer.lora_A]
     if layer.disable_adapters or layer.merged or len(active) != 1:
         return None
@@ -68,12 +68,15 @@ def _plain(layer: Linear, x: Tensor) -> _Plain | None:
         or b.bias is not None
     ):
         return None
+    return PlainAdapter(base.weight, base.bias, a.weight, b.weight, float(layer.scaling[name]))
+
+
+def _same_dtype(plain: PlainAdapter, x: Tensor) -> bool:
+    """Does everything run in one dtype? Without autocast PEFT would cast here and there; with it everything runs in its dtype."""
     kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-    # Without autocast PEFT would cast here and there; with it everything runs in its dtype.
-    if base.weight.dtype != dtype or (not torch.is_autocast_enabled(kind) and a.weight.dtype != dtype):
-        return None
-    return _Plain(base.weight, base.bias, a.weight, b.weight, float(layer.scaling[name]))
+    if torch.is_autocast_enabled(kind):
+        return plain.weight.dtype == torch.get_autocast_dtype(kind)
+    return plain.weight.dtype == x.dtype == plain.a.dtype
 
 
 class _Folded(torch.autograd.Function):

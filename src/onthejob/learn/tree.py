@@ -98,12 +98,18 @@ def attention_blocks(tree: TokenTree, *, size: int = 128) -> list[Block]:
     For consecutive nodes in depth-first order every outside key is an ancestor of the first of them.
     """
     blocks = []
-    index = np.arange(len(tree))
-    for start in range(0, len(tree), size):
+    for start, keys in zip(range(0, len(tree), size), block_keys(tree, size=size), strict=True):
         stop = min(start + size, len(tree))
-        ancestors = np.flatnonzero(tree.end[:start] > start)
-        keys = np.concatenate([ancestors, index[start:stop]])
-        queries = index[start:stop, None]
+        queries = np.arange(start, stop)[:, None]
         visible = (keys[None, :] <= queries) & (queries < tree.end[keys][None, :])
         blocks.append(Block(start=start, stop=stop, keys=keys, visible=visible))
     return blocks
+
+
+def block_keys(tree: TokenTree, *, size: int) -> list[Ints]:
+    """Of each block of `size` nodes: the ancestors of its first one, then the block itself, which are all that its nodes see."""
+    index = np.arange(len(tree))
+    return [
+        np.concatenate([np.flatnonzero(tree.end[:start] > start), index[start : start + size]])
+        for start in range(0, len(tree), size)
+    ]

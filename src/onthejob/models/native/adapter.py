@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onthejob.models.adapter_weights import FusedLora
-from onthejob.models.native import library as native
+from onthejob.models.native import structures
 
 if TYPE_CHECKING:
     from onthejob.models.native.engine import NativeEngine
@@ -23,14 +23,14 @@ class NativeAdapter:
 
     def __init__(self, engine: NativeEngine, fused: Sequence[Sequence[FusedLora | None]]) -> None:
         self._kept: list[Tensor] = []
-        self.table = (native.Lora * (4 * len(fused)))()
+        self.table = (structures.Lora * (4 * len(fused)))()
         for index, parts in enumerate(fused):
             for number, part in enumerate(parts):
                 if part is not None:
                     self.table[4 * index + number] = self._packed(engine, number, part)
         self.rank = max(entry.rank for entry in self.table)
 
-    def _packed(self, engine: NativeEngine, number: int, part: FusedLora) -> native.Lora:
+    def _packed(self, engine: NativeEngine, number: int, part: FusedLora) -> structures.Lora:
         outputs, lanes = engine.outputs[number], engine.library.lanes
         factors = part.factors(outputs)
         each = max(-(-len(found[0]) // lanes) * lanes for found in factors if found is not None)
@@ -52,6 +52,6 @@ class NativeAdapter:
             begins = torch.stack(begins.chunk(2), 1).flatten()
         packed_b = packed_b.contiguous()
         self._kept += [packed_a, packed_b, begins]
-        return native.Lora(
+        return structures.Lora(
             a=packed_a.data_ptr(), b=packed_b.data_ptr(), from_=begins.data_ptr(), rank=len(outputs) * each, each=each
         )

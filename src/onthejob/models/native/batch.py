@@ -14,7 +14,8 @@ from torch import Tensor
 
 from onthejob.errors import ContractError
 from onthejob.models.llama import Cached, Prompt, portions
-from onthejob.models.native import library as native
+from onthejob.models.native import structures
+from onthejob.models.native.library import addresses, team
 
 if TYPE_CHECKING:
     from onthejob.models.native.adapter import NativeAdapter
@@ -48,7 +49,7 @@ class NativeBatch:
         """Of each slot, and of the trunk behind them."""
         self._room = (rows, new_tokens)
         self._own = engine.cache(rows, new_tokens)
-        self._caches = (native.Cache * (len(sizes) + rows))(*map(_stated, self._prompts))
+        self._caches = (structures.Cache * (len(sizes) + rows))(*map(_stated, self._prompts))
         for row in range(rows):
             self._caches[len(sizes) + row] = _stated(tuple(part[row : row + 1] for part in self._own))
         if trunk is not None:
@@ -157,10 +158,10 @@ class NativeBatch:
         self._time += 1
         return logits
 
-    def _group(self, first: int, count: int, slot: int = -1) -> native.Group:
+    def _group(self, first: int, count: int, slot: int = -1) -> structures.Group:
         """Rows first .. first + count, which all see the trunk and the prompt in `slot`; -1 for rows of a prompt itself."""
         trunk = -1 if self._trunk is None else len(self._lengths)
-        return native.Group((trunk, slot), (self._start, self._lengths[slot] if slot >= 0 else 0), first, count)
+        return structures.Group((trunk, slot), (self._start, self._lengths[slot] if slot >= 0 else 0), first, count)
 
     def _forward(
         self,
@@ -168,7 +169,7 @@ class NativeBatch:
         positions: Tensor,
         own: Tensor,
         places: Tensor,
-        groups: Sequence[native.Group],
+        groups: Sequence[structures.Group],
         order: Tensor,
         outputs: Tensor,
     ) -> Tensor:
@@ -180,23 +181,23 @@ class NativeBatch:
         if int(positions.max()) >= engine.positions:
             raise ContractError(f"the model has {engine.positions} positions, got a token at {int(positions.max())}.")
         logits = torch.empty(len(outputs), model.width)
-        team = native.team()
+        members = team()
         size = engine.library.thread_bytes(ctypes.byref(model), max(group.count for group in groups))
         given = {"order": order, "token": torch.tensor(tokens), "position": positions, "own": own, "place": places}
-        scratch = engine.scratch(len(tokens), self._adapter, team.count * size)
-        batch = native.Batch(
+        scratch = engine.scratch(len(tokens), self._adapter, members.count * size)
+        batch = structures.Batch(
             rows=len(tokens),
             groups=len(groups),
-            group=(native.Group * len(groups))(*groups),
+            group=(structures.Group * len(groups))(*groups),
             cache=self._caches,
             outputs=len(outputs),
             output=outputs.data_ptr(),
             lora=None if self._adapter is None else self._adapter.table,
             logits=logits.data_ptr(),
             thread_bytes=size,
-            **native.addresses(given | scratch),
+            **addresses(given | scratch),
         )
-        engine.library.forward(ctypes.byref(model), ctypes.byref(batch), ctypes.byref(team))
+        engine.library.forward(ctypes.byref(model), ctypes.byref(batch), ctypes.byref(members))
         return logits[:, : model.vocab]
 
     def _fill(self, number: int, at: int, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -223,7 +224,9 @@ class NativeBatch:
         )
 
 
-def _stated(cache: tuple[Tensor, ...]) -> native.Cache:
+def _stated(cache: tuple[Tensor, ...]) -> structures.Cache:
     """A cache of one row (1, layers, kv, tokens * dim) as the compiled code takes it."""
     keys, values = cache
-    return native.Cache(keys=keys.data_ptr(), values=values.data_ptr(), layer_stride=keys.stride(1), head_stride=keys.stride(2))
+    return structures.Cache(
+        keys=keys.data_ptr(), values=values.data_ptr(), layer_stride=keys.stride(1), head_stride=keys.stride(2)
+    )

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from onthejob.models.adapter_weights import LoraPair
 from onthejob.models.draw import not_finite
 from onthejob.models.llama import Cached, fused_layers
-from onthejob.models.native import library as native
+from onthejob.models.native import structures
 from onthejob.models.native.adapter import NativeAdapter
 from onthejob.models.native.batch import NativeBatch
-from onthejob.models.native.library import Library, load_library
+from onthejob.models.native.library import Library, addresses, load_library, team
 
 BLOCK = 256
 """Logits whose mass is summed apart when a token is drawn; as in `forward.c`."""
@@ -38,13 +38,13 @@ class NativeEngine:
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = self.layers[0].self_attn.head_dim
         self._kept: list[Tensor] = []
-        layers = (native.Layer * len(self.layers))()
+        layers = (structures.Layer * len(self.layers))()
         for index, layer in enumerate(self.layers):
             attention, mlp = layer.self_attn, layer.mlp
             qkv = torch.cat([part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj)])
             # Blocks of gate and up in turn, so that one tile of a product holds both.
             gate_up = torch.stack([self._pack(part.weight) for part in (mlp.gate_proj, mlp.up_proj)], 1)
-            layers[index] = native.Layer(
+            layers[index] = structures.Layer(
                 qkv=self._keep(self._pack(qkv)),
                 o=self._keep(self._pack(attention.o_proj.weight)),
                 gate_up=self._keep(gate_up),
@@ -64,7 +64,7 @@ class NativeEngine:
         vocab = self.head.weight.shape[0]
         self.positions = config.max_position_embeddings
         cos, sin = self.model.rotary_emb(self.head.weight[:1, :1], torch.arange(self.positions)[None])
-        self.native = native.Model(
+        self.native = structures.Model(
             layers=len(layers),
             hidden=config.hidden_size,
             heads=self.heads,
@@ -85,21 +85,11 @@ class NativeEngine:
     @staticmethod
     def library_for(model: Any) -> Library | None:
         """The compiled code that can run a model which `LlamaEngine` supports; None for models it does not suit."""
-        config = model.config
-        weight = model.lm_head.weight
-        if weight.device.type != "cpu" or weight.dtype not in (torch.bfloat16, torch.float32):
-            return None
-        dim = model.model.layers[0].self_attn.head_dim
-        sizes = (config.hidden_size, config.num_attention_heads * dim, config.intermediate_size)
-        qkv = (config.num_attention_heads + 2 * config.num_key_value_heads) * dim
-        linear = (module for module in model.modules() if isinstance(module, nn.Linear))
-        if any(size % 32 for size in (*sizes, qkv)) or dim % 16 or dim > 256 or any(module.bias is not None for module in linear):
-            return None
         # Of all memory, not of what is free, so that one machine always decides the same.
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()) > MOST_MEMORY * memory:
             return None
-        return load_library(bf16=weight.dtype is torch.bfloat16)
+        return suiting_library(model)
 
     def describe(self) -> str:
         """What runs the model, in a few words."""
@@ -118,8 +108,8 @@ class NativeEngine:
         mass = torch.empty(count, -(-vocab // BLOCK), dtype=torch.float64)
         token, logprob = torch.empty(len(rows), dtype=torch.int64), torch.empty(len(rows))
         given = {"logits": logits, "first": first, "uniform": uniform, "mass": mass, "token": token, "logprob": logprob}
-        draws = native.Draws(rows=count, vocab=vocab, width=logits.stride(0), temperature=temperature, **native.addresses(given))
-        self.library.draw(ctypes.byref(draws), ctypes.byref(native.team()))
+        draws = structures.Draws(rows=count, vocab=vocab, width=logits.stride(0), temperature=temperature, **addresses(given))
+        self.library.draw(ctypes.byref(draws), ctypes.byref(team()))
         if draws.wrong:
             raise not_finite()
         return token.tolist(), logprob.tolist()
@@ -165,3 +155,18 @@ class NativeEngine:
         tensor = tensor.detach().contiguous()
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def suiting_library(model: Any) -> Library | None:
+    """The compiled code for a model which `LlamaEngine` supports; None where its sizes, dtype or this machine do not suit."""
+    config = model.config
+    weight = model.lm_head.weight
+    if weight.device.type != "cpu" or weight.dtype not in (torch.bfloat16, torch.float32):
+        return None
+    dim = model.model.layers[0].self_attn.head_dim
+    sizes = (config.hidden_size, config.num_attention_heads * dim, config.intermediate_size)
+    qkv = (config.num_attention_heads + 2 * config.num_key_value_heads) * dim
+    linear = (module for module in model.modules() if isinstance(module, nn.Linear))
+    if any(size % 32 for size in (*sizes, qkv)) or dim % 16 or dim > 256 or any(module.bias is not None for module in linear):
+        return None
+    return load_library(bf16=weight.dtype is torch.bfloat16)

@@ -1,7 +1,7 @@
-"""Compiles the shared library of `forward.c` that this machine needs, and states its structures.
+"""Compiles the shared library of `forward.c` and `training.c` that this machine needs.
 
-That takes a few seconds, once: the result is kept in the cache directory. Without a library the sampler computes the same with
-torch, more slowly.
+That takes some seconds, once: the result is kept in the cache directory. Without a library the same is computed with torch, more
+slowly.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onthejob.errors import ConfigError
 from onthejob.files import published_file
 from onthejob.models.fetch import cache_dir
+from onthejob.models.native import structures
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).with_name("forward.c")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("forward.c", "training.c"))
+HEADER = Path(__file__).with_name("kernels.h")
 PATIENCE_S = 120
 """For the compiler."""
-_COMMON = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi")
+_COMMON = ("-O3", "-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi", "-fno-strict-aliasing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,98 +69,6 @@ VARIANTS = (
 """Best first."""
 
 
-class Lora(ctypes.Structure):
-    """Factors of an adapter for projections that read the same input. See `forward.c`."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("a", "b", "from_")),
-        *((name, ctypes.c_int64) for name in ("rank", "each")),
-    )
-
-
-class Layer(ctypes.Structure):
-    """Packed weights of a layer."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("qkv", "o", "gate_up", "down", "norm_attention", "norm_mlp"))
-
-
-class Model(ctypes.Structure):
-    """Sizes and packed weights of a model."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("layers", "hidden", "heads", "kv_heads", "dim", "inner", "vocab", "width")),
-        ("eps", ctypes.c_float),
-        ("layer", ctypes.POINTER(Layer)),
-        *((name, ctypes.c_void_p) for name in ("embedding", "norm", "head", "cos", "sin")),
-    )
-
-
-class Cache(ctypes.Structure):
-    """Packed keys and values of one prompt or row."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("keys", "values")),
-        *((name, ctypes.c_int64) for name in ("layer_stride", "head_stride")),
-    )
-
-
-class Group(ctypes.Structure):
-    """Rows that attend to the same tokens."""
-
-    _fields_ = (
-        ("shared", ctypes.c_int64 * 2),
-        ("shared_tokens", ctypes.c_int64 * 2),
-        ("first", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-    )
-
-
-class Batch(ctypes.Structure):
-    """What one pass computes, and room for it."""
-
-    _fields_ = (
-        ("rows", ctypes.c_int64),
-        ("groups", ctypes.c_int64),
-        ("group", ctypes.POINTER(Group)),
-        ("order", ctypes.c_void_p),
-        ("cache", ctypes.POINTER(Cache)),
-        *((name, ctypes.c_void_p) for name in ("token", "position", "own", "place")),
-        ("outputs", ctypes.c_int64),
-        ("output", ctypes.c_void_p),
-        ("lora", ctypes.POINTER(Lora)),
-        *((name, ctypes.c_void_p) for name in ("logits", "x", "h", "qkv", "attended", "inner", "wide", "low", "thread")),
-        ("thread_bytes", ctypes.c_int64),
-    )
-
-
-class Draws(ctypes.Structure):
-    """Draws of tokens from logits."""
-
-    _fields_ = (
-        ("logits", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("rows", "vocab", "width")),
-        ("first", ctypes.c_void_p),
-        ("uniform", ctypes.c_void_p),
-        ("temperature", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("mass", "token", "logprob")),
-        ("wrong", ctypes.c_int64),
-    )
-
-
-class Threads(ctypes.Structure):
-    """Functions of an OpenMP runtime, and how many threads it is asked for."""
-
-    _fields_ = (
-        ("parallel", ctypes.c_void_p),
-        ("thread", ctypes.c_void_p),
-        ("threads", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-    )
-
-
-_STRUCTURES = (Model, Layer, Lora, Cache, Group, Batch, Threads, Draws)
-
-
 class Library:
     """One compiled variant for one number type."""
 
@@ -170,20 +81,41 @@ class Library:
         self.variant, self.path, self.pack = variant, path, 2 if bf16 else 1
         self.lanes: int
         """Numbers of a vector, by which weights and caches are laid out."""
+        self.shares: int
+        """Sums of a key's gradient that are made apart in a backward pass."""
+        self.forward: Any
+        self.draw: Any
+        self.pack_cache: Any
+        self.thread_bytes: Any
+        self.training_stage: Any
+        self.training_bytes: Any
+        self.training_row: Any
         found = ctypes.CDLL(str(path))
-        found.sizes.restype = found.thread_bytes.restype = ctypes.c_int64
-        found.sizes.argtypes = [ctypes.c_int64]
-        found.thread_bytes.argtypes = [ctypes.POINTER(Model), ctypes.c_int64]
-        found.forward.restype = found.draw.restype = found.pack_cache.restype = None
-        found.forward.argtypes = [ctypes.POINTER(Model), ctypes.POINTER(Batch), ctypes.POINTER(Threads)]
-        found.draw.argtypes = [ctypes.POINTER(Draws), ctypes.POINTER(Threads)]
-        number, pointer = ctypes.c_int64, ctypes.c_void_p
-        found.pack_cache.argtypes = [ctypes.POINTER(Cache), *[number] * 5, pointer, pointer, *[number] * 4]
-        *stated, self.lanes, pack = (found.sizes(number) for number in range(len(_STRUCTURES) + 2))
-        if stated != [*map(ctypes.sizeof, _STRUCTURES)] or pack != self.pack:
-            raise OSError(f"{path} was compiled from another version of {SOURCE.name}")
-        self.forward, self.draw = found.forward, found.draw
-        self.pack_cache, self.thread_bytes = found.pack_cache, found.thread_bytes
+        number, pointer, to = ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER
+        for name, result, given in (
+            ("sizes", number, [number]),
+            ("thread_bytes", number, [to(structures.Model), number]),
+            ("forward", None, [to(structures.Model), to(structures.Batch), to(structures.Threads)]),
+            ("draw", None, [to(structures.Draws), to(structures.Threads)]),
+            ("pack_cache", None, [to(structures.Cache), *[number] * 5, pointer, pointer, *[number] * 4]),
+            ("training_sizes", number, [number]),
+            ("training_row", number, [number, number]),
+            ("training_bytes", number, [to(structures.Trained), to(structures.Tree)]),
+            (
+                "training_stage",
+                None,
+                [*map(to, (structures.Trained, structures.Tree, structures.Gradients, structures.Threads)), number],
+            ),
+        ):
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, given
+            setattr(self, name, function)
+        known = [*map(ctypes.sizeof, structures.SAMPLING)]
+        *stated, self.lanes, pack = (found.sizes(number) for number in range(len(known) + 2))
+        trained = [*map(ctypes.sizeof, structures.TRAINING)]
+        *stated_too, self.shares = (found.training_sizes(number) for number in range(len(trained) + 1))
+        if stated != known or stated_too != trained or pack != self.pack:
+            raise OSError(f"{path} was compiled from another version of {' or '.join(each.name for each in SOURCES)}")
 
 
 def load_library(*, bf16: bool) -> Library | None:
@@ -225,8 +157,14 @@ def _load(bf16: bool, wanted: str) -> tuple[Library | None, str]:
             return Library(_library(variant, bf16=bf16), variant, bf16=bf16), ""
         except OSError as error:
             why = str(error)
-            log.debug("%s cannot be used: %s", variant.name, error)
+            # Without a compiler nobody expects more; that one fails deserves a word.
+            log.log(logging.WARNING if find_compiler() else logging.DEBUG, "%s cannot be used: %s", variant.name, error)
     return None, why
+
+
+def trains(library: Library) -> bool:
+    """Whether it is faster than torch in training: torch's bfloat16 products use AMX, which the compiled ones do not."""
+    return library.pack == 1 or "amx_bf16" not in cpu_flags()
 
 
 @functools.cache
@@ -262,12 +200,12 @@ def addresses(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return {name: tensor.data_ptr() for name, tensor in tensors.items()}
 
 
-def team() -> Threads:
+def team() -> structures.Threads:
     """The threads that torch would use now."""
     import torch
 
     parallel, thread, threads = torch_threads()
-    return Threads(parallel=parallel, thread=thread, threads=threads, count=torch.get_num_threads())
+    return structures.Threads(parallel=parallel, thread=thread, threads=threads, count=torch.get_num_threads())
 
 
 def _library(variant: Variant, *, bf16: bool) -> Path:
@@ -276,8 +214,9 @@ def _library(variant: Variant, *, bf16: bool) -> Path:
     Raises:
         OSError: there is no compiler, or it fails.
     """
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join((*_COMMON, *variant.flags)).encode()).hexdigest()[:16]
-    name = f"forward-{variant.name}-{'bf16' if bf16 else 'fp32'}-{digest}.so"
+    source = b"".join(each.read_bytes() for each in (HEADER, *SOURCES))
+    digest = hashlib.sha256(source + " ".join((*_COMMON, *variant.flags)).encode()).hexdigest()[:16]
+    name = f"native-{variant.name}-{'bf16' if bf16 else 'fp32'}-{digest}.so"
     path = cache_dir() / "native" / name
     if path.is_file():
         return path
@@ -291,18 +230,32 @@ def _library(variant: Variant, *, bf16: bool) -> Path:
 
 
 def compile_library(compiler: Sequence[str], variant: Variant, out: Path, *, bf16: bool, more: Sequence[str] = ()) -> None:
-    """Compile one variant.
+    """Compile one variant, its sources side by side.
 
     Raises:
-        OSError: the compiler fails or takes more than two minutes.
+        OSError: the compiler fails, or takes more than two minutes for a source.
     """
-    words = [*compiler, *_COMMON, *variant.flags, *more, f"-DBF16={int(bf16)}", "-o", str(out), str(SOURCE), "-lm"]
+    flags = [*_COMMON, *variant.flags, *more, f"-DBF16={int(bf16)}"]
+    with tempfile.TemporaryDirectory() as folder:
+        objects = [str(Path(folder) / f"{source.stem}.o") for source in SOURCES]
+        _run([[*compiler, *flags, "-c", "-o", out, str(source)] for source, out in zip(SOURCES, objects, strict=True)])
+        _run([[*compiler, *flags, "-shared", "-o", str(out), *objects, "-lm"]])
+
+
+def _run(commands: Sequence[Sequence[str]]) -> None:
+    """Run commands at the same time; OSError when one of them fails."""
+    started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for words in commands]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        for process, words in zip(started, commands, strict=True):
+            _, said = process.communicate(timeout=PATIENCE_S)
+            if process.returncode:
+                raise OSError(f"{' '.join(words)} failed: {said.strip()[-500:]}")
     except subprocess.TimeoutExpired as error:
-        raise OSError(f"{compiler[0]} took more than {PATIENCE_S} s") from error
-    if done.returncode:
-        raise OSError(f"{' '.join(words)} failed: {done.stderr.strip()[-500:]}")
+        raise OSError(f"{commands[0][0]} took more than {PATIENCE_S} s") from error
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def find_compiler() -> tuple[str, ...]:
