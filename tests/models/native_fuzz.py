@@ -9,8 +9,10 @@ import math
 import random
 import sys
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -182,15 +184,16 @@ def one_update(draw: random.Random, library: Library, dtype: torch.dtype, *, lar
             used.append(result is not None)
             return result
 
-        native._find_library = lambda _: library
-        native._libraries.clear()
-        forward.native_scores, kept = scored, forward.native_scores
-        with forward.scoring(model):
+        with (
+            patch.object(native, "_find_library", lambda _: library),
+            patch.object(native, "_libraries", weakref.WeakKeyDictionary()),
+            patch.object(forward, "native_scores", scored),
+            forward.scoring(model),
+        ):
             scores = forward.score(model, row, head_rows=at_once)
             with torch.no_grad():
                 apart = forward.score(model, row, head_rows=at_once)
             ((scores.logprobs * weights[0]).sum() + (scores.entropy * weights[1]).sum()).backward()
-        forward.native_scores = kept
         assert used == [compiled] * 2
         assert torch.equal(scores.logprobs, apart.logprobs) or not compiled
         gradients = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
