@@ -159,7 +159,7 @@ def test_the_variant_can_be_chosen(monkeypatch):
 def test_a_library_of_another_source_is_refused(tmp_path: Path, monkeypatch):
     if not HERE:
         pytest.skip("no variant runs here")
-    for source in (library.HEADER, *library.SOURCES):
+    for source in (*library.HEADERS, *library.SOURCES):
         text = source.read_text(encoding="utf-8").replace("case 1: return", "case 1: return 8 +")
         (tmp_path / source.name).write_text(text, encoding="utf-8")
     monkeypatch.setattr(library, "SOURCES", tuple(tmp_path / source.name for source in library.SOURCES))

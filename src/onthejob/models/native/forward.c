@@ -57,7 +57,7 @@ typedef struct {
   int64_t thread_bytes;
 } Batch;
 
-/* ---- Products -------------------------------------------------------------------------------------------------------------- */
+/* ---- Products ------------------------------------------------------------------------------------------------------------- */
 
 enum { PUT, ADD, GATE, PUT_FLOAT };
 
@@ -185,7 +185,7 @@ static void lower(Meeting *meeting, int threads, const Lora *lora, const float *
   meet(meeting, threads);
 }
 
-/* ---- Norms ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Norms ---------------------------------------------------------------------------------------------------------------- */
 
 /* h = norm(x) * w, normalised in float32, rounded, then scaled; wide: the same in float32 for adapters, or null. */
 static void normalise(Meeting *m, int threads, const Model *model, const el *x, const el *w, el *h, float *wide, int64_t rows) {
@@ -221,7 +221,7 @@ static void widen(Meeting *m, int threads, const el *x, float *wide, int64_t cou
   meet(m, threads);
 }
 
-/* ---- Attention ------------------------------------------------------------------------------------------------------------- */
+/* ---- Attention ------------------------------------------------------------------------------------------------------------ */
 
 #define CHUNK 256 /* tokens */
 
@@ -278,7 +278,8 @@ INLINE void attend_tile(
       for (int64_t d = 0; d < dim; d += LANES) store_f(out + i * dim + d, load_f(out + i * dim + d) * fade);
   }
   int64_t d = 0, even = (tokens + PACK - 1) / PACK * PACK;
-  for (; d + WIDE * LANES <= dim; d += WIDE * LANES) weigh(m, WIDE, a->weight, CHUNK, even, values + d * PACK, dim * PACK, dim, out + d);
+  for (; d + WIDE * LANES <= dim; d += WIDE * LANES)
+    weigh(m, WIDE, a->weight, CHUNK, even, values + d * PACK, dim * PACK, dim, out + d);
   for (; d < dim; d += LANES) weigh(m, 1, a->weight, CHUNK, even, values + d * PACK, dim * PACK, dim, out + d);
 }
 
@@ -289,14 +290,7 @@ static void attend(
     for (int64_t i = 0; i < count; i += QUERIES) {
       int64_t left = count - i;
 #define CALL(m) attend_tile(m, a, first + i, keys, values, t, dim, scale);
-      switch (left) {
-        case 1: { CALL(1) } break;
-        case 2: { CALL(2) } break;
-        case 3: { CALL(3) } break;
-        case 4: { CALL(4) } break;
-        case 5: { CALL(5) } break;
-        default: { CALL(6) } break;
-      }
+      BY_QUERIES(CALL, left)
 #undef CALL
     }
   }
@@ -308,7 +302,8 @@ static void remember(const Model *model, const Batch *batch, int64_t layer, int6
   const Cache *cache = batch->cache + batch->own[row];
   const el *x = batch->qkv + row * width;
   float y[WIDEST];
-  rotate(x + (model->heads + head) * dim, model->cos + batch->position[row] * dim, model->sin + batch->position[row] * dim, dim, y);
+  const float *cos = model->cos + batch->position[row] * dim, *sin = model->sin + batch->position[row] * dim;
+  rotate(x + (model->heads + head) * dim, cos, sin, dim, y);
   int64_t at = layer * cache->layer_stride + head * cache->head_stride;
   el *keys = cache->keys + at + t / LANES * LANES * dim + t % LANES * PACK;
   for (int64_t d = 0; d < dim; d++) keys[d / PACK * PACK * LANES + d % PACK] = to_el(y[d]);
@@ -317,7 +312,8 @@ static void remember(const Model *model, const Batch *batch, int64_t layer, int6
   for (int64_t d = 0; d < dim; d++) values[d * PACK] = v[d];
 }
 
-static void attention(const Model *model, const Batch *batch, int64_t layer, int64_t group, int64_t head, char *scratch, int64_t most) {
+static void attention(
+    const Model *model, const Batch *batch, int64_t layer, int64_t group, int64_t head, char *scratch, int64_t most) {
   int64_t dim = model->dim, per = model->heads / model->kv_heads, width = (model->heads + 2 * model->kv_heads) * dim;
   const Group *g = batch->group + group;
   const int64_t *order = batch->order + g->first;
@@ -370,7 +366,7 @@ static void attention(const Model *model, const Batch *batch, int64_t layer, int
     }
 }
 
-/* ---- A step ---------------------------------------------------------------------------------------------------------------- */
+/* ---- A step --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   const Model *model;
@@ -385,10 +381,11 @@ static void step_of_thread(void *given) {
   const Model *m = step->model;
   const Batch *b = step->batch;
   Meeting *meeting = &step->meeting;
-  int thread = step->threads->thread ? step->threads->thread() : 0, threads = step->threads->threads ? step->threads->threads() : 1;
+  int thread = thread_of(step->threads), threads = threads_of(step->threads);
   int64_t d = m->hidden, rows = b->rows, width = (m->heads + 2 * m->kv_heads) * m->dim, out = m->heads * m->dim;
   char *scratch = b->thread + thread * b->thread_bytes;
-  for (int64_t row = thread; row < rows; row += threads) memcpy(b->x + row * d, m->embedding + b->token[row] * d, (size_t)d * sizeof(el));
+  for (int64_t row = thread; row < rows; row += threads)
+    memcpy(b->x + row * d, m->embedding + b->token[row] * d, (size_t)d * sizeof(el));
   meet(meeting, threads);
   for (int64_t i = 0; i < m->layers; i++) {
     const Layer *layer = m->layer + i;
@@ -453,16 +450,10 @@ void forward(const Model *model, const Batch *batch, const Threads *threads) {
   int64_t most = 0;
   for (int64_t g = 0; g < batch->groups; g++) most = batch->group[g].count > most ? batch->group[g].count : most;
   step.most_queries = most * (model->heads / model->kv_heads);
-  if (threads->count > 1 && threads->parallel)
-    threads->parallel(step_of_thread, &step, (unsigned)threads->count, 0);
-  else {
-    Threads alone = {0, 0, 0, 1};
-    step.threads = &alone;
-    step_of_thread(&step);
-  }
+  start(threads, step_of_thread, &step);
 }
 
-/* ---- Caches in and out ------------------------------------------------------------------------------------------------------ */
+/* ---- Caches in and out ---------------------------------------------------------------------------------------------------- */
 
 /* Tokens at .. at + count of one layer and key head, from or to rows [count][dim] with a stride between tokens. */
 void pack_cache(const Cache *cache, int64_t layers, int64_t heads, int64_t dim, int64_t at, int64_t count, el *keys, el *values,
@@ -484,7 +475,7 @@ void pack_cache(const Cache *cache, int64_t layers, int64_t heads, int64_t dim, 
     }
 }
 
-/* ---- Draws ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Draws ---------------------------------------------------------------------------------------------------------------- */
 
 #define BLOCK 256
 
@@ -502,19 +493,8 @@ typedef struct {
 
 typedef struct {
   Draws *draws;
-  const Threads *threads;
   Meeting meeting;
 } Drawing;
-
-/* Logits of one vector; those behind the vocabulary are as small as can be. */
-INLINE vf some(const float *l, int64_t i, int64_t vocab) {
-  vf x = load_f(l + i);
-  if (i + LANES > vocab) {
-    vf index = (vf)INDEX;
-    x = select_f(index < set1((float)(vocab - i)), x, set1(-__builtin_inff()));
-  }
-  return x;
-}
 
 static void draw_row(Draws *d, int64_t row) {
   const float *l = d->logits + row * d->width;
@@ -522,12 +502,13 @@ static void draw_row(Draws *d, int64_t row) {
   double *mass = d->mass + row * blocks;
   float scale = d->temperature > 0 ? (float)(1.0 / d->temperature) : 1.0f;
   vf top = set1(-__builtin_inff());
-  for (int64_t i = 0; i < vocab; i += LANES) top = max_f(some(l, i, vocab), top);
-  float most = max_of(top) * scale;
+  for (int64_t i = 0; i < vocab; i += LANES) top = max_f(scaled(l, i, vocab, scale, -__builtin_inff()), top);
+  float most = max_of(top);
   double total = 0;
   for (int64_t b = 0; b < blocks; b++) {
     vf sum = (vf){0};
-    for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK && i < vocab; i += LANES) sum += exp_f(some(l, i, vocab) * scale - most);
+    for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK && i < vocab; i += LANES)
+      sum += exp_f(scaled(l, i, vocab, scale, -__builtin_inff()) - most);
     total += mass[b] = sum_of(sum);
   }
   if (!(total < 1e300) || most - most != 0) {
@@ -567,11 +548,7 @@ void draw(Draws *draws, const Threads *threads) {
   Drawing drawing;
   memset(&drawing, 0, sizeof drawing);
   drawing.draws = draws;
-  drawing.threads = threads;
-  if (threads->count > 1 && threads->parallel)
-    threads->parallel(draw_of_thread, &drawing, (unsigned)threads->count, 0);
-  else
-    draw_of_thread(&drawing);
+  start(threads, draw_of_thread, &drawing);
 }
 
 /* What the caller's structures must agree with. */

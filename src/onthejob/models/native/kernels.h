@@ -1,16 +1,16 @@
 /* Vectors, threads and inner loops of the compiled code.
 
-   Compiled once per instruction set and number type (BF16 = 1: bfloat16, 0: float32); `library.py` chooses at run time. Vectors are
-   those of GNU C, so that the same source serves AVX2, AVX-512 and NEON; only products of bfloat16 pairs use an instruction of
-   their own where there is one. It links against nothing: threads are those of torch, whose OpenMP runtime is handed over as
+   Compiled once per instruction set and number type (BF16 = 1: bfloat16, 0: float32); `library.py` chooses at run time. Vectors
+   are those of GNU C, so that the same source serves AVX2, AVX-512 and NEON; only products of bfloat16 pairs use an instruction
+   of their own where there is one. It links against nothing: threads are those of torch, whose OpenMP runtime is handed over as
    function pointers.
 
    Layouts, with PACK = 2 for bfloat16 and 1 for float32, and as many LANES as floats fit in a register:
      weights  [outputs / LANES][inputs / PACK][LANES][PACK]
      keys     [tokens / LANES][dim / PACK][LANES][PACK]
      values   [tokens / PACK][dim][PACK]
-   so that every inner loop multiplies one broadcast of PACK numbers with LANES times PACK neighbours. A row's result depends on no
-   other row: its sums run in the same order whatever stands beside it. */
+   so that every inner loop multiplies one broadcast of PACK numbers with LANES times PACK neighbours. A row's result depends on
+   no other row: its sums run in the same order whatever stands beside it. */
 
 #ifndef KERNELS_H
 #define KERNELS_H
@@ -81,6 +81,10 @@ INLINE el to_el(float x) {
 }
 typedef vu packed;
 INLINE packed load_packed(const el *p) { return *(const vuu *)p; }
+/* LANES numbers of two rows in turn. */
+INLINE packed paired(const el *a, const el *b) {
+  return __builtin_convertvector(*(const vh *)a, vu) | __builtin_convertvector(*(const vh *)b, vu) << 16;
+}
 INLINE packed spread(const el *p) {
   uint32_t pair;
   memcpy(&pair, p, 4);
@@ -143,7 +147,7 @@ INLINE vf exp_f(vf x) {
 INLINE float exp_1(float x) { return exp_f(set1(x))[0]; }
 INLINE float sqrt_1(float x) { return __builtin_sqrtf(x); }
 
-/* ---- Threads --------------------------------------------------------------------------------------------------------------- */
+/* ---- Threads -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   atomic_long next;
@@ -170,6 +174,17 @@ typedef struct {
   int64_t count;
 } Threads;
 
+/* `work` on all threads, or on this one alone. */
+INLINE int many(const Threads *threads) { return threads->count > 1 && threads->parallel; }
+INLINE void start(const Threads *threads, void (*work)(void *), void *given) {
+  if (many(threads))
+    threads->parallel(work, given, (unsigned)threads->count, 0);
+  else
+    work(given);
+}
+INLINE int thread_of(const Threads *threads) { return many(threads) ? threads->thread() : 0; }
+INLINE int threads_of(const Threads *threads) { return many(threads) ? threads->threads() : 1; }
+
 /* Every thread has arrived, and the next tasks are counted from 0. */
 static void meet(Meeting *m, int threads) {
   if (threads == 1) {
@@ -192,8 +207,18 @@ static void meet(Meeting *m, int threads) {
 }
 INLINE long take(Meeting *m) { return atomic_fetch_add_explicit(&m->next, 1, memory_order_relaxed); }
 
-/* ---- Inner loops ----------------------------------------------------------------------------------------------------------- */
+/* ---- Inner loops ---------------------------------------------------------------------------------------------------------- */
 
+#define QUERIES 6
+#define BY_QUERIES(call, left)  \
+  switch (left) {               \
+    case 1: { call(1) } break;  \
+    case 2: { call(2) } break;  \
+    case 3: { call(3) } break;  \
+    case 4: { call(4) } break;  \
+    case 5: { call(5) } break;  \
+    default: { call(6) } break; \
+  }
 #if defined(WIDER)
 #define MOST_ROWS 12 /* of a tile: 24 sums of 32 registers */
 #define BY_ROWS(call, left)       \
@@ -212,19 +237,10 @@ INLINE long take(Meeting *m) { return atomic_fetch_add_explicit(&m->next, 1, mem
     default: { call(12) } break;  \
   }
 #else
-#define MOST_ROWS 6 /* 12 sums of 16 registers */
-#define BY_ROWS(call, left)       \
-  switch (left) {                 \
-    case 1: { call(1) } break;    \
-    case 2: { call(2) } break;    \
-    case 3: { call(3) } break;    \
-    case 4: { call(4) } break;    \
-    case 5: { call(5) } break;    \
-    default: { call(6) } break;   \
-  }
+#define MOST_ROWS QUERIES /* 12 sums of 16 registers */
+#define BY_ROWS BY_QUERIES
 #endif
 
-#define QUERIES 6
 #if defined(WIDER)
 #define WIDE 4 /* blocks of keys, or of a value, at once */
 #else
@@ -247,8 +263,8 @@ INLINE void scores(const int m, const int blocks, const el *q, int64_t dim, cons
 
 /* out [m][dim] += weight [m][tokens] times values, whose pairs of tokens stand value_stride numbers apart. */
 INLINE void weigh(
-    const int m, const int blocks, const el *weight, int64_t stride, int64_t tokens, const el *values, int64_t value_stride, int64_t dim,
-    float *out) {
+    const int m, const int blocks, const el *weight, int64_t stride, int64_t tokens, const el *values, int64_t value_stride,
+    int64_t dim, float *out) {
   vf sum[QUERIES][WIDE];
   UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < blocks; j++) sum[i][j] = load_f(out + i * dim + j * LANES);
   for (int64_t t = 0; t < tokens; t += PACK) {
@@ -260,6 +276,16 @@ INLINE void weigh(
     }
   }
   UNROLL for (int i = 0; i < m; i++) UNROLL for (int j = 0; j < blocks; j++) store_f(out + i * dim + j * LANES, sum[i][j]);
+}
+
+/* Logits i .. i + LANES times a scale, and `below` for those behind the vocabulary. */
+INLINE vf scaled(const float *l, int64_t i, int64_t vocab, float scale, float below) {
+  vf x = load_f(l + i) * scale;
+  if (i + LANES > vocab) {
+    vf index = (vf)INDEX;
+    x = select_f(index < set1((float)(vocab - i)), x, set1(below));
+  }
+  return x;
 }
 
 #define WIDEST 256 /* dim */

@@ -1,7 +1,6 @@
 """Compiles the shared library of `forward.c` and `training.c` that this machine needs.
 
-That takes some seconds, once: the result is kept in the cache directory. Without a library the same is computed with torch, more
-slowly.
+That takes some seconds, once: the result is kept in the cache directory. Without a library torch computes the same, more slowly.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("forward.c", "training.c"))
-HEADER = Path(__file__).with_name("kernels.h")
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("kernels.h", "products.h", "training.h", "tree_attention.h"))
 PATIENCE_S = 120
 """For the compiler."""
 _COMMON = ("-O3", "-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi", "-fno-strict-aliasing")
@@ -157,7 +156,7 @@ def _load(bf16: bool, wanted: str) -> tuple[Library | None, str]:
             return Library(_library(variant, bf16=bf16), variant, bf16=bf16), ""
         except OSError as error:
             why = str(error)
-            # Without a compiler nobody expects more; that one fails deserves a word.
+            # A missing compiler is no surprise; one that fails is.
             log.log(logging.WARNING if find_compiler() else logging.DEBUG, "%s cannot be used: %s", variant.name, error)
     return None, why
 
@@ -214,7 +213,7 @@ def _library(variant: Variant, *, bf16: bool) -> Path:
     Raises:
         OSError: there is no compiler, or it fails.
     """
-    source = b"".join(each.read_bytes() for each in (HEADER, *SOURCES))
+    source = b"".join(each.read_bytes() for each in (*HEADERS, *SOURCES))
     digest = hashlib.sha256(source + " ".join((*_COMMON, *variant.flags)).encode()).hexdigest()[:16]
     name = f"native-{variant.name}-{'bf16' if bf16 else 'fp32'}-{digest}.so"
     path = cache_dir() / "native" / name
