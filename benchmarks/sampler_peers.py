@@ -9,6 +9,7 @@ An engine is stated as NAME=VALUE:
     openvino=PYTHON,FOLDER    one with openvino-genai, and the model as `optimum-cli export openvino --model MODEL
                               --task text-generation-with-past --weight-format fp16 FOLDER` wrote it
     commit=CHECKOUT           this project's sampler as it is in another working tree
+    adapter=RANK              this one, with an adapter of that rank on all projections
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,23 +36,49 @@ def ours(model: str, dtype: str, threads: int) -> Generate:
     import torch
 
     from onthejob.models.base import load_base
+
+    torch.set_num_threads(threads)
+    base = load_base(Path(model), dtype=dtype)
+    return sampling(base.model, base.tokenizer, None)
+
+
+def sampling(model: Any, tokenizer: Any, adapter: Any) -> Generate:
     from onthejob.models.chat import ChatEncoder
     from onthejob.models.sampler import Sampler
     from onthejob.types import Sampling
 
-    torch.set_num_threads(threads)
-    base = load_base(Path(model), dtype=dtype)
-    chat = ChatEncoder(base.tokenizer)
+    chat = ChatEncoder(tokenizer)
     chat.end_ids = frozenset()
-    sampler = Sampler(base.model, chat, share_beginnings=False)
+    sampler = Sampler(model, chat, share_beginnings=False)
+    if adapter is not None:
+        sampler.publish(adapter)
 
     def generate(prompts: list[list[int]], replies: int, tokens: int) -> int:
         rows = [tuple(prompt) for prompt in prompts for _ in range(replies)]
-        sampling = Sampling(temperature=1.0, max_new_tokens=tokens)
-        done = sampler.generate(rows, adapter=None, sampling=sampling, seeds=range(len(rows)))
+        wanted = Sampling(temperature=1.0, max_new_tokens=tokens)
+        done = sampler.generate(rows, adapter=adapter and adapter.name, sampling=wanted, seeds=range(len(rows)))
         return sum(len(each.token_ids) for each in done)
 
     return generate
+
+
+def adapted(model: str, rank: int, dtype: str, threads: int) -> Generate:
+    import torch
+
+    from onthejob.learn import adapter_files, lora
+    from onthejob.models.base import load_base
+
+    torch.set_num_threads(threads)
+    base = load_base(Path(model), dtype=dtype)
+    tuned = lora.attach(base.model, ["agent"], lora.LoraSpec(rank=rank, alpha=2 * rank), seed=0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in lora.parameters(tuned, "agent").items():
+            if ".lora_B." in name:
+                parameter.copy_(0.01 * torch.randn(parameter.shape, generator=generator))
+    with tempfile.TemporaryDirectory() as folder:
+        adapter = adapter_files.save_adapter(tuned, "agent", Path(folder), version=0, parent=None, base_digest=base.digest)
+        return sampling(tuned, base.tokenizer, adapter)
 
 
 def vllm(model: str, dtype: str, threads: int) -> Generate:
@@ -96,7 +124,11 @@ def serve(kind: str, model: str, dtype: str, threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what engines print goes elsewhere
-    generate = {"ours": ours, "commit": ours, "vllm": vllm, "openvino": openvino}[kind](model, dtype, threads)
+    kind, _, rank = kind.partition("=")
+    if kind == "adapter":
+        generate = adapted(model, int(rank), dtype, threads)
+    else:
+        generate = {"ours": ours, "commit": ours, "vllm": vllm, "openvino": openvino}[kind](model, dtype, threads)
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         prompts, replies, tokens = json.loads(line)
@@ -120,8 +152,10 @@ class Engine:
             python, _, folder = value.partition(",")
         elif kind == "commit":
             environment["PYTHONPATH"] = str(Path(value).resolve() / "src")
+        elif kind == "adapter" and value.isdigit() and int(value):
+            kind = stated
         elif stated != "ours":
-            raise SystemExit(f"an engine is vllm=PYTHON, openvino=PYTHON,FOLDER or commit=CHECKOUT, got {stated!r}")
+            raise SystemExit(f"an engine is vllm=PYTHON, openvino=PYTHON,FOLDER, commit=CHECKOUT or adapter=RANK, got {stated!r}")
         environment["OMP_NUM_THREADS"] = str(threads)
         words = [python, __file__, kind, folder, dtype, str(threads)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)

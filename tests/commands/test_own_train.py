@@ -15,6 +15,9 @@ from onthejob.cli import main
 from onthejob.commands.servers import check_roles
 from onthejob.commands.train import recorded_options
 from onthejob.errors import ConfigError
+from onthejob.models.base import load_base
+from onthejob.models.native.engine import suiting_library
+from onthejob.models.native.library import load_library
 from onthejob.record import Run
 
 LETTERS = '''
@@ -179,7 +182,13 @@ def test_a_changed_source_is_said_when_a_run_goes_on(letters: Path, letter_model
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_as_if_nothing_had_been(letters: Path, letter_model: Path, tmp_path: Path):
+@pytest.mark.parametrize("native", ["auto", "off"])
+def test_a_killed_run_goes_on_as_if_nothing_had_been(
+    letters: Path, letter_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: str
+):
+    monkeypatch.setenv("ONTHEJOB_NATIVE", native)
+    if native == "auto" and load_library(bf16=False):
+        assert suiting_library(load_base(letter_model, dtype="float32").model), "compiled code runs this model"
     command = [sys.executable, "-m", "onthejob", "train"]
     words = ["--env", "letters.py", *SMALL, *model(letter_model), "--iterations", "8", "--quiet"]
     with subprocess.Popen([*command, *words, "--name", "killed"], cwd=tmp_path) as process:

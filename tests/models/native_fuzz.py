@@ -24,8 +24,9 @@ from onthejob.learn.batch import Row, pack
 from onthejob.models.adapter_weights import LoraPair
 from onthejob.models.draw import draw
 from onthejob.models.llama import LlamaEngine
+from onthejob.models.native.compiling import VARIANTS
 from onthejob.models.native.engine import NativeEngine
-from onthejob.models.native.library import VARIANTS, Library
+from onthejob.models.native.library import Library
 
 PROJECTIONS = (
     *(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
 import runpy
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,10 @@ import torch
 
 from onthejob.errors import ConfigError, ContractError, ModelError
 from onthejob.models.engines import make_engine
-from onthejob.models.native import library
+from onthejob.models.native import compiling, library
+from onthejob.models.native.compiling import VARIANTS, compile_library, find_compiler
 from onthejob.models.native.engine import NativeEngine
-from onthejob.models.native.library import VARIANTS, Library, compile_library, cpu_flags, find_compiler, load_library
+from onthejob.models.native.library import Library, cpu_flags, load_library
 from onthejob.models.sampler import Sampler
 
 FUZZ = Path(__file__).with_name("native_fuzz.py")
@@ -129,7 +132,7 @@ def test_logits_that_are_not_finite_are_refused(make_model, bad: float):
 
 def test_a_machine_without_compiler_samples_with_torch(make_model, chat, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path))
-    monkeypatch.setattr(library, "find_compiler", lambda: ())
+    monkeypatch.setattr(compiling, "find_compiler", lambda: ())
     library._load.cache_clear()
     try:
         assert load_library(bf16=False) is None
@@ -146,7 +149,7 @@ def test_the_variant_can_be_chosen(monkeypatch):
     assert load_library(bf16=False) is None
     assert library.why_none(bf16=True) == "ONTHEJOB_NATIVE=off"
     monkeypatch.setenv("ONTHEJOB_NATIVE", "sse2")
-    with pytest.raises(ConfigError, match="ONTHEJOB_NATIVE must be one of auto, off, avx512-bf16, avx512, avx2, got 'sse2'"):
+    with pytest.raises(ConfigError, match="must be one of auto, off, avx512-bf16, avx512, avx2, neon, got 'sse2'"):
         load_library(bf16=False)
     if HERE and find_compiler():
         monkeypatch.setenv("ONTHEJOB_NATIVE", HERE[-1].name)
@@ -155,14 +158,56 @@ def test_the_variant_can_be_chosen(monkeypatch):
         assert found.variant is HERE[-1]
 
 
+@native
+def test_a_library_that_was_shipped_is_used(tmp_path: Path, monkeypatch):
+    compiled = load_library(bf16=False)
+    monkeypatch.setattr(library, "SHIPPED", tmp_path)
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "find_compiler", lambda: ())
+    shipped = tmp_path / compiled.variant.file_name
+    shutil.copyfile(compiled.path, shipped)
+    assert library._open(compiled.variant).path == shipped
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / compiled.variant.file_name).write_bytes(b"for another system")
+    monkeypatch.setattr(library, "SHIPPED", other)
+    with pytest.raises(OSError, match="no C compiler"):
+        library._open(compiled.variant)
+
+
+@compiler
+@pytest.mark.slow
+def test_a_wheel_carries_the_libraries_of_its_kind_of_processor(tmp_path: Path, repository: Path):
+    of_machine = [variant for variant in VARIANTS if variant.machine == platform.machine()]
+    if not of_machine:
+        pytest.skip("no variant is for this machine")
+    source = tmp_path / "source"
+    shutil.copytree(repository / "src/onthejob", source / "src/onthejob", ignore=shutil.ignore_patterns("_viewer", "__pycache__"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copyfile(repository / name, source / name)
+    environ = {**os.environ, "ONTHEJOB_VIEWER": "skip", "ONTHEJOB_NATIVE_WHEEL": "require"}
+    words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.stem.endswith(f"py3-none-linux_{platform.machine()}")
+    with zipfile.ZipFile(wheel) as archive:
+        folder = "onthejob/models/native/built/"
+        names = {name.removeprefix(folder) for name in archive.namelist() if name.startswith(folder)}
+        assert names == {variant.file_name for variant in of_machine}
+        for variant in of_machine:
+            if variant in HERE:
+                Library(Path(archive.extract(folder + variant.file_name, tmp_path)), variant, bf16=variant.bf16)
+
+
 @compiler
 def test_a_library_of_another_source_is_refused(tmp_path: Path, monkeypatch):
     if not HERE:
         pytest.skip("no variant runs here")
-    for source in (*library.HEADERS, *library.SOURCES):
+    for source in (*compiling.HEADERS, *compiling.SOURCES):
         text = source.read_text(encoding="utf-8").replace("case 1: return", "case 1: return 8 +")
         (tmp_path / source.name).write_text(text, encoding="utf-8")
-    monkeypatch.setattr(library, "SOURCES", tuple(tmp_path / source.name for source in library.SOURCES))
+    monkeypatch.setattr(compiling, "SOURCES", tuple(tmp_path / source.name for source in compiling.SOURCES))
     compile_library(find_compiler(), HERE[-1], tmp_path / "other.so", bf16=False)
     with pytest.raises(OSError, match="another version"):
         Library(tmp_path / "other.so", HERE[-1], bf16=False)

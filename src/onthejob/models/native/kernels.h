@@ -31,6 +31,9 @@
 #define WIDER 1
 #define LANES 16
 #define INDEX {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#elif defined(__aarch64__)
+#define LANES 4
+#define INDEX {0, 1, 2, 3}
 #else
 #define LANES 8
 #define INDEX {0, 1, 2, 3, 4, 5, 6, 7}
@@ -219,7 +222,7 @@ INLINE long take(Meeting *m) { return atomic_fetch_add_explicit(&m->next, 1, mem
     case 5: { call(5) } break;  \
     default: { call(6) } break; \
   }
-#if defined(WIDER)
+#if defined(WIDER) || defined(__aarch64__)
 #define MOST_ROWS 12 /* of a tile: 24 sums of 32 registers */
 #define BY_ROWS(call, left)       \
   switch (left) {                 \
@@ -241,7 +244,7 @@ INLINE long take(Meeting *m) { return atomic_fetch_add_explicit(&m->next, 1, mem
 #define BY_ROWS BY_QUERIES
 #endif
 
-#if defined(WIDER)
+#if defined(WIDER) || defined(__aarch64__)
 #define WIDE 4 /* blocks of keys, or of a value, at once */
 #else
 #define WIDE 2

@@ -1,24 +1,18 @@
-"""Compiles the shared library of `forward.c` and `training.c` that this machine needs.
+"""The shared library of `forward.c` and `training.c` that this machine needs.
 
-That takes some seconds, once: the result is kept in the cache directory. Without a library torch computes the same, more slowly.
+It comes with the wheel, or is compiled: that takes some seconds, once, as the result is kept in the cache directory. Without a
+library torch computes the same, more slowly.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import logging
 import os
 import platform
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,46 +20,15 @@ from onthejob.errors import ConfigError
 from onthejob.files import published_file
 from onthejob.models.fetch import cache_dir
 from onthejob.models.native import structures
+from onthejob.models.native.compiling import SOURCES, VARIANTS, Variant, compile_library, find_compiler, needed_compiler
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("forward.c", "training.c"))
-HEADERS = tuple(Path(__file__).with_name(name) for name in ("kernels.h", "products.h", "training.h", "tree_attention.h"))
-PATIENCE_S = 120
-"""For the compiler."""
-_COMMON = ("-O3", "-std=gnu11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi", "-fno-strict-aliasing")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """Instructions for which the source is compiled."""
-
-    name: str
-    machine: str
-    needs: frozenset[str]
-    """Flags of /proc/cpuinfo."""
-    flags: tuple[str, ...]
-    bfloat16: bool
-    """It multiplies pairs of bfloat16 natively; without that bfloat16 gains little."""
-
-
-_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx2", "-mfma", "-mf16c")
-_AVX512_NEEDS = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"})
-VARIANTS = (
-    Variant(
-        name="avx512-bf16",
-        machine="x86_64",
-        needs=_AVX512_NEEDS | {"avx512_bf16"},
-        flags=(*_AVX512, "-mavx512bf16"),
-        bfloat16=True,
-    ),
-    Variant(name="avx512", machine="x86_64", needs=_AVX512_NEEDS, flags=_AVX512, bfloat16=False),
-    Variant(name="avx2", machine="x86_64", needs=frozenset({"avx2", "fma"}), flags=("-mavx2", "-mfma"), bfloat16=False),
-)
-"""Best first."""
+SHIPPED = Path(__file__).with_name("built")
+"""Where a wheel has the libraries that `hatch_build.py` compiled."""
 
 
 class Library:
@@ -138,22 +101,21 @@ def _wanted() -> str:
 
 @functools.cache
 def _load(bf16: bool, wanted: str) -> tuple[Library | None, str]:
-    allowed = ("auto", "off", *(variant.name for variant in VARIANTS))
-    if wanted not in allowed:
-        raise ConfigError(f"ONTHEJOB_NATIVE must be one of {', '.join(allowed)}, got {wanted!r}.")
+    names = [variant.name for variant in VARIANTS]
+    if wanted not in ("auto", "off", *names):
+        raise ConfigError(f"ONTHEJOB_NATIVE must be one of {', '.join(('auto', 'off', *names))}, got {wanted!r}.")
     if wanted == "off":
         return None, "ONTHEJOB_NATIVE=off"
     if sys.platform != "linux":
         return None, "compiled code runs on Linux only"
-    suiting = [each for each in VARIANTS if wanted in ("auto", each.name) and (each.bfloat16 or not bf16)]
-    if not suiting:
-        return None, f"{wanted} is used for float32 only"
-    why = f"this processor cannot run {' or '.join(variant.name for variant in suiting)}"
+    best = 0 if wanted == "auto" else names.index(wanted)
+    suiting = [each for each in VARIANTS[best:] if each.bf16 == bf16]
+    why = f"this processor cannot run {' or '.join(each.name for each in suiting)}" if suiting else f"{wanted} is for float32"
     for variant in suiting:
         if variant.machine != platform.machine() or not variant.needs <= cpu_flags():
             continue
         try:
-            return Library(_library(variant, bf16=bf16), variant, bf16=bf16), ""
+            return _open(variant), ""
         except OSError as error:
             why = str(error)
             # A missing compiler is no surprise; one that fails is.
@@ -207,59 +169,22 @@ def team() -> structures.Threads:
     return structures.Threads(parallel=parallel, thread=thread, threads=threads, count=torch.get_num_threads())
 
 
-def _library(variant: Variant, *, bf16: bool) -> Path:
-    """Path of a compiled library; compiles it when there is none.
+def _open(variant: Variant) -> Library:
+    """The library that was shipped, or the one in the cache, which is compiled when it is missing.
 
     Raises:
-        OSError: there is no compiler, or it fails.
+        OSError: there is none, and no compiler, or it fails.
     """
-    source = b"".join(each.read_bytes() for each in (*HEADERS, *SOURCES))
-    digest = hashlib.sha256(source + " ".join((*_COMMON, *variant.flags)).encode()).hexdigest()[:16]
-    name = f"native-{variant.name}-{'bf16' if bf16 else 'fp32'}-{digest}.so"
-    path = cache_dir() / "native" / name
-    if path.is_file():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    compiler = find_compiler()
-    if not compiler:
-        raise OSError("there is no C compiler. Install gcc or clang, or the package ziglang: pip install ziglang")
-    with published_file(path) as temporary:
-        compile_library(compiler, variant, temporary, bf16=bf16)
-    return path
-
-
-def compile_library(compiler: Sequence[str], variant: Variant, out: Path, *, bf16: bool, more: Sequence[str] = ()) -> None:
-    """Compile one variant, its sources side by side.
-
-    Raises:
-        OSError: the compiler fails, or takes more than two minutes for a source.
-    """
-    flags = [*_COMMON, *variant.flags, *more, f"-DBF16={int(bf16)}"]
-    with tempfile.TemporaryDirectory() as folder:
-        objects = [str(Path(folder) / f"{source.stem}.o") for source in SOURCES]
-        _run([[*compiler, *flags, "-c", "-o", out, str(source)] for source, out in zip(SOURCES, objects, strict=True)])
-        _run([[*compiler, *flags, "-shared", "-o", str(out), *objects, "-lm"]])
-
-
-def _run(commands: Sequence[Sequence[str]]) -> None:
-    """Run commands at the same time; OSError when one of them fails."""
-    started = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for words in commands]
-    try:
-        for process, words in zip(started, commands, strict=True):
-            _, said = process.communicate(timeout=PATIENCE_S)
-            if process.returncode:
-                raise OSError(f"{' '.join(words)} failed: {said.strip()[-500:]}")
-    except subprocess.TimeoutExpired as error:
-        raise OSError(f"{commands[0][0]} took more than {PATIENCE_S} s") from error
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-def find_compiler() -> tuple[str, ...]:
-    """Words that begin a call of a C compiler: $CC, gcc, clang, cc, or zig of the package ziglang; empty without one."""
-    for words in (shlex.split(os.environ.get("CC", "")), ["gcc"], ["clang"], ["cc"]):
-        if words and (path := shutil.which(words[0])):
-            return (path, *words[1:])
-    return (sys.executable, "-m", "ziglang", "cc") if find_spec("ziglang") else ()
+    shipped = SHIPPED / variant.file_name
+    if shipped.is_file():
+        try:
+            return Library(shipped, variant, bf16=variant.bf16)
+        except OSError as error:  # of a newer system than this one
+            log.info("%s cannot be loaded, so it is compiled here: %s", shipped, error)
+    path = cache_dir() / "native" / variant.file_name
+    if not path.is_file():
+        compiler = needed_compiler()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with published_file(path) as temporary:
+            compile_library(compiler, variant, temporary, bf16=variant.bf16)
+    return Library(path, variant, bf16=variant.bf16)
