@@ -91,7 +91,6 @@ CRISIS_TABLE: MappingProxyType[tuple[str, str], float] = MappingProxyType(
         ("hr", "RESOLVE_BLOCKER"): 0.3,
         ("hr", "PERFORMANCE_REVIEW"): 0.3,
         ("marketing", "RESEARCH_MARKET"): 0.2,
-        ("customer", "EVALUATE_PRODUCT"): 0.2,
     }
 )
 """Churn prevention: extra for an effective action of these kinds while the mean satisfaction is below 0.4, scaled by how far it
