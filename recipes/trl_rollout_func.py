@@ -40,11 +40,11 @@ class Rollout:
 
 
 class Rollouts:
-    """Plays `decisions` decisions of one role per prompt; TRL passes every prompt as often as the group is large."""
+    """Plays a job of one role per prompt (`OfficeJob` has its arguments); TRL passes a prompt as often as the group is large."""
 
-    def __init__(self, tasks: Sequence[Task], role: str, *, decisions: int, ahead: int, new_tokens: int) -> None:
+    def __init__(self, tasks: Sequence[Task], role: str, *, new_tokens: int, **job: int) -> None:
         self.tasks = {task.id: task for task in tasks}
-        self.role, self.decisions, self.ahead, self.new_tokens = role, decisions, ahead, new_tokens
+        self.role, self.new_tokens, self.job = role, new_tokens, job
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """All rollouts of a batch, a turn at a time: one call of the model answers all that are still running."""
@@ -62,13 +62,13 @@ class Rollouts:
         }
 
     def begin(self, task: Task, trainer: GRPOTrainer) -> Rollout:
-        job = OfficeJob(role=self.role, decisions=self.decisions, ahead=self.ahead)
+        job = OfficeJob(role=self.role, **self.job)
         said = job.begin(seed=task.seed, skip=SKIP, **task.payload)
         text = f"<|im_start|>system\n{system_text(self.role, 'compact')}<|im_end|>\n" + turn(said)
         return Rollout(job=job, prompt=encode(trainer.processing_class, text))
 
     def answer(self, rollout: Rollout, ids: list[int], trainer: GRPOTrainer) -> None:
-        """The office's answer to a reply; an unusable one is a turn in which nothing is done, and the next decision follows."""
+        """The office's answer to a reply; an unusable one is a turn without effect, or with --retries is answered by feedback."""
         tokenizer: Any = trainer.processing_class
         said = rollout.job.reply(tokenizer.decode(ids, skip_special_tokens=True))
         if said is not None and not rollout.job.over:
@@ -127,6 +127,7 @@ def office_return(office_return: list[float], **_: Any) -> list[float]:
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(__doc__)
     parser.add_argument("--turns", type=int, default=2, help="decisions in one rollout")
+    parser.add_argument("--retries", type=int, default=0, help="corrections of an unusable reply, with feedback, 0 to 8")
     args = parser.parse_args(argv)
     role = role_of(args)
     model, tokenizer, lora = load(args, role)
@@ -138,7 +139,9 @@ def main(argv: list[str] | None = None) -> int:
         train_dataset=names(trained),
         eval_dataset=names(held_out) if held_out else None,
         processing_class=tokenizer,
-        rollout_func=Rollouts([*trained, *held_out], role, decisions=args.turns, ahead=args.ahead, new_tokens=48),
+        rollout_func=Rollouts(
+            [*trained, *held_out], role, new_tokens=48, decisions=args.turns, ahead=args.ahead, retries=args.retries
+        ),
         peft_config=lora,
     )
     return train(trainer, args)

@@ -126,6 +126,7 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
         (("serve", "env", "--env.prompt-budget", "200"), "--env.prompt-budget needs --env.tokenizer here"),
         (("serve", "env", "--env.tokenizer", "smollm2-135m"), "--env.tokenizer has no effect without --env.prompt-budget"),
         (("serve", "env", "--env.reflect"), "reflect needs the memories of the full profile"),
+        (("serve", "env", "--env.retries", "9"), "retries must be in 0..8, got 9"),
         (("serve", "env", "claw", "--env.reflect"), "Unrecognized options: --env.reflect"),
         (("play", "--env.prompt-budget", "200", "--seat", "sales=openai:http://127.0.0.1:9/v1#small"), "of this machine"),
     ],

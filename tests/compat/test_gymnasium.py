@@ -225,3 +225,19 @@ def test_without_gymnasium_the_error_names_the_extra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 1
     assert "Install onthejob[gymnasium]" in done.stderr
+
+
+def test_an_unusable_reply_is_corrected_before_the_colleagues_play():
+    plain, patient = (
+        gymnasium.make(environment_id("sales"), observations="text", actions="text", retries=retries).unwrapped
+        for retries in (0, 2)
+    )
+    prompt, _ = plain.reset(seed=4)
+    assert patient.reset(seed=4)[0] == prompt
+    seen, reward, over, cut, info = patient.step("no")
+    assert (reward, over, cut, info["valid"], info["retry"], info["parts"]) == (0.0, False, False, False, 1, {})
+    assert seen.startswith(prompt + "\n\nYour reply was not usable: ")
+    idle = '{"action_type":"IDLE"}'
+    assert patient.step(idle) == plain.step(idle)
+    with pytest.raises(ConfigError, match="a number is never malformed"):
+        gymnasium.make(environment_id("sales"), retries=1)

@@ -131,6 +131,26 @@ def test_same_seed_and_actions_give_the_same_bytes_in_any_connection(address: st
 
 
 @pytest.mark.server
+def test_clients_receive_the_feedback_on_an_unusable_reply():
+    """As `serve env --env.retries 1` serves it: a message to append, then the same decision."""
+    app = make_app(served(Office(retries=1)), max_sessions=2)
+    with serving(app) as found, SeatClient(base_url=f"http://{found}", **PATIENT).sync() as client:
+        first = client.reset(role="dev", seed=1_002, days=2, legal=True)
+        again = client.step(SeatAction(reply="I will fix a bug."))
+        seen = again.observation
+        assert (seen.kind, seen.fresh, seen.valid, seen.current_role, again.done) == ("retry", False, False, "dev", False)
+        assert seen.error == "The reply holds no JSON object."
+        (told,) = seen.messages
+        assert (told.role, told.content) == ("user", f"Your reply was not usable: {seen.error}")
+        assert seen.legal_actions == first.observation.legal_actions
+        after = client.step(SeatAction(reply=seen.legal_actions[0])).observation
+        assert (after.kind, after.fresh, after.valid) == ("act", True, True)
+        assert client.step(SeatAction(reply="no")).observation.kind == "retry"
+        last = client.step(SeatAction(reply="no")).observation
+        assert (last.kind, last.valid, last.reward_parts["dev"]["penalty"]) == ("act", False, -1.0)
+
+
+@pytest.mark.server
 def test_the_pages_client_plays_what_the_page_says(address: str, repository: Path, capsys: pytest.CaptureFixture[str]):
     page = (repository / "docs/openenv.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)

@@ -31,7 +31,7 @@ from onthejob.envs.office.tasks import FIRST_SEED, office_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_choice
 from onthejob.players import scripted
-from onthejob.types import Context, Sampling, Split
+from onthejob.types import Context, Kind, Sampling, Split
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "dict": {},
@@ -359,3 +359,94 @@ def test_without_pettingzoo_the_error_names_the_extra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 1
     assert "MissingDependency: pettingzoo is not installed. Install onthejob[pettingzoo]." in done.stderr
+
+
+# Retry with feedback
+
+
+@pytest.mark.parametrize("profile", ["compact", "full"])
+def test_an_unusable_reply_is_corrected_with_feedback(profile: str):
+    """Against the office itself: the same agent is asked again, sees prompt and feedback, and only the last mistake costs."""
+    (task,) = office_tasks(Split.DEV, seeds=1, scenarios=["viral"], days=8)
+    env = office_v0.env(observations="text", actions="text", retries=2, profile=profile)
+    own = OfficeEnvironment(OfficeConfig(retries=2, profile=profile))
+    env.reset(options={"task": task})
+    pending, expert, decisions, prompt = own.reset(task), scripted("expert"), 0, ""
+    for agent in env.agent_iter():
+        seen, reward, terminated, _, info = env.last()
+        if terminated:
+            env.step(None)
+            continue
+        assert agent == f"{pending.actor}_0"
+        if pending.kind is Kind.RETRY:
+            (feedback,) = pending.messages
+            assert seen == f"{prompt}\n\n{feedback.content}"
+            assert (reward, info["parts"], info["valid"]) == (0.0, {}, False)
+        else:
+            prompt = "\n\n".join(message.content for message in pending.messages)
+            assert seen == prompt
+            decisions += 1
+        # Of three decisions one is usable at once, one when corrected once, one when corrected twice.
+        corrected = info.get("retry", 0)
+        (completion,) = expert.act([Context(observation=pending, seed=decisions)], Sampling())
+        reply = completion.text if decisions % 3 <= corrected else "no action"
+        env.step(reply)
+        step = own.step(reply)
+        pending = step.observation
+        assert env.rewards == {f"{role}_0": step.rewards.get(role, 0.0) for role in SEATS}
+        assert env.infos[agent].get("retry") == step.facts.get("retry")
+    assert own.state()["metrics"] == env.table.env.state()["metrics"]
+    assert own.state()["metrics"]["invalid"] == 0
+    assert decisions == 96
+
+
+def test_the_last_unusable_reply_costs_one_and_the_turn():
+    env = office_v0.env(observations="dict", actions="text", retries=1)
+    env.reset(seed=1)
+    first = env.agent_selection
+    text = env.observe(first)["text"]
+    env.step("no")
+    assert (env.agent_selection, env.infos[first]["retry"], env.rewards[first]) == (first, 1, 0.0)
+    assert str(env.observe(first)["text"]).startswith(f"{text}\n\nYour reply was not usable: ")
+    other = next(agent for agent in env.agents if agent != first)
+    assert "not usable" not in env.observe(other)["text"]
+    env.step("no")
+    assert env.agent_selection != first
+    assert env.infos[first]["parts"]["penalty"] == -1.0
+    assert "retry" not in env.infos[first]
+
+
+def test_corrections_are_no_cycles():
+    env = office_v0.env(observations="text", actions="text", retries=1, max_cycles=1)
+    env.reset(seed=1)
+    decided = 0
+    for agent in env.agent_iter():
+        if env.truncations[agent]:
+            env.step(None)
+            continue
+        again = "retry" in env.infos[agent]
+        decided += not again
+        env.step('{"action_type":"IDLE"}' if again else "no")
+    assert decided == len(office_v0.AGENTS)
+
+
+def test_api_with_corrections(counts: Callable[[int, int], int]):
+    assert complaints(lambda: api_test(office_v0.env(actions="text", retries=2), num_cycles=counts(60, 1000))) == set()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: office_v0.env(retries=2), "retries=2 has no effect with actions='discrete': a number is never malformed"),
+        (
+            lambda: office_v0.env(actions="text", observations="vector", retries=2),
+            "observations='vector', in which no feedback can be shown",
+        ),
+        (lambda: office_v0.parallel_env(actions="text", retries=2), "retries=2 cannot be where all agents act at once"),
+        (lambda: office_v0.env(actions="text", retries=9), r"retries must be a whole number in 0\.\.8, got 9"),
+        (lambda: office_v0.env(actions="text", retries=True), "got True"),
+    ],
+)
+def test_corrections_are_refused_where_they_cannot_be(make: Callable[[], Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        make()

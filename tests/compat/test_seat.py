@@ -349,3 +349,41 @@ def test_the_light_form_of_the_office_is_what_the_commands_serve():
     assert task == full.task_at(Split.DEV, 7, {})
     assert light.public(task) == full.public(task)
     assert light.task_of(1_003, {"days": 2}) == full.task_of(1_003, {"days": 2})
+
+
+@pytest.mark.parametrize("role", ["sales", "*"])
+def test_a_client_is_shown_the_feedback_and_asked_again(role: str):
+    """Under `serve env --env.retries`: a correction is a message to append, and only the last mistake costs."""
+    patient, plain = Seat(served(Office(retries=2))), Seat(served(Office()))
+    start = Start(seed=1_003, role=role, options={"days": 2}, legal=True)
+    first = patient.reset(start)
+    plain.reset(start)
+    asked = first.role if role == "*" else None
+    one = patient.step("no", asked)
+    two = patient.step("still no", asked)
+    for seen in (one, two):
+        assert seen.observation is not None
+        assert (seen.observation.kind, seen.observation.fresh, seen.role) == (Kind.RETRY, False, first.role)
+        assert (seen.valid, seen.error, seen.legal) == (False, "The reply holds no JSON object.", first.legal)
+    assert two.reward == 0.0
+    (told,) = two.observation.messages
+    (before,) = one.observation.messages
+    assert told.content.startswith(before.content.splitlines()[0])
+    assert len(told.content.splitlines()) > len(before.content.splitlines())
+    good = first.legal[0]
+    after, alone = patient.step(good, asked), plain.step(good, asked)
+    assert after.observation is not None
+    assert alone.observation is not None
+    assert list(after.observation.messages) == list(alone.observation.messages)
+    # What colleagues had earned the role before its first turn came with its first step.
+    assert (one.reward or 0.0) + (after.reward or 0.0) == pytest.approx(alone.reward)
+    assert patient.episode_return == pytest.approx(plain.episode_return)
+
+    for seat, mistakes in ((patient, 3), (plain, 1)):
+        seat.reset(start)
+        for _ in range(mistakes):
+            last = seat.step("no", asked)
+        assert last.observation is not None
+        assert last.observation.kind is Kind.ACT
+        assert last.parts[str(first.role)]["penalty"] == pytest.approx(-1.0)
+    assert patient.returns == pytest.approx(plain.returns)

@@ -199,3 +199,54 @@ def test_trl_trains_on_the_rows_of_a_record(run: Run, tmp_path: Path):
     trainer.train()
     (loss,) = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     assert loss == pytest.approx(nll / count, rel=1e-3)
+
+
+def test_a_job_answers_an_unusable_reply_with_feedback():
+    """Corrections are no decisions and cost nothing; one that is not corrected is the decision that a job without them made."""
+
+    def worth(*replies: str, retries: int) -> tuple[list[str | None], float]:
+        job = OfficeJob(role="sales", decisions=2, ahead=0, retries=retries)
+        job.begin(**ROW)
+        said = [job.reply(reply) for reply in replies]
+        assert job.over
+        return said, job.finish()
+
+    job = OfficeJob(role="sales", retries=2)
+    job.begin(**ROW)
+    first, second = job._env.legal_replies()[0], IDLE
+    said, straight = worth(first, second, retries=0)
+    answers, corrected = worth("no", '{"action_type":"BUILD_FEATURE"}', first, "{", second, retries=2)
+    one, two, three, four, five = map(str, answers)
+    assert one.startswith("Your reply was not usable: The reply holds no JSON object.")
+    assert "BUILD_FEATURE belongs to dev; you are sales." in two
+    assert len(two.splitlines()) == len(one.splitlines()) + 1
+    assert "cut off" in four
+    assert [three, five] == list(map(str, said))
+    assert corrected == straight
+    assert worth("no", "no", first, retries=1)[1] == worth("no", first, retries=0)[1]
+
+
+@pytest.mark.parametrize("begun", [(), ("no",)])
+def test_a_job_that_ends_among_its_corrections_counts_as_one_unusable_reply(begun: tuple[str, ...]):
+    def worth(retries: int, *replies: str) -> float:
+        job = OfficeJob(role="sales", decisions=2, retries=retries)
+        job.begin(**ROW)
+        for reply in replies:
+            assert "not usable" in str(job.reply(reply))
+        value = job.finish()
+        assert job.over
+        return value
+
+    assert worth(3, *begun) == worth(0)
+
+
+def test_a_seat_tells_the_model_what_was_wrong_with_its_call():
+    seat = OfficeSeat(role="marketing", ahead=0, retries=1)
+    seat.reset(**ROW)
+    assert "Your reply was not usable: RESEARCH_MARKET cannot have the target" in seat.act("RESEARCH_MARKET", "the moon")
+    assert "Needs: retail" in seat.act("RESEARCH_MARKET", "retail")
+
+
+def test_retries_of_a_job_have_a_range():
+    with pytest.raises(ConfigError, match=r"retries must be in 0\.\.8, got 9"):
+        OfficeJob(retries=9)

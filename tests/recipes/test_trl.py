@@ -8,11 +8,15 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file
 
+from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError
+from onthejob.testing import tiny_tokenizer
+from onthejob.types import Split
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL, PEFT and transformers warn about each other
 RECIPES = ("trl_environment_factory", "trl_rollout_func")
@@ -113,6 +117,23 @@ def test_an_adapter_is_trained_in_its_own_role(recipes: Path, tmp_path: Path) ->
         role("--adapter", str(known), "--role", "dev")
     with pytest.raises(ConfigError, match=r"no adapter_meta\.json that names its role\. Set --role"):
         role("--adapter", str(unknown))
+
+
+def test_a_rollout_appends_the_feedback_and_does_not_train_on_it(recipes: Path) -> None:
+    """With --retries an unusable reply is answered in the conversation, 0 in the mask, and the decision stays open."""
+    recipe, tokenizer = importlib.import_module("trl_rollout_func"), tiny_tokenizer()
+    (task,) = office_tasks(Split.TRAIN, seeds=1, scenarios=["baseline"])
+    trainer = SimpleNamespace(processing_class=tokenizer)
+    ids = tokenizer.encode("no<|im_end|>")
+    for retries in (0, 1):
+        rollouts = recipe.Rollouts([task], "hr", new_tokens=8, decisions=1, ahead=0, retries=retries)
+        rollout = rollouts.begin(task, trainer)
+        rollout.append(ids, [-1.0] * len(ids), sampled=True)
+        rollouts.answer(rollout, ids, trainer)
+        assert rollout.job.over == (retries == 0)
+        told = tokenizer.decode([token for token, mine in zip(rollout.completion, rollout.mask, strict=True) if not mine])
+        assert ("Your reply was not usable" in told) == (retries == 1)
+        assert rollout.mask[: len(ids)] == [1] * len(ids)
 
 
 @pytest.mark.parametrize("name", [*RECIPES, "trl_start"])

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.compat.colleagues import Teammates, seated
-from onthejob.compat.office import RENDER_MODES, Chosen, Observed, OfficeOptions, OfficeTable, check_render_mode
+from onthejob.compat.office import RENDER_MODES, Chosen, Observed, OfficeOptions, OfficeTable, check_render_mode, retried
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ContractError, MissingDependency
 from onthejob.types import Split
@@ -77,7 +77,7 @@ class OfficeRoleEnv(gymnasium.Env[Observed, Chosen]):
 
         Returns:
             Observation, reward, terminated, truncated (always False here) and info: `parts` (named parts of the reward, its
-            sum up to rounding) and `valid` (whether the action could be executed).
+            sum up to rounding), `valid` (whether the action could be executed) and, where it is to be corrected, `retry`.
 
         Raises:
             ConfigError: the action has the wrong type or lies beyond its space.
@@ -87,15 +87,15 @@ class OfficeRoleEnv(gymnasium.Env[Observed, Chosen]):
         if request is None:
             raise ContractError("the episode is over or was not begun. Call reset first.")
         step = self.table.step(self._seat.reply(action, request))
-        parts = {name: value for name, value in step.parts[self.role].items() if value}
+        parts = {name: value for name, value in step.parts.get(self.role, {}).items() if value}
         later, more = self._until_asked()
         for name, value in more.items():
             parts[name] = parts.get(name, 0.0) + value
-        info = {"parts": parts, "valid": step.valid, **self.table.info(self.role)}
+        info = {"parts": parts, "valid": step.valid, **retried(step), **self.table.info(self.role)}
         over = self.table.asked() is None
         if self.render_mode == "human":
             self.render()
-        return self.table.observe(self.role), step.rewards[self.role] + later, over, False, info
+        return self.table.observe(self.role), step.rewards.get(self.role, 0.0) + later, over, False, info
 
     def _until_asked(self) -> tuple[float, dict[str, float]]:
         """Play the colleagues' turns; returns what the role was paid meanwhile, and its parts that are not 0."""

@@ -24,13 +24,13 @@ import numpy.typing as npt
 
 from onthejob.compat.discrete import DiscreteActions
 from onthejob.compat.features import LIMIT, Features
-from onthejob.envs.office.actions import IDLE, MAX_REPLY_BYTES, render
+from onthejob.envs.office.actions import IDLE, MAX_ATTEMPTS, MAX_REPLY_BYTES, render
 from onthejob.envs.office.env import INVALID_KEY, MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.observation import OfficeObservation
 from onthejob.envs.office.scenarios import load
 from onthejob.envs.office.tasks import FIRST_SEED, SEED_COUNT
 from onthejob.errors import ConfigError, ContractError, MissingDependency
-from onthejob.types import Split, Step, Task
+from onthejob.types import Kind, Split, Step, Task
 
 try:
     from gymnasium import spaces
@@ -68,6 +68,9 @@ class OfficeOptions:
     """Length of an episode in days of two rounds, 1 to 90."""
     profile: str = "compact"
     """Of the text, `compact` or `full`."""
+    retries: int = 0
+    """Corrections of an unusable reply, 0 to 8, for agents that act by text in turn: the same agent is asked again, and its text
+    ends with feedback that grows. Only the last unusable reply costs anything."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *others: str) -> Self:
@@ -92,6 +95,18 @@ class OfficeOptions:
             raise ConfigError(f"split must be one of {', '.join(Split)}, got {self.split!r}.")
         if isinstance(self.days, bool) or not isinstance(self.days, int) or not 1 <= self.days <= MAX_DAYS:
             raise ConfigError(f"days must be a whole number in 1..{MAX_DAYS}, got {self.days!r}.")
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or not 0 <= self.retries <= MAX_ATTEMPTS:
+            raise ConfigError(f"retries must be a whole number in 0..{MAX_ATTEMPTS}, got {self.retries!r}.")
+        if self.retries and self.actions != "text":
+            raise ConfigError(
+                f"retries={self.retries} has no effect with actions={self.actions!r}: a number is never malformed, and the mask "
+                "says what is possible. Set actions='text', or leave retries out."
+            )
+        if self.retries and self.observations == "vector":
+            raise ConfigError(
+                f"retries={self.retries} has no effect with observations='vector', in which no feedback can be shown. "
+                "Set observations='text' or 'dict', or leave retries out."
+            )
 
 
 @dataclass(slots=True)
@@ -172,7 +187,7 @@ class OfficeTable:
         self.options = options
         for scenario in options.scenarios:
             load(scenario)
-        self.env = OfficeEnvironment(OfficeConfig(profile=options.profile, days=options.days))
+        self.env = OfficeEnvironment(OfficeConfig(profile=options.profile, days=options.days, retries=options.retries))
         self.seats = {role: Seat(role, options.observations, options.actions) for role in SEATS}
         self.task: Task | None = None
         self.last: Step | None = None
@@ -209,9 +224,14 @@ class OfficeTable:
         return self.env.observe()
 
     def request(self, role: str) -> OfficeObservation:
-        """What `role` is, or would be, shown now."""
+        """What `role` is, or would be, shown now: a whole prompt, which feedback on an unusable reply ends."""
         pending = self.env.observe()
-        return pending if pending is not None and pending.actor == role else self.env.look(role)
+        if pending is None or pending.actor != role:
+            return self.env.look(role)
+        if pending.kind is not Kind.RETRY:
+            return pending
+        first = self.env.look(role)
+        return OfficeObservation(role, first.view, lambda: (*first.messages, *pending.messages), kind=Kind.RETRY)
 
     def observe(self, role: str) -> Observed:
         """What `role` sees now through its seat."""
@@ -320,6 +340,11 @@ def prompt_text(request: OfficeObservation) -> str:
     if not (text.isascii() and text.replace("\n", "").isprintable()):
         text = "".join(letter if letter in CHARACTERS else "?" for letter in text)
     return text[:MAX_TEXT]
+
+
+def retried(step: Step) -> dict[str, int]:
+    """For the info of the agent that replied: `retry`, the number of the correction that it is asked for; empty without one."""
+    return {"retry": step.facts["retry"]} if "retry" in step.facts else {}
 
 
 def check_render_mode(mode: str | None) -> None:

@@ -11,7 +11,8 @@
 
 Agents are `ceo_0`, `dev_0`, ..., the office's six trained roles; the customer is a part of the world. `onthejob.compat.office`
 says what is observed and how one acts. `info["parts"]` holds the named parts of the reward that `last` or `step` returns (its sum
-up to rounding), `info["valid"]` whether the agent's last reply could be executed.
+up to rounding), `info["valid"]` whether the agent's last reply could be executed. With `retries` an agent whose reply was not
+usable is selected again, its text ends with feedback, and `info["retry"]` is the number of the correction.
 
 Who is asked rotates from day to day, so the parallel environment is not a wrapper of the other: its step is one round, in which
 the replies are executed in that day's order. A reply that was possible when the round began and is not any more when its turn
@@ -33,6 +34,7 @@ from onthejob.compat.office import (
     OfficeOptions,
     OfficeTable,
     check_render_mode,
+    retried,
 )
 from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError, ContractError, MissingDependency
@@ -60,7 +62,7 @@ def env(*, max_cycles: int | None = None, render_mode: str | None = None, **opti
 
 
 def parallel_env(*, max_cycles: int | None = None, render_mode: str | None = None, **options: Any) -> OfficeParallel:
-    """The office with agents that act at once; the arguments are those of `env`."""
+    """The office with agents that act at once; the arguments are those of `env`, without `retries`."""
     return OfficeParallel(OfficeOptions.of(options, "max_cycles", "render_mode"), max_cycles=max_cycles, render_mode=render_mode)
 
 
@@ -151,10 +153,10 @@ class OfficeAEC(_Seats, AECEnv[str, Observed, Chosen]):
         if action is None:
             raise ConfigError(f"{agent} is asked for an action, got None. None is for agents whose episode is over.")
         step = self.table.step(self.table.seats[request.actor].reply(action, request))
-        self._turns += 1
+        self._turns += "retry" not in step.facts
         self._cumulative_rewards[agent] = 0.0
         self.rewards = {other: step.rewards.get(_role(other), 0.0) for other in self.agents}
-        self.infos[agent] = {"parts": {}, "valid": step.valid}
+        self.infos[agent] = {"parts": {}, "valid": step.valid, **retried(step)}
         self.infos = {other: _informed(self.infos[other], step.parts.get(_role(other), {})) for other in self.agents}
         if step.observation is None:
             self.terminations = dict.fromkeys(self.agents, True)
@@ -178,6 +180,11 @@ class OfficeParallel(_Seats, ParallelEnv[str, Observed, Chosen]):
     metadata: dict[str, Any] = {"name": "office_v0", "render_modes": list(RENDER_MODES)}  # noqa: RUF012 - PettingZoo's own type
 
     def __init__(self, options: OfficeOptions, *, max_cycles: int | None, render_mode: str | None) -> None:
+        if options.retries:
+            raise ConfigError(
+                f"retries={options.retries} cannot be where all agents act at once: a corrected reply would come after those of "
+                "the others. Use env(), whose agents act in turn, or leave retries out."
+            )
         self._sit_down(options, max_cycles, render_mode)
         self._rounds = 0
 

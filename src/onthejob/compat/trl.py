@@ -18,7 +18,7 @@ from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.observation import OfficeObservation
 from onthejob.envs.office.prompt import system_text
 from onthejob.errors import ConfigError, ContractError
-from onthejob.types import Split, Task
+from onthejob.types import Kind, Split, Task
 
 if TYPE_CHECKING:
     from onthejob.record.store import Run
@@ -79,6 +79,7 @@ class OfficeJob:
         ahead: int = 36,
         teammates: Teammates = "heuristic",
         profile: str = "compact",
+        retries: int = 0,
     ) -> None:
         """Prepare a job; `begin` goes to its first decision.
 
@@ -88,6 +89,7 @@ class OfficeJob:
             ahead: replies (12 a day) that the heuristic then gives in all seats, >= 0: what the role is paid meanwhile counts.
             teammates: who plays the other seats, as for the Gymnasium environments.
             profile: of the prompt.
+            retries: corrections of an unusable reply, 0 to 8; what answers it is feedback that grows, and it is no decision yet.
 
         Raises:
             ConfigError: an argument that cannot work.
@@ -97,7 +99,7 @@ class OfficeJob:
         self.role, self.decisions, self.ahead = role, decisions, ahead
         self._answers = seated(role, teammates, split=Split.TRAIN)
         self._after = seated(role, "heuristic", split=Split.TRAIN)
-        self._env = OfficeEnvironment(OfficeConfig(profile=profile))
+        self._env = OfficeEnvironment(OfficeConfig(profile=profile, retries=retries))
         self._seed = self._turn = self._made = 0
         self._return = 0.0
 
@@ -135,12 +137,17 @@ class OfficeJob:
     def reply(self, text: str) -> str | None:
         """Execute a decision and let the colleagues play; returns what is asked next, None when the episode is over.
 
+        While corrections are left, what is asked next after an unusable reply is another one: the text is feedback on it.
+
         Raises:
             ContractError: all decisions are made, or the episode is over.
         """
         if self.over:
             raise ContractError("there is nothing more to decide.")
         self._take(text)
+        again = self._env.observe()
+        if again is not None and again.kind is Kind.RETRY:
+            return _user_text(again)
         self._made += 1
         self._go_on(self._answers)
         request = self._env.observe()
@@ -154,11 +161,13 @@ class OfficeJob:
     def finish(self) -> float:
         """What the role was paid from its first decision on, `ahead` replies after it was asked again included.
 
-        A job that is finished before its last decision ended with an unusable reply, which counts as one. Call it once.
+        A job that is finished before its last decision ended with an unusable reply, which counts as one that was not corrected.
+        Call it once.
         """
-        if not self.over:
+        made = self._made
+        while self._made == made and not self.over:
             self.reply("")
-            self._made = self.decisions
+        self._made = self.decisions
         until = self._turn + self.ahead
         while (request := self._env.observe()) is not None and self._turn < until:
             self._take(self._after[request.actor](request, self._seed, self._turn))
@@ -178,7 +187,9 @@ class OfficeJob:
 class OfficeSeat:
     """A job for `environment_factory`: TRL calls `reset` with a row, lets the model call `act`, and asks for the reward.
 
-    TRL makes every public method but `reset` and `get_reward` a tool of the model; `act` is the only one.
+    TRL makes every public method but `reset` and `get_reward` a tool of the model; `act` is the only one. With `retries` a call
+    that the office cannot use is answered by feedback, for which `max_completion_length` must have room; a reply that is no call
+    never reaches the office, and TRL ends the rollout.
     """
 
     def __init__(self, **job: Any) -> None:
@@ -199,7 +210,7 @@ class OfficeSeat:
             parameters: Optional details, e.g. the tier of a proposal.
 
         Returns:
-            What you see when it is your turn again.
+            What you see when it is your turn again, or what was wrong with the action.
         """
         fields = {"action_type": action_type, "target": target, "message": message, "parameters": parameters}
         said = self._job.reply(json.dumps({name: value for name, value in fields.items() if value not in ("", None)}))
