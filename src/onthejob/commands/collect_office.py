@@ -24,13 +24,12 @@ UNUSED = (
     "crisis_bonus",
     "curriculum",
     "retries",
-    "profile",
     "reader",
-    "prompt_budget",
-    "tokenizer",
     "reflect",
 )
-"""Options of the office that demonstrations, which have the usual prompts, do not depend on."""
+"""Options of the office that demonstrations do not depend on."""
+EXPLAINED = "expert-explained"
+"""The player that writes reasoning, which only the full prompt asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +41,10 @@ class CollectOffice(Collecting):
     --alternatives every decision is written several times, weighted about as the teacher chooses: the player's reply and so many
     random legal ones; what was executed is among them or comes on top, with an alternative's weight, and keeps its mark. They
     share one prompt, so imitating them costs little more than imitating one, and the model sees which replies are possible.
+
+    `--env.profile full --policy expert-explained` writes long prompts and replies with reasoning: the expert's decisions, each
+    with a sentence on the rule that fired, and messages about them. Random replies have no reasoning: set --random-share 0, or
+    `sft --marks expert`.
     """
 
     policy: str = "expert"
@@ -76,6 +79,17 @@ class CollectOffice(Collecting):
         place = self.place
         refuse_unused(place.env, Office.starting_options("Collect"), UNUSED, "collect")
         place.check()
+        office = place.env
+        assert isinstance(office, Office)
+        if self.policy == EXPLAINED and office.profile != "full":
+            raise ConfigError(
+                f"--policy {EXPLAINED} writes reasoning, for which the compact prompt does not ask. Set --env.profile full, or "
+                "take --policy expert, which decides the same."
+            )
+        if office.prompt_budget is not None and not office.tokenizer:
+            raise ConfigError(
+                "--env.prompt-budget needs --env.tokenizer here, the model that will imitate, e.g. --env.tokenizer smollm2-135m."
+            )
         if not 0.0 <= self.random_share <= 1.0:
             raise ConfigError(f"random_share must be in [0, 1], got {self.random_share}. Set --random-share 0.3.")
         if self.alternatives < 0 or (self.alternatives and self.random_share in (0.0, 1.0)):
@@ -93,7 +107,7 @@ class CollectOffice(Collecting):
         files = {role: path.open("w", encoding="utf-8") for role, path in partial.items()}
         try:
             for number, task in enumerate(tasks, start=1):
-                for row in demonstrations(task, player, self.random_share, self.alternatives):
+                for row in demonstrations(task, player, self.random_share, self.alternatives, office=office):
                     counts[row["role"]][row["marked"]] += 1
                     files[row["role"]].write(json.dumps(encodable_in(row), ensure_ascii=False) + "\n")
                 terminal.progress(f"{number}/{len(tasks)} {task.id}")
@@ -107,12 +121,14 @@ class CollectOffice(Collecting):
         return counts, accounts
 
 
-def demonstrations(task: Task, policy: str | Policy, random_share: float, alternatives: int = 0) -> Iterator[dict[str, Any]]:
+def demonstrations(
+    task: Task, policy: str | Policy, random_share: float, alternatives: int = 0, *, office: Office | None = None
+) -> Iterator[dict[str, Any]]:
     """Every decision of one episode: what the role saw, what was replied, and what that was worth to it.
 
     With `alternatives`, also what the teacher might have replied, each with its share of the teacher's probability as `weight`. A
     random draw that was executed and is not among them is written beside them, so the weights of such a decision exceed 1; one
-    that fell on the player's own reply is marked by how it was drawn, not as the player's.
+    that fell on the player's own reply is marked by how it was drawn, not as the player's. `office` says which prompts are shown.
     """
     from onthejob.envs.office.env import INVALID_KEY
     from onthejob.keys import keyed_seed, keyed_uniform
@@ -120,7 +136,7 @@ def demonstrations(task: Task, policy: str | Policy, random_share: float, altern
     from onthejob.types import Context, Sampling
 
     player, random = scripted(policy) if isinstance(policy, str) else policy, scripted("random")
-    env = make_office()()
+    env = make_office()() if office is None else make_office(office.config, model=office.tokenizer)()
     observation, turn = env.reset(task), 0
     while observation is not None:
         drawn = keyed_uniform(task.seed, "collect", task.id, turn) < random_share
@@ -128,7 +144,8 @@ def demonstrations(task: Task, policy: str | Policy, random_share: float, altern
         context = Context(observation=observation, messages=prompt, seed=keyed_seed(task.seed, "reply", task.id, turn))
         (completion,) = (random if drawn else player).act([context], Sampling())
         if prompt and not drawn and (key := env.canonical(completion.text)) != INVALID_KEY:
-            completion = replace(completion, text=key)
+            text = key if env.config.profile == "compact" else with_reasoning(key, completion.text, observation.actor)
+            completion = replace(completion, text=text)
         messages = [message._asdict() for message in observation.messages]
         role, weights = observation.actor, {}
         if alternatives:
@@ -153,3 +170,14 @@ def demonstrations(task: Task, policy: str | Policy, random_share: float, altern
             if completion.text not in weights:
                 yield {**common, **executed, "weight": random_share / alternatives}
         observation, turn = step.observation, turn + 1
+
+
+def with_reasoning(key: str, reply: str, role: str) -> str:
+    """The canonical reply `key` with the reasoning of the one that was written; the full prompt asks for it."""
+    from onthejob.envs.office.actions import Action, parse, render
+    from onthejob.envs.office.roles import Role
+
+    written, canonical = parse(reply, Role(role)), parse(key, Role(role))
+    assert isinstance(written, Action)
+    assert isinstance(canonical, Action)
+    return render(replace(canonical, reasoning=written.reasoning))

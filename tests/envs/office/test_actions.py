@@ -203,8 +203,8 @@ def test_no_text_keeps_a_line_break():
 def test_render_is_compact_and_ordered():
     action = Action("RUN_DEMO", "Acmé", {"tier": "annual", "price": 1.5}, "why", "all", "hi: there")
     assert render(action) == (
-        '{"action_type":"RUN_DEMO","target":"Acmé","message":"all: hi: there",'
-        '"parameters":{"tier":"annual","price":1.5},"reasoning":"why"}'
+        '{"action_type":"RUN_DEMO","target":"Acmé","reasoning":"why","message":"all: hi: there",'
+        '"parameters":{"tier":"annual","price":1.5}}'
     )
     assert render(Action("RUN_DEMO", "Acme")) == DEMO
 

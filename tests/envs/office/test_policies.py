@@ -144,7 +144,8 @@ def test_sales_asks_for_approval_and_the_ceo_gives_it(office) -> None:
 
 def test_all_players_are_listed_by_name(task) -> None:
     tuned = {f"tuned-{scenario}" for scenario in SHIPPED}
-    assert set(players()) == {"random", "do-nothing", "heuristic", "expert", *tuned, *EXPLOITERS, *HELD_OUT_PARTNERS}
+    rules = {"random", "do-nothing", "heuristic", "expert", "expert-explained"}
+    assert set(players()) == {*rules, *tuned, *EXPLOITERS, *HELD_OUT_PARTNERS}
     assert set(players()) - set(players(held_out=False)) == set(HELD_OUT_PARTNERS)
     env = OfficeEnvironment()
     assert env.reset(task()).actor == "ceo"

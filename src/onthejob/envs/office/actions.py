@@ -227,14 +227,14 @@ def split_message(text: str) -> tuple[str | None, str]:
 
 
 def render(action: Action) -> str:
-    """The canonical compact JSON of `action`: action_type and target first, then what is not empty."""
+    """The canonical compact JSON of `action`: action_type and target first, then what is not empty, reasoning before message."""
     fields: dict[str, Any] = {"action_type": action.action_type, "target": action.target}
+    if action.reasoning:
+        fields["reasoning"] = action.reasoning
     if action.message_to is not None:
         fields["message"] = f"{action.message_to}: {action.message}"
     if action.parameters:
         fields["parameters"] = dict(action.parameters)
-    if action.reasoning:
-        fields["reasoning"] = action.reasoning
     return _encode(fields)
 
 

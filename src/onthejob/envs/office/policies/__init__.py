@@ -77,6 +77,7 @@ def players(*, held_out: bool = True) -> dict[str, Player]:
     from onthejob.envs.office.policies.expert import expert
     from onthejob.envs.office.policies.heuristic import heuristic
     from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
+    from onthejob.envs.office.policies.reasons import explained
     from onthejob.envs.office.policies.tuned import tuned_experts
 
     return {
@@ -84,6 +85,7 @@ def players(*, held_out: bool = True) -> dict[str, Player]:
         "do-nothing": do_nothing,
         "heuristic": heuristic,
         "expert": expert,
+        "expert-explained": explained,
         **{f"tuned-{scenario}": player for scenario, player in tuned_experts().items()},
         **exploiters.EXPLOITERS,
         **(HELD_OUT_PARTNERS if held_out else {}),
