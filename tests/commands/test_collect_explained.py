@@ -9,7 +9,7 @@ import pytest
 
 from onthejob.commands.collect_office import demonstrations, with_reasoning
 from onthejob.commands.sft import read_demonstrations
-from onthejob.envs.office.actions import parse
+from onthejob.envs.office.actions import Action, parse
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.prompt import system_text
 from onthejob.envs.office.roles import Role
@@ -50,6 +50,8 @@ def test_companies_are_those_of_the_expert(call, collected: Path, tmp_path: Path
     call("collect", "--policy", "expert", *FULL, "--random-share", "0", "--out", tmp_path / "plain")
     for said, plain in zip(rows(collected), rows(tmp_path / "plain"), strict=True):
         one, other = (parse(row["reply"], Role(row["role"])) for row in (said, plain))
+        assert isinstance(one, Action)
+        assert isinstance(other, Action)
         assert (one.action_type, one.target, one.parameters) == (other.action_type, other.target, other.parameters)
         assert said["reward"] == plain["reward"]
         assert "reasoning" not in plain["reply"]

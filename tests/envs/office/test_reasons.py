@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from onthejob.envs.office.actions import parse, render
+from onthejob.envs.office.actions import Action, parse, render
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.luck import draw
 from onthejob.envs.office.policies import Noisy, as_reply, players
@@ -138,6 +138,7 @@ def test_other_scripted_players_say_no_more_than_before(task) -> None:
         text = plain(request, env.company.turn)
         assert "reasoning" not in text
         action = parse(text, Role(request.actor))
+        assert isinstance(action, Action)
         if action.message_to:
             told[action.message.split(" ")[0]] += 1
         request = env.step(text).observation
