@@ -123,13 +123,14 @@ def commands_in(code: str) -> str:
 
 
 def test_commands_parse(monkeypatch: pytest.MonkeyPatch):
-    """Also those without options, which the test of all documents takes for mere names."""
+    """Those without options, which the test of all documents takes for mere names; it parses the others."""
     monkeypatch.chdir(ROOT)
-    spoken = [code for one in rows() for code in spans(one.here)]
-    spoken += [code for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:1] != "|" for code in spans(line)]
-    lines = [code for code in spoken if code.startswith("onthejob ")]
-    assert len(lines) > 25
-    for line in lines:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    spoken = [code for line in lines for code in spans(line) if code.startswith("onthejob ")]
+    bare = [code for code in spoken if " -" not in code]
+    assert len(bare) > 10
+    assert len(spoken) - len(bare) > 15
+    for line in bare:
         check_command(line, PAGE.name)
 
 
