@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from onthejob.commands.train import Train
-from onthejob.commands.training import line
 from onthejob.commands.workplaces import starting
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.loss import Name
 from onthejob.rollout.summary import GroupSummary
 from onthejob.train.config import TrainConfig
-from onthejob.train.reports import IterationReport, RoleReport
+from onthejob.train.reports import IterationReport, RoleReport, line
 
 ROW = re.compile(r"^\| `--([a-z0-9.-]+)` \| ([^|]+?) \|", flags=re.MULTILINE)
 
@@ -126,3 +125,27 @@ def test_the_progress_line_is_what_is_printed(page: str):
         evaluation={"company_value": 198_000.0, "best_iteration": 5.0, "best_score": 201_344.0},
     )
     assert line(report, "branch") == shown
+
+
+def test_whole_episodes_say_how_long_they_are_and_how_many_ended_by_themselves(page: str):
+    (shown,) = re.findall(r"<!-- progress-episodes:begin -->\n```\n(.*)\n```\n<!-- progress-episodes:end -->", page)
+    role = RoleReport(
+        role="agent",
+        summary=GroupSummary(groups=8, alive=7, mean_return=0.412, valid_rate=1.0),
+        update={},
+        adapter="agent@0010",
+        published=True,
+    )
+    report = IterationReport(
+        iteration=10,
+        iterations=34,
+        roles=(role,),
+        seconds=881.0,
+        tokens_per_second=120.0,
+        eta_s=352 * 60.0,
+        loop={"mean_turns": 5.28125, "stop_done": 0.9375, "stop_max_turns": 0.0625},
+    )
+    assert line(report, "episodes") == shown
+    assert "mean_turns" not in line(report, "branch"), "segments of branches have the length that was asked for"
+    never = dataclasses.replace(report, loop={"mean_turns": 12.0, "stop_max_turns": 1.0})
+    assert "mean_turns 12.00, stop_done 0%" in line(never, "episodes")

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from onthejob.api.players import Players
 from onthejob.errors import ConfigError
+from onthejob.record import Run
 
 from .conftest import RULE
 from .recording import without_checksums
@@ -74,6 +75,20 @@ def test_metrics_are_series_and_a_nan_is_a_gap(client: TestClient):
     assert series["kl"]["values"] == [None]
     (only,) = client.get("/api/runs/first/metrics", params={"metric": "loss"}).json()
     assert only["name"] == "loss"
+
+
+def test_the_share_of_task_complete_is_a_line_from_the_first_iteration(client: TestClient, runs: Path):
+    """The second article's table: an agent that never stops begins at 0, which is not recorded as such."""
+    shares = ({"stop_max_turns": 1.0}, {"stop_done": 0.75, "stop_max_turns": 0.25}, {"stop_done": 1.0})
+    with Run.create(runs, config={}, name="claw") as run:
+        for n, (turns, kl, stops) in enumerate(zip((12.0, 7.375, 4.40625), (0.0, 0.0001, 0.0006), shares, strict=True), 1):
+            with run.iteration(n) as it:
+                it.metrics("loop", {"mean_turns": turns, **stops})
+                it.metrics("train/agent", {"kl": kl, "reward": 0.5})
+    series = {one["name"]: one for one in client.get("/api/runs/claw/metrics", params={"scope": "loop"}).json()}
+    assert series["stop_done"] == {"scope": "loop", "name": "stop_done", "iterations": [1, 2, 3], "values": [0.0, 0.75, 1.0]}
+    assert series["stop_max_turns"]["values"] == [1.0, 0.25, 0.0]
+    assert series["mean_turns"]["values"] == [12.0, 7.375, 4.40625]
 
 
 def test_groups_are_listed_with_what_they_can_teach(client: TestClient):

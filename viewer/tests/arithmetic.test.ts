@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { agrees, arithmetic } from '../src/lib/advantage';
-import { align, between, smooth, thin, worstOf } from '../src/lib/curves';
+import { align, between, chartsOf, smooth, thin, worstOf } from '../src/lib/curves';
 
 const rule = {
   scale: 'std',
@@ -116,5 +116,34 @@ describe('curves', () => {
         [null, 5, null],
       ],
     });
+  });
+});
+
+describe('charts of a run', () => {
+  const one = (scope: string, name: string, values: number[]) => ({ scope, name, iterations: values.map((_, at) => at), values });
+  const episodes = [
+    one('loop', 'episodes', [32, 32]),
+    one('loop', 'mean_turns', [12, 5]),
+    one('loop', 'stop_done', [0, 0.975]),
+    one('loop', 'stop_max_turns', [1, 0.025]),
+    one('train/agent', 'kl', [0, 0.002]),
+    one('train/agent', 'loss', [0, 0]),
+    one('train/agent', 'reward', [0.3, 0.5]),
+  ];
+  it('begin with the table of a run: reward, KL, turns and the share of task_complete', () => {
+    const found = chartsOf(episodes, 'claw', false);
+    expect(found.map(({ title }) => title)).toEqual(['reward', 'kl', 'mean_turns', 'task_complete (stop_done)']);
+    expect(found[3]?.series.map(({ values }) => values)).toEqual([[0, 0.975]]);
+    expect(chartsOf(episodes, 'guess.py', true).map(({ title }) => title)).toEqual([
+      'reward',
+      'kl',
+      'mean_turns',
+      'stop_done',
+      'loss',
+    ]);
+  });
+  it('have no lengths of segments that are branched', () => {
+    const branches = [one('loop', 'mean_turns', [14, 14]), one('loop', 'stop_branch', [1, 1]), ...episodes.slice(4)];
+    expect(chartsOf(branches, 'office', false).map(({ metric }) => metric)).toEqual(['reward', 'kl']);
   });
 });

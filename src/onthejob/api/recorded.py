@@ -39,7 +39,7 @@ from onthejob.api.transcripts import read_by_turn, requests
 from onthejob.errors import RecordError
 from onthejob.evaluate.recorded import SCALES_SCOPE, TRAIN_SCOPE
 from onthejob.learn.advantage import AdvantageConfig
-from onthejob.record import Run, RunSummary, list_runs
+from onthejob.record import Run, RunSummary, list_runs, series
 from onthejob.record.listing import summary
 from onthejob.record.reading import Episode, GroupHead
 from onthejob.record.store import check_name
@@ -113,14 +113,13 @@ def routes(runs: Runs) -> APIRouter:
         metric: Annotated[list[str] | None, Query(max_length=50)] = None,
     ) -> list[Series]:
         wanted = set(metric or ())
-        found: dict[tuple[str, str], tuple[list[int], list[float | None]]] = {}
         with runs.open(name) as run:
-            for one in run.read_metrics(scope):
-                if not wanted or one.name in wanted:
-                    at, values = found.setdefault((one.scope, one.name), ([], []))
-                    at.append(one.iteration)
-                    values.append(one.value if math.isfinite(one.value) else None)
-        return [Series(scope=s, name=n, iterations=at, values=values) for (s, n), (at, values) in sorted(found.items())]
+            found = series(run.read_metrics(scope))
+        return [
+            Series(scope=s, name=n, iterations=list(at), values=[_safe(value) for value in values])
+            for s, n, at, values in found
+            if not wanted or n in wanted
+        ]
 
     @api.get("/{name}/groups")
     def groups(

@@ -14,7 +14,7 @@ from onthejob.commands.terminal import Output, Terminal, bytes_text, table
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onthejob.record import Damage
+    from onthejob.record import Damage, Run
 
 RUNS = Path("runs")
 SAVE = "Restore the run's folder from a copy. What is not listed has the content that was written."
@@ -81,13 +81,18 @@ class Show:
 
     path: tyro.conf.Positional[Path]
     """The run's folder, or its name in `runs/`."""
+    curve: tuple[str, ...] = ()
+    """Show these metrics over the iterations instead, e.g. `--curve mean_turns stop_done kl reward`; docs/metrics.md names
+    them."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Print the newest value of every metric by scope, then adapters and events."""
+        """Print the newest value of every metric by scope, then adapters and events; or curves."""
         from onthejob.record import Run, show
 
         with Run.open(existing_run(self.path), readonly=True, skip_damaged=True) as run:
+            if self.curve:
+                return self._curves(run, terminal)
             details = show(run)
         summary = details.summary
         metrics = [(scope, name, value) for scope, named in details.metrics.items() for name, value in named.items()]
@@ -101,6 +106,25 @@ class Show:
             *_about_verification(details.damage, summary.unverified),
         )
         return 1 if details.damage else 0
+
+    def _curves(self, run: Run, terminal: Terminal) -> int:
+        """One row per iteration, and one column per metric and scope in the order of --curve."""
+        from onthejob.record import series
+
+        known = series(run.read_metrics())
+        if unknown := [name for name in self.curve if name not in {one.name for one in known}]:
+            names = ", ".join(sorted({one.name for one in known})) or "none"
+            raise ConfigError(f"--curve: {self.path} has no metric {unknown[0]!r}. It has {names}.")
+        chosen = [one for name in dict.fromkeys(self.curve) for one in known if one.name == name]
+        columns = [dict(zip(one.iterations, one.values, strict=True)) for one in chosen]
+        rows = [(at, *(column.get(at) for column in columns)) for at in sorted({at for column in columns for at in column})]
+        damage = tuple(run.damage)
+        terminal.result(
+            {"curves": [one._asdict() for one in chosen], "damage": damage},
+            table(("iteration", *(f"{one.scope} {one.name}" for one in chosen)), rows),
+            *_about_verification(damage, 0),
+        )
+        return 1 if damage else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

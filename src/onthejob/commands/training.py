@@ -17,7 +17,8 @@ from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.rollout.pool import TaskPool
-from onthejob.train import Evaluate, IterationReport, TrainResult
+from onthejob.train import Evaluate, TrainResult
+from onthejob.train.reports import line
 from onthejob.types import Adapter, Environment, Learner, Policy, Sampler, Sampling, Split, StopReason
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
-    from onthejob.rollout.summary import GroupSummary
     from onthejob.stack import Stack
 
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
@@ -173,8 +173,8 @@ def tracked(names: Sequence[str], run: Path, terminal: Terminal) -> Iterator[Non
 
     with start_trackers(names, run) as trackers:
         yield
-    for line in trackers.left:
-        terminal.warn(line)
+    for sentence in trackers.left:
+        terminal.warn(sentence)
 
 
 def task_pool(options: Train) -> TaskPool:
@@ -390,21 +390,6 @@ def _sampler(options: Train, stack: Stack, learner: Learner, folder: Path, termi
         expected=lambda adapter: trainer_scores(learner.model, adapter.role, ids) if adapter.role in options.roles else None,
         recover=server.recover,
     )
-
-
-def line(report: IterationReport, grouping: str) -> str:
-    """One iteration as people read it."""
-    # The value of a branch is no reward: it is scaled, and the states are others in every iteration.
-    what = "value" if grouping == "branch" else "reward"
-    roles = "  ".join(_role(role.role, what, role.summary) for role in report.roles)
-    score = "".join(f"  {name} {value:.3f}" for name, value in report.evaluation.items() if name.startswith("best_"))
-    pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"
-    return f"{report.iteration}/{report.iterations}  {roles}{score}  [{pace}]"
-
-
-def _role(role: str, what: str, found: GroupSummary) -> str:
-    cut = f", {found.clipped_ratio:.0%} cut at the limit" if found.clipped_ratio else ""
-    return f"{role} {what} {found.mean_return:+.3f} ({found.alive_share:.0%} alive, {found.valid_rate:.0%} valid{cut})"
 
 
 def _counts(stops: Mapping[StopReason, int]) -> str:

@@ -2,6 +2,7 @@
 
 from onthejob.record.check import Verdict, check_run
 from onthejob.record.checksums import Damage
+from onthejob.record.curves import Series, series
 from onthejob.record.export import export
 from onthejob.record.listing import RunDetails, RunSummary, list_runs, show
 from onthejob.record.reading import Episode, Event, Live, Metric
@@ -16,9 +17,11 @@ __all__ = [
     "Run",
     "RunDetails",
     "RunSummary",
+    "Series",
     "Verdict",
     "check_run",
     "export",
     "list_runs",
+    "series",
     "show",
 ]

@@ -253,12 +253,13 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     tokens = sampled_tokens(collection.groups) + collection.continued
     clock = {"collect_s": collect_s, "iteration_s": time.perf_counter() - started, "tokens_per_s": tokens / max(collect_s, 1e-9)}
     parts.run.write_checkpoint(iteration, checkpoint_files(parts, state))
+    loop = loop_metrics(collection, library=len(state.library), pool=parts.pool)
     with parts.run.iteration(iteration) as record:
         record.groups(collection.groups, [advantages[group.key] for group in collection.groups])
         record_episodes(record, collection, branched=collector is not None)
         for report in reports:
             record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
-        record.metrics("loop", loop_metrics(collection, library=len(state.library), pool=parts.pool))
+        record.metrics("loop", loop)
         for family, statistics in parts.pool.statistics().items():
             record.metrics(f"pool/{family}", pool_metrics(statistics))
         record.metrics("time", clock)
@@ -277,6 +278,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
         tokens_per_second=clock["tokens_per_s"],
         eta_s=0.0,
         evaluation=evaluation,
+        loop=loop,
         collapsed=collapsed(collection.groups),
     )
 

@@ -44,6 +44,8 @@ class IterationReport:
     eta_s: float
     """Seconds that the remaining iterations take at the median pace so far."""
     evaluation: Mapping[str, float] = field(default_factory=dict)
+    loop: Mapping[str, float] = field(default_factory=dict)
+    """What was recorded of collecting, see `loop_metrics`."""
     collapsed: bool = False
     """Within every group all replies were the same; see `collapsed`."""
 
@@ -116,6 +118,35 @@ class TrainResult:
     def exit_code(self) -> int:
         """0, or 3 when the pool has converged (a result, not a failure)."""
         return 3 if self.stop == "pool_converged" else 0
+
+
+def line(report: IterationReport, grouping: str) -> str:
+    """One iteration as people read it.
+
+    Args:
+        report: of the iteration.
+        grouping: of the run; lengths and ends of episodes are shown where whole episodes are compared.
+    """
+    # The value of a branch is no reward: it is scaled, and the states are others in every iteration.
+    what = "value" if grouping == "branch" else "reward"
+    roles = "  ".join(_role(role.role, what, role.summary) for role in report.roles)
+    score = "".join(f"  {name} {value:.3f}" for name, value in report.evaluation.items() if name.startswith("best_"))
+    # Segments of branches have one length and end where it does.
+    ends = "" if grouping == "branch" else _ends(report.loop)
+    pace = f"{report.seconds:.0f} s, {report.tokens_per_second:.0f} tokens/s, {report.eta_s / 60:.0f} min left"
+    return f"{report.iteration}/{report.iterations}  {roles}{ends}{score}  [{pace}]"
+
+
+def _ends(loop: Mapping[str, float]) -> str:
+    """Length of whole episodes, and the share of them that ended by themselves; these are names of metrics."""
+    if "mean_turns" not in loop:
+        return ""
+    return f"  mean_turns {loop['mean_turns']:.2f}, stop_done {loop.get('stop_done', 0.0):.0%}"
+
+
+def _role(role: str, what: str, found: GroupSummary) -> str:
+    cut = f", {found.clipped_ratio:.0%} cut at the limit" if found.clipped_ratio else ""
+    return f"{role} {what} {found.mean_return:+.3f} ({found.alive_share:.0%} alive, {found.valid_rate:.0%} valid{cut})"
 
 
 def role_metrics(report: RoleReport) -> dict[str, float]:

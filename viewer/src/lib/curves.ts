@@ -96,3 +96,47 @@ export const byMetric = (series: readonly Series[]): Map<string, Series[]> => {
   for (const one of series) found.set(one.name, [...(found.get(one.name) ?? []), one]);
   return found;
 };
+
+/** Scope prefix of training metrics, which a role follows. */
+export const TRAIN = 'train/';
+/** Drawn first: reward, KL, length and end of episodes per iteration, then what tells whether a run is healthy. */
+const MAIN = [
+  'reward',
+  'kl',
+  'mean_turns',
+  'stop_done',
+  'reward_std',
+  'valid_rate',
+  'completions/clipped_ratio',
+  'entropy',
+  'frac_reward_zero_std',
+  'grad_norm',
+  'clip_ratio/region_mean',
+  'sampling/kl',
+];
+
+export interface Chart {
+  metric: string;
+  title: string;
+  /** One per role, or one of the whole loop. */
+  series: Series[];
+}
+
+/**
+ * Charts of a run, the main ones first; `all` adds the other training metrics. Where whole episodes are compared, two metrics of
+ * the loop are among them: `mean_turns` and `stop_done`, which is the share of `task_complete` in the claw.
+ */
+export function chartsOf(series: readonly Series[], env: string, all: boolean): Chart[] {
+  const metrics = byMetric(series.filter((one) => one.scope.startsWith(TRAIN)));
+  const ends = byMetric(series.filter((one) => one.scope === 'loop'));
+  // Segments of branches have the length that was asked for, and no end of their own.
+  if (ends.has('stop_done'))
+    for (const metric of ['mean_turns', 'stop_done']) if (ends.has(metric)) metrics.set(metric, ends.get(metric)!);
+  const first = MAIN.filter((metric) => metrics.has(metric));
+  const rest = all ? [...metrics.keys()].filter((metric) => !first.includes(metric)).sort() : [];
+  return [...first, ...rest].map((metric) => ({
+    metric,
+    title: metric === 'stop_done' && env === 'claw' ? 'task_complete (stop_done)' : metric,
+    series: metrics.get(metric) ?? [],
+  }));
+}

@@ -2,7 +2,7 @@
 import { useMemo, useState } from 'react';
 import { type EpisodeRow, type GroupPage, type RunView, type Series } from '../api/client';
 import { GROWING_MS, useFetched } from '../lib/fetching';
-import { byMetric } from '../lib/curves';
+import { byMetric, chartsOf, TRAIN } from '../lib/curves';
 import { compact, dollars, fixed } from '../lib/format';
 import { holdsEpisode, holdsGroup, isExport } from '../lib/exported';
 import { go, link } from '../lib/route';
@@ -13,19 +13,6 @@ import { Actions } from './Actions';
 import { Health } from './Health';
 import { flat } from './Runs';
 
-const MAIN = [
-  'reward',
-  'reward_std',
-  'valid_rate',
-  'completions/clipped_ratio',
-  'entropy',
-  'kl',
-  'frac_reward_zero_std',
-  'grad_norm',
-  'clip_ratio/region_mean',
-  'sampling/kl',
-] as const;
-const TRAIN = 'train/';
 const PAGE = 60;
 type View = 'curves' | 'groups' | 'actions' | 'episodes' | 'config';
 const VIEWS: readonly View[] = ['curves', 'groups', 'actions', 'episodes', 'config'];
@@ -84,17 +71,23 @@ function Curves({ name, run }: { name: string; run: RunView }) {
   const [log, setLog] = useState(false);
   const [all, setAll] = useState(false);
   const metrics = useMemo(() => byMetric((series ?? []).filter((one) => one.scope.startsWith(TRAIN))), [series]);
-  const shown = useMemo(() => {
-    const first = MAIN.filter((metric) => metrics.has(metric));
-    const rest = [...metrics.keys()].filter((metric) => !first.includes(metric as (typeof MAIN)[number])).sort();
-    return (all ? [...first, ...rest] : first).map((metric) => ({
-      metric,
-      lines: (metrics.get(metric) ?? []).map((one): Line => {
-        const role = one.scope.slice(TRAIN.length);
-        return { name: titleOf(role), color: colorOf(role), x: one.iterations, y: one.values };
-      }),
-    }));
-  }, [metrics, all]);
+  const shown = useMemo(
+    () =>
+      chartsOf(series ?? [], run.info.env, all).map(({ metric, title, series: found }) => ({
+        metric,
+        title,
+        lines: found.map((one): Line => {
+          const role = one.scope.startsWith(TRAIN) ? one.scope.slice(TRAIN.length) : '';
+          return {
+            name: role ? titleOf(role) : 'all roles',
+            color: role ? colorOf(role) : '#9aa3ba',
+            x: one.iterations,
+            y: one.values,
+          };
+        }),
+      })),
+    [series, run.info.env, all],
+  );
   const evaluated = useMemo(
     () =>
       (series ?? [])
@@ -142,7 +135,7 @@ function Curves({ name, run }: { name: string; run: RunView }) {
       {!shown.length && <p className="empty">This run has recorded no training metrics.</p>}
       <div className="curves">
         {shown.map((chart) => (
-          <Plot key={chart.metric} title={chart.metric} lines={chart.lines} weight={weight} log={log} />
+          <Plot key={chart.metric} title={chart.title} lines={chart.lines} weight={weight} log={log} />
         ))}
       </div>
       {evaluated.length > 0 && (
