@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from onthejob.api.asking import office_options
 from onthejob.api.frames import NIGHT, Reply, Stages, Teller
 from onthejob.api.schema import Frames, Seats
 from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
@@ -43,7 +44,8 @@ RULES = {
 
 def rules_of(run: Run) -> OfficeConfig:
     """The configuration of a run's office; what its record does not say has its default."""
-    return OfficeConfig(**{field: run.config[name] for name, field in RULES.items() if name in run.config})
+    options = office_options(run.config)
+    return OfficeConfig(**{field: options[name] for name, field in RULES.items() if name in options})
 
 
 def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:

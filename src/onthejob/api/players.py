@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from onthejob.api.asking import Asking, asking_of
 from onthejob.api.schema import PlayerInfo
 from onthejob.api.world import Seat
+from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.teams import Team
 from onthejob.models.catalogue import is_hosted
 from onthejob.players import scripted
-from onthejob.record import list_runs
+from onthejob.record import Run, RunSummary, list_runs
 from onthejob.rollout.episode import Encoder
 from onthejob.types import Completion, Context, Policy, Sampling
 
 BASE = "base"
-LoadTeam = Callable[[str], tuple[Team, Encoder]]
-"""`base`, or a folder of adapters or a run, -> the models that play and the encoder of their prompts. Slow the first time."""
+OTHER_BASE = f"{BASE}:"
+"""Before the name of a model of this machine other than the usual base, e.g. `base:Qwen/Qwen3-0.6B`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The models behind one name."""
+
+    team: Team
+    encoder: Encoder
+    """Of their prompts."""
+    asking: Mapping[str, Asking] = field(default_factory=dict)
+    """Role -> how its model is asked; a role without an entry is asked as usual."""
+
+
+LoadTeam = Callable[[str, Collection[str]], Loaded]
+"""`base`, `base:MODEL`, or a folder of adapters or a run, -> the models that play. Slow the first time. Further: sources of seats
+whose models must stay in memory."""
 
 HOSTED_RETRIES = 8
 """As in play and evaluation of hosted models."""
@@ -91,7 +111,8 @@ class Players:
         self._away: dict[str, Policy] = {}
         self._lock = threading.Lock()
         self._loading = threading.Lock()
-        self._teams: dict[str, tuple[Team, Encoder]] = {}
+        self.seated: Callable[[], Collection[str]] = tuple
+        """Names of those who sit somewhere."""
 
     def list(self) -> list[PlayerInfo]:
         """Everybody who can be seated."""
@@ -100,33 +121,43 @@ class Players:
             found.append(PlayerInfo(name=BASE, kind="model", note="the base model without adapters"))
             found += [PlayerInfo(name=name, kind="model", note="adapters") for name in self._extra if not is_hosted(name)]
             found += [
-                PlayerInfo(name=name, kind="model", note="newest adapters of the run") for name in self._runs_with_adapters()
+                PlayerInfo(name=name, kind="model", note=f"newest adapters of the run: {asking.describe()}")
+                for name, asking in self._office_runs().items()
             ]
         if self._hosted is not None:
             away = dict.fromkeys([*filter(is_hosted, self._extra), *self._away])
             found += [PlayerInfo(name=name, kind="hosted", note=self._hosted.spent()) for name in away]
         return found
 
-    def seat(self, name: str, role: str) -> Seat:
+    def seat(self, name: str, role: str, *, beside: Collection[str] = ()) -> Seat:
         """`name` for the seat of `role`; loads a model when it is the first time.
 
+        Args:
+            name: as it was asked for.
+            role: of the seat.
+            beside: names that are about to sit, too; their models and those of everyone seated stay in memory.
+
         Raises:
-            ConfigError: nobody is called so, or models cannot be loaded here.
+            ConfigError: nobody is called so, or models cannot be loaded here, or there is no room for one.
             ModelError: its weights are missing or damaged.
         """
         if name in players():
             return Seat(name=name, policy=scripted(name))
         if is_hosted(name):
             return Seat(name=name, policy=self._hosted_policy(name), retries=HOSTED_RETRIES)
-        known = {player.name for player in self.list()}
-        if self._load is None or name not in known:
-            raise ConfigError(f"nobody is called {name!r}; choose one of {', '.join(sorted(known))}.")
+        runs = self._office_runs()
+        if self._load is None or not (name in (BASE, *self._extra, *runs) or name.startswith(OTHER_BASE)):
+            known = ", ".join(sorted(player.name for player in self.list()))
+            raise ConfigError(f"nobody is called {name!r}; choose one of {known}, or {OTHER_BASE}MODEL.")
         with self._loading:
-            if name not in self._teams:
-                source = str(self._runs / name) if self._runs is not None and name in self._runs_with_adapters() else name
-                self._teams[name] = self._load(source)
-        team, encoder = self._teams[name]
-        return Seat(name=name, policy=_OneAtATime(team.policies[role], self._lock), encoder=encoder)
+            stay = {self._source(one, runs) for one in (*self.seated(), *beside)}
+            loaded = self._load(self._source(name, runs), stay)
+        policy = _OneAtATime(loaded.team.policies[role], self._lock)
+        return Seat(name=name, policy=policy, encoder=loaded.encoder, asking=loaded.asking.get(role, Asking()))
+
+    def _source(self, name: str, runs: Collection[str]) -> str:
+        """What `load` calls `name`."""
+        return str(self._runs / name) if self._runs is not None and name in runs else name
 
     def _hosted_policy(self, name: str) -> Policy:
         if self._hosted is None:
@@ -136,10 +167,23 @@ class Players:
                 self._away[name] = self._hosted.policy(name)
         return self._away[name]
 
-    def _runs_with_adapters(self) -> list[str]:
+    def _office_runs(self) -> dict[str, Asking]:
+        """Runs with adapters of the office's roles, and how they asked them."""
         if self._runs is None or not self._runs.is_dir():
-            return []
-        try:
-            return [run.name for run in list_runs(self._runs) if run.error is None and run.adapters]
-        except RecordError:
-            return []
+            return {}
+        found: dict[str, Asking] = {}
+        for summary in _listed(self._runs):
+            if summary.error is not None or not summary.adapters:
+                continue
+            # A run that has gone or breaks meanwhile is none to choose.
+            with suppress(RecordError), Run.open(summary.path, readonly=True, skip_damaged=True) as run:
+                if any(adapter.role in SEATS for adapter in run.adapters()):
+                    found[summary.name] = asking_of(run.config, Asking())
+        return found
+
+
+def _listed(root: Path) -> list[RunSummary]:
+    try:
+        return list_runs(root)
+    except RecordError:
+        return []

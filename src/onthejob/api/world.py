@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from onthejob.api.asking import Asking
 from onthejob.api.frames import Reply, Teller
 from onthejob.api.schema import Frames, Seats, WorldName
-from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.reward import TurnLog
@@ -24,15 +24,14 @@ from onthejob.keys import keyed_seed
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.replay import Said
 from onthejob.texts import encodable
-from onthejob.types import Context, Kind, Message, Observation, Policy, Sampling, Task
+from onthejob.types import Context, Kind, Message, Policy, Task
 
 log = logging.getLogger(__name__)
 
 PROFILE = "full"
-"""The viewer's offices keep memories; a model's prompt is rendered in its own profile."""
+"""The viewer's offices keep memories; a model's prompt is rendered in the profile that it was trained on."""
 SNAPSHOT_EVERY = 60
 """Replies between snapshots: reaching any point plays at most so many again."""
-GREEDY = Sampling(temperature=0.0)
 HUMAN = "human"
 RECORDED = "recorded"
 
@@ -48,6 +47,8 @@ class Seat:
     """Needed by policies that read tokens."""
     retries: int = 0
     """Times an unusable reply may be corrected with growing feedback, 0 to 8."""
+    asking: Asking = field(default_factory=Asking)
+    """The prompt that a policy of tokens reads, and the limit of a reply."""
 
 
 class World:
@@ -217,12 +218,13 @@ class World:
         Raises:
             ContractError: no such frame, or the episode is over there.
         """
-        observation = self.at(seq).observe()
+        env = self.at(seq)
+        observation = env.observe()
         if observation is None:
             raise ContractError(f"nobody is asked at seq {seq}: the episode is over there.")
         seeds = [keyed_seed(self.task.seed, "suggest", seq, index) for index in range(count)]
-        contexts = [context(observation, seat, seed) for seed in seeds]
-        replies = seat.policy.act(contexts, Sampling(temperature=temperature))
+        contexts = [context(env, seat, seed) for seed in seeds]
+        replies = seat.policy.act(contexts, seat.asking.sampling(temperature))
         return observation.actor, [reply.text for reply in replies]
 
     def _run(self) -> None:
@@ -264,15 +266,15 @@ class World:
                 return False
             seat, mark = self.seats[observation.actor], (self.epoch, len(self._replies))
             # Keyed by how many replies there were: taking a move back changes nobody's luck.
-            asked = context(observation, seat, keyed_seed(self.task.seed, "viewer", len(self._replies)))
+            asked = context(self._env, seat, keyed_seed(self.task.seed, "viewer", len(self._replies)))
             if seat.policy.reads == "view":
                 # A script reads the live state, and is done in less time than a lock takes to change hands.
-                (completion,) = seat.policy.act([asked], GREEDY)
+                (completion,) = seat.policy.act([asked], seat.asking.sampling())
                 self._say(observation.actor, seat.policy.version, completion.text)
                 return True
             before = self._env.snapshot() if seat.retries else b""
         # A model thinks while others look at the world, or change it: then nobody wants its answer any more.
-        (completion,) = seat.policy.act([asked], GREEDY)
+        (completion,) = seat.policy.act([asked], seat.asking.sampling())
         text = corrected(before, asked, completion.text, seat) if seat.retries else completion.text
         with self._change:
             if mark == (self.epoch, len(self._replies)) and not self._closed:
@@ -293,16 +295,22 @@ class World:
         self._teller.turn(s, role, action, turn, self._saying)
 
 
-def context(observation: Observation, seat: Seat, seed: int) -> Context:
-    """All that `seat` may look at; a model reads the compact prompt on which it was trained."""
+def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
+    """All that `seat` may look at when it is asked in `env`; a model reads the prompt on which it was trained.
+
+    Raises:
+        ContractError: nobody is asked, or a policy of tokens has no encoder.
+    """
+    observation = env.observe()
+    if observation is None:
+        raise ContractError("the episode is over: nobody is asked. Reset the world.")
     if seat.policy.reads == "view":
         return Context(observation=observation, seed=seed)
     if seat.policy.reads == "messages":
         return Context(observation=observation, messages=tuple(observation.messages), seed=seed)
     if seat.encoder is None:
         raise ContractError(f"{seat.name} reads tokens and has no encoder.")
-    compact = prompt.messages(observation.view, profile="compact")
-    return Context(observation=observation, prompt_ids=seat.encoder.encode(compact), seed=seed)
+    return Context(observation=observation, prompt_ids=seat.encoder.encode(seat.asking.messages(env)), seed=seed)
 
 
 def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
@@ -318,6 +326,6 @@ def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
         if told is None or told.kind is not Kind.RETRY:
             break
         messages = (*messages, Message("assistant", encodable(text)), *told.messages)
-        (completion,) = seat.policy.act([Context(observation=told, messages=messages, seed=asked.seed)], GREEDY)
+        (completion,) = seat.policy.act([Context(observation=told, messages=messages, seed=asked.seed)], seat.asking.sampling())
         text = completion.text
     return text

@@ -25,6 +25,7 @@ class Worlds:
         self._players = players
         self._lock = threading.Lock()
         self._worlds: dict[str, World] = {}
+        players.seated = self._names
         if replay is None:
             self.reset(default)
         else:
@@ -68,7 +69,11 @@ class Worlds:
 
     def seats(self, asked: Mapping[SeatName, str]) -> dict[str, Seat]:
         """The named players for these seats."""
-        return {role: self._players.seat(name, role) for role, name in asked.items()}
+        return {role: self._players.seat(name, role, beside=tuple(asked.values())) for role, name in asked.items()}
+
+    def _names(self) -> set[str]:
+        """Who sits in any world."""
+        return {seat.name for world in self.all() for seat in list(world.seats.values())}
 
     def close(self) -> None:
         """Stop all of them."""

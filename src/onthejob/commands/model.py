@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
@@ -121,30 +124,13 @@ def describe(path: Path) -> dict[str, Any]:
     Raises:
         ModelError: The folder has no readable `config.json` or no safetensors weights.
     """
-    from safetensors import SafetensorError, safe_open
-
     from onthejob.models.base import weights_digest
 
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path / 'config.json'} cannot be read as JSON ({error}). Fetch the model again.") from error
-    parameters, dtypes = 0, set()
-    weights = sorted(path.glob("*.safetensors"))
-    if not weights:
-        raise ModelError(f"{path} holds no *.safetensors weights. Only models in safetensors format are loaded.")
-    for file in weights:
-        try:
-            with safe_open(file, framework="np") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 - safe_open is not a mapping
-                    part = tensors.get_slice(name)
-                    count = 1
-                    for size in part.get_shape():
-                        count *= size
-                    parameters += count
-                    dtypes.add(part.get_dtype())
-        except SafetensorError as error:
-            raise ModelError(f"{file} is not a readable safetensors file ({error}). Fetch the model again.") from error
+    tensors = list(stored_tensors(path))
     return {
         "path": path,
         "architecture": (config.get("architectures") or ["?"])[0],
@@ -154,12 +140,68 @@ def describe(path: Path) -> dict[str, Any]:
         "key_value_heads": config.get("num_key_value_heads"),
         "vocabulary": config.get("vocab_size"),
         "context_tokens": config.get("max_position_embeddings"),
-        "parameters": parameters,
-        "dtype": ", ".join(sorted(dtypes)),
+        "parameters": sum(prod(tensor.shape) for tensor in tensors),
+        "dtype": ", ".join(sorted({tensor.dtype for tensor in tensors})),
         "digest": weights_digest(path),
         "bytes": folder_bytes(path),
         "size": bytes_text(folder_bytes(path)),
     }
+
+
+class StoredTensor(NamedTuple):
+    """One tensor of a model's folder, by its header."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """As safetensors calls it, e.g. `BF16`."""
+
+
+def stored_tensors(path: Path) -> Iterator[StoredTensor]:
+    """The tensors in a model's folder; only headers are read.
+
+    Raises:
+        ModelError: there are no safetensors weights, or one file is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(f"{path} holds no *.safetensors weights. Only models in safetensors format are loaded.")
+    for file in weights:
+        try:
+            with safe_open(file, framework="np") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - safe_open is not a mapping
+                    part = tensors.get_slice(name)
+                    yield StoredTensor(name, tuple(part.get_shape()), part.get_dtype())
+        except SafetensorError as error:
+            raise ModelError(f"{file} is not a readable safetensors file ({error}). Fetch the model again.") from error
+
+
+NF4_BYTES = 0.52
+"""Of a weight in 4 bits with its share of the doubly quantised scales."""
+_KEPT = re.compile(r"embed|lm_head")
+"""Names of the weights that quantisation leaves as they are."""
+
+
+def weights_bytes(path: Path, dtype: str, *, nf4: bool = False) -> int:
+    """Memory that a model's weights take when they are loaded, in bytes.
+
+    Args:
+        path: the model's folder.
+        dtype: in which they are held, `float32` or `bfloat16`.
+        nf4: linear layers but the head are held in 4 bits.
+
+    Raises:
+        ModelError: as `stored_tensors`.
+    """
+    plain = {"float32": 4, "bfloat16": 2}[dtype]
+    return round(
+        sum(
+            prod(tensor.shape) * (NF4_BYTES if nf4 and len(tensor.shape) == 2 and not _KEPT.search(tensor.name) else plain)
+            for tensor in stored_tensors(path)
+        )
+    )
 
 
 def folder_bytes(path: Path) -> int:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
 
+from onthejob.api.asking import Asking
 from onthejob.commands.env import group_prefix
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
+from onthejob.commands.view_models import Loader
 from onthejob.commands.workplace import Workplace
 from onthejob.commands.workplaces import EnvOptions, starting
 from onthejob.envs.env import Env, options_of
@@ -31,8 +33,6 @@ from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
     from onthejob.api.tables import Played
-    from onthejob.evaluate.teams import Team
-    from onthejob.models.chat import ChatEncoder
 
 LEADS = (
     '<!doctype html><meta charset="utf-8"><title>onthejob</title><meta http-equiv="refresh" content="0; url={address}">'
@@ -50,6 +50,9 @@ class Company:
     seats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(SEATS, PARTNER))
     model: ModelOptions = field(default_factory=ModelOptions)
     hosted: HostedOptions = field(default_factory=HostedOptions)
+    asking: Asking = field(default_factory=Asking)
+    """How models are asked whose training is not recorded."""
+    max_model_gib: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +116,7 @@ class View:
             if not (folder / "run.sqlite").is_file():
                 raise ConfigError(f"{self.run_} holds no run. `onthejob runs ls` lists the runs of a folder.")
             root, name = folder.absolute().parent, folder.name
-        load = Loader(company.model, terminal)
+        load = Loader(company.model, company.asking, terminal.progress, max_gib=company.max_model_gib)
         extra = [
             player
             for player in dict.fromkeys(company.seats.values())
@@ -253,21 +256,3 @@ class Away(HostedSeats):
             price = f"${sum(account.usd for account in accounts):.4f}" + (f" and {unknown} without a price" if unknown else "")
             self._last = f"{requests} requests, {tokens} tokens, {price}"
         return self._last
-
-
-class Loader:
-    """Models for seats: the base is loaded once, when the first of them is asked for."""
-
-    def __init__(self, options: ModelOptions, terminal: Terminal) -> None:
-        self._options, self._terminal = options, terminal
-        self._stack = None
-
-    def __call__(self, source: str) -> tuple[Team, ChatEncoder]:
-        """The team that `source` names, and the encoder of its prompts."""
-        from onthejob.commands.seats import adapters_for, load_model
-        from onthejob.players import scripted
-
-        adapters = {} if source == BASE else adapters_for(source, SEATS)
-        if self._stack is None:
-            self._stack = load_model(self._options, self._terminal.progress)
-        return self._stack.team(source, adapters, SEATS, others=scripted(PARTNER)), self._stack.chat

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
+from onthejob.api.asking import Asking
 from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.view import Company, View
 from onthejob.commands.workplace import Workplace, refuse_unused
@@ -11,12 +12,16 @@ from onthejob.envs.office.env import SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office
 
+USED = ("scenarios", "days", "profile")
+"""Options of the office that the viewer depends on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOffice(View):
     """Watch the office, take a seat, and look into recorded runs, in the browser.
 
-    The company that is founded first has `--env.scenarios` and `--env.days`; without a run it is opened first.
+    The company that is founded first has `--env.scenarios` and `--env.days`; without a run it is opened first. A model plays
+    as its run did; `--env.profile` says which prompt `base` and adapters without a run read.
     """
 
     policy: str = "heuristic"
@@ -27,19 +32,37 @@ class ViewOffice(View):
     seed: int = 1_000
     """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
     model: ModelOptions = field(default_factory=ModelOptions)
-    """The language model behind `base` and adapters; loaded when somebody asks for it."""
+    """The language model behind `base` and adapters whose run is not known; loaded when somebody asks for it."""
+    max_new_tokens: int = Office.max_new_tokens
+    """Limit of a reply in tokens, for `base` and adapters whose run is not known, as --env.profile; others play as their run
+    did."""
+    max_model_gib: float | None = None
+    """Weights of all models of this machine together, in GiB; those that nobody needs make way. None takes half of the
+    machine's memory, or of the GPU's."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Hosted models, when one is seated."""
 
     def company(self, place: Workplace) -> Company:
         options = place.env
-        unused = [one.name for one in fields(options) if one.name not in ("scenarios", "days")]  # type: ignore[arg-type]
+        unused = [one.name for one in fields(options) if one.name not in USED]  # type: ignore[arg-type]
         refuse_unused(options, Office.starting_options("View"), unused, "view")
         if not isinstance(options, Office) or len(options.scenarios) != 1:
             count = len(getattr(options, "scenarios", ()))
             raise ConfigError(f"view founds one company, got {count} scenarios. Name one: --env.scenarios churn.")
-        first = Company(scenario=options.scenarios[0], days=options.days, seed=self.seed, seats=self._seats())
-        return replace(first, model=self.model, hosted=self.hosted)
+        if self.max_new_tokens < 1:
+            raise ConfigError(f"--max-new-tokens must be >= 1, got {self.max_new_tokens}.")
+        if self.max_model_gib is not None and not 0 < self.max_model_gib < float("inf"):
+            raise ConfigError(f"--max-model-gib must be above 0, got {self.max_model_gib}. Leave it out for half of the memory.")
+        return Company(
+            scenario=options.scenarios[0],
+            days=options.days,
+            seed=self.seed,
+            seats=self._seats(),
+            model=self.model,
+            hosted=self.hosted,
+            asking=Asking(profile=options.profile, max_new_tokens=self.max_new_tokens),
+            max_model_gib=self.max_model_gib,
+        )
 
     def tables(self, place: Workplace) -> None:
         return None
