@@ -19,6 +19,7 @@ export function frame(seq: number, patch: Partial<Frame> = {}): Frame {
     changed: true,
     talk: null,
     notes: [],
+    reflections: {},
     events: [],
     rewards: { sales: 0 },
     parts: {},

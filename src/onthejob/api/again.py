@@ -64,13 +64,14 @@ def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
     # Frames show no prompt, so no tokenizer is needed.
     env = office_of(replace(rules, budget=None), on_turn=tell)
     begin(env, origin, f"episode {episode.name!r} of run {run!r}")
-    teller.found(env.company)
+    teller.found(env.company, env.memories)
     first = env.company.turn
     for number, turn in enumerate(episode.timeline):
         saying = Reply(str(turn["policy"]), str(turn["text"]), number + 1)
         _repeat(env, turn, number, episode, run)
         if not turn["valid"]:
             teller.explain(str(turn["facts"].get("why", "")))
+        teller.reflect(env.company.turn, env.memories)
     payload, policies = origin.task.payload, episode.policies
     length = len(teller.frames)
     seats = Seats(

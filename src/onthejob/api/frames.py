@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from onthejob.api.schema import Account, Base, Feature, Floor, Frame, Kpis, LossName, Move, Talk
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.episode import NIGHT
 from onthejob.envs.office.market import company_value, pipeline_value
+from onthejob.envs.office.memory import REFLECTION_TURNS, Memory
+from onthejob.envs.office.records import Kind
 from onthejob.envs.office.reward import ORDER, TurnLog
 from onthejob.envs.office.simulator import actor_of, phase_of
 from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, State
@@ -18,6 +21,10 @@ from onthejob.texts import encodable
 CUSTOMER = "customer"
 WORLD = frozenset({CUSTOMER, NIGHT})
 """Actors that are part of the world: their frames belong to the reply before them and hold no reply of their own."""
+
+
+Memories = Callable[[str], Sequence[Memory]]
+"""Role -> what it remembers."""
 
 
 class Reply(NamedTuple):
@@ -35,10 +42,16 @@ class Teller:
         self.frames: list[Frame] = []
         self._bases: list[Base] = []
         self._stages = Stages(())
+        self._before: dict[str, int] = {}
+        """Role -> turn of its last reflection before the beginning."""
+        self._reflected: dict[str, int] = {}
+        """The same of all that was told."""
 
-    def found(self, s: State) -> None:
+    def found(self, s: State, memories: Memories) -> None:
         """Tell the beginning, which need not be the founding; forgets what was told before."""
         self.frames, self._bases = [], []
+        self._before = {role: max((m.turn for m in _reflections(memories(role))), default=0) for role in SEATS}
+        self._reflected = dict(self._before)
         # Accounts of a company that is founded arrive; those of one that is continued were there.
         self._stages = Stages(() if s.turn == 0 else ((a.id, a.stage) for a in s.accounts))
         log = TurnLog(s)
@@ -57,9 +70,35 @@ class Teller:
                 self.frames[index] = self.frames[index].model_copy(update={"why": encodable(why)})
                 return
 
+    def reflect(self, turn: int, memories: Memories) -> None:
+        """Say what roles have concluded since they were last looked at.
+
+        Args:
+            turn: the next one.
+            memories: what a role remembers; nothing where the office keeps no memories.
+        """
+        for role in SEATS:
+            last = self._reflected[role]
+            if turn - last < REFLECTION_TURNS:
+                continue
+            new = [memory for memory in _reflections(memories(role)) if memory.turn > last]
+            for made in sorted({memory.turn for memory in new}):
+                self._add_reflection(role, made - 1, [encodable(memory.text) for memory in new if memory.turn == made])
+                self._reflected[role] = made
+
+    def _add_reflection(self, role: str, turn: int, texts: list[str]) -> None:
+        """Put a reflection into the frame of the turn that it followed."""
+        for index in range(len(self.frames) - 1, -1, -1):
+            frame = self.frames[index]
+            if frame.turn == turn and frame.actor != NIGHT:
+                self.frames[index] = frame.model_copy(update={"reflections": {**frame.reflections, role: texts}})
+                return
+
     def cut(self, length: int) -> None:
         """Forget the frames from `length` on."""
         del self.frames[length:], self._bases[length:]
+        told = {role: frame.turn + 1 for frame in self.frames for role in frame.reflections}
+        self._reflected = {**self._before, **told}
         self._stages = Stages((a.id, STAGES.index(a.stage)) for a in self._bases[-1].accounts)
 
     def base(self, seq: int) -> Base:
@@ -89,6 +128,7 @@ class Teller:
                 changed=log.changed,
                 talk=_talk(actor, action),
                 notes=list(log.notes),
+                reflections={},
                 events=[kind for at, kind in s.events if at == s.turn] if s.turn % TURNS_PER_DAY == 0 else [],
                 rewards=log.rewards() if actor else {},
                 parts=_parts(log.lines),
@@ -121,6 +161,10 @@ class Stages:
 def _move(a: Row, before: int | None, after: int, reason: LossName = "") -> Move:
     told = STAGES[before] if before is not None else ""
     return Move(id=a.id, name=a.name, before=told, after=STAGES[after], price=a.price / 100, reason=reason)
+
+
+def _reflections(memories: Iterable[Memory]) -> list[Memory]:
+    return [memory for memory in memories if memory.kind is Kind.REFLECTION]
 
 
 def kpis(s: State) -> Kpis:

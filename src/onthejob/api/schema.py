@@ -160,6 +160,8 @@ class Frame(Sent):
     """It achieved something."""
     talk: Talk | None
     notes: list[str]
+    reflections: dict[str, list[str]]
+    """Role -> what it concluded after this turn, where it reflected on its last 70 turns."""
     events: list[str]
     """What happened to the company in this turn."""
     rewards: dict[str, float]

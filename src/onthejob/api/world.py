@@ -76,7 +76,7 @@ class World:
         self._env = OfficeEnvironment(OfficeConfig(profile=PROFILE), on_turn=self._on_turn)
         self._change = threading.Condition(threading.RLock())
         self._env.reset(task)
-        self._teller.found(self._env.company)
+        self._teller.found(self._env.company, self._env.memories)
         self._snapshots.append(self._env.snapshot())
         self._thread = threading.Thread(target=self._run, name=f"world-{name}", daemon=True)
         self._thread.start()
@@ -288,6 +288,7 @@ class World:
         step = self._env.step(text)
         if not step.valid:
             self._teller.explain(str(step.facts.get("why", "")))
+        self._teller.reflect(self._env.company.turn, self._env.memories)
         if len(self._replies) % SNAPSHOT_EVERY == 0:
             self._snapshots.append(self._env.snapshot())
 

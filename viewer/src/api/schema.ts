@@ -990,6 +990,10 @@ export interface components {
             policy: string;
             /** Reasoning */
             reasoning: string;
+            /** Reflections */
+            reflections: {
+                [key: string]: string[];
+            };
             /** Rewards */
             rewards: {
                 [key: string]: number;

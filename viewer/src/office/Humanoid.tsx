@@ -101,7 +101,9 @@ export function Humanoid({ role, shared }: { role: RoleInfo; shared: Shared }) {
     const walking = pose.activity === 'WALKING';
     const seated = pose.activity === 'WORKING';
     const swing = walking ? Math.sin(t * 26) * 0.75 : 0;
+    const talking = pose.activity === 'COLLABORATING';
     const typing = seated && acts && !calm ? Math.sin(performance.now() / 70) * 0.14 : 0;
+    const gesture = talking && acts && !calm ? Math.sin(performance.now() / 260) * 0.35 : 0;
     if (group.current) {
       group.current.position.set(pose.x - W / 2, 0, pose.y - H / 2 + 0.25);
       group.current.rotation.y = { down: 0, up: Math.PI, left: -Math.PI / 2, right: Math.PI / 2 }[pose.facing];
@@ -110,8 +112,10 @@ export function Humanoid({ role, shared }: { role: RoleInfo; shared: Shared }) {
     const { la, ra, ll, rl } = limbs.current;
     if (ll) ll.rotation.x = seated ? -1.45 : swing;
     if (rl) rl.rotation.x = seated ? -1.45 : -swing;
-    if (la) la.rotation.x = seated ? -1.15 + typing : -swing;
-    if (ra) ra.rotation.x = seated ? -1.15 - typing : swing;
+    // Who talks with others holds one hand before the chest and raises the other.
+    if (la) la.rotation.x = seated ? -1.15 + typing : talking ? -0.75 - gesture : -swing;
+    if (ra) ra.rotation.x = seated ? -1.15 - typing : talking ? -2.2 + gesture : swing;
+    if (ra) ra.rotation.z = talking ? 0.25 : 0;
     const chosen = host.selected() === role.id;
     if (ring.current) {
       ring.current.scale.setScalar(acts ? 1.35 : chosen ? 1.2 : 1);

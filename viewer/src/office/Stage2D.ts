@@ -1,10 +1,11 @@
 // The office in 2D on Phaser. Everything static is baked into one texture; people are placed from the plan of walks each frame.
 import type * as PhaserNamespace from 'phaser';
 import { ROLES } from '../lib/roles';
+import { receivers } from './bubbles';
 import { drawChart, drawKanban, drawRack, surface } from './instruments';
 import { bake, H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, ZONES } from './layout';
 import { Motion } from './motion';
-import { character, CH, CW, FRAMES, furniture, mk } from './pix';
+import { character, CH, CW, FRAMES, furniture, mk, restingFrame } from './pix';
 import type { Stage, StageHost } from './stage';
 
 type PhaserModule = typeof PhaserNamespace;
@@ -214,9 +215,8 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
         const step = [1, 0, 2, 0][Math.floor(turns * WALK_RATE * 2) % 4]!;
         sprite.setFrame(`${view}${step}`).setFlipX(pose.facing === 'left');
       } else {
-        const typing = pose.activity === 'WORKING';
-        const beat = Math.floor(this.time.now / (1000 / TYPE_RATE)) % 2;
-        sprite.setFrame(typing ? `type${still || !acts ? 0 : beat}` : 'down0').setFlipX(false);
+        const beat = still || !acts ? 0 : Math.floor(this.time.now / (1000 / TYPE_RATE)) % 2;
+        sprite.setFrame(restingFrame(pose.activity, beat)).setFlipX(false);
       }
       sprite.setPosition(x, y).setDepth(y);
       shadow.setPosition(x, y - 3);
@@ -245,12 +245,10 @@ export async function createStage2D(parent: HTMLElement, host: StageHost, gone: 
       const { talk } = frame;
       if (!talk) return;
       const from = this.people[talk.sender]?.sprite;
-      const receivers =
-        talk.to === 'all' ? ROLES.map((role) => role.id).filter((id) => id !== talk.sender && id !== 'customer') : [talk.to];
       if (!from) return;
       const offset = host.calm() ? 0 : (t * 40) % 14;
       this.lines.lineStyle(3, 0x58e0c0, 0.9);
-      for (const id of receivers) {
+      for (const id of receivers(talk)) {
         const to = this.people[id]?.sprite;
         if (!to) continue;
         const length = Math.hypot(to.x - from.x, to.y - from.y);

@@ -6,6 +6,8 @@ import * as THREE from 'three';
 import { OrbitControls } from 'three/addons/controls/OrbitControls.js';
 import { ROLES } from '../lib/roles';
 import { Box, hsl, Humanoid, type Shared } from './Humanoid';
+import { arc, ARC_POINTS } from './arcs';
+import { receivers } from './bubbles';
 import { drawChart, drawKanban, surface } from './instruments';
 import { H, ITEMS, SEAT_SHIFT, SEATS, W, WAITING, wallRectangles, ZONES } from './layout';
 import { Motion } from './motion';
@@ -192,42 +194,59 @@ function Screen({ x, y, kind, shared }: { x: number; y: number; kind: 'mrr' | 'p
   );
 }
 
-const ARC_POINTS = 24;
+const DASH = { size: 0.5, gap: 0.35 };
+/** Tiles per second at which dashes run from who speaks to who is spoken to. */
+const DASH_SPEED = 1.2;
 
-/** An arc from who speaks to who is spoken to. */
+/** Dashed arcs from who speaks to everybody who is spoken to. */
 function Talk({ shared }: { shared: Shared }) {
-  const line = useMemo(() => {
-    const geometry = new THREE.BufferGeometry();
-    geometry.setAttribute('position', new THREE.BufferAttribute(new Float32Array(3 * ARC_POINTS), 3));
-    const made = new THREE.Line(geometry, new THREE.LineDashedMaterial({ color: '#58e0c0', dashSize: 0.5, gapSize: 0.35 }));
-    made.frustumCulled = false;
-    return made;
+  const lines = useMemo(() => {
+    const material = new THREE.LineDashedMaterial({ color: '#58e0c0', dashSize: DASH.size, gapSize: DASH.gap });
+    return ROLES.map(({ id }) => {
+      const geometry = new THREE.BufferGeometry();
+      geometry.setAttribute('position', new THREE.BufferAttribute(new Float32Array(3 * ARC_POINTS), 3));
+      geometry.setAttribute('lineDistance', new THREE.BufferAttribute(new Float32Array(ARC_POINTS), 1));
+      const line = new THREE.Line(geometry, material);
+      line.frustumCulled = false;
+      return { id, line };
+    });
   }, []);
   useEffect(
     () => () => {
-      line.geometry.dispose();
-      line.material.dispose();
+      for (const { line } of lines) line.geometry.dispose();
+      lines[0]?.line.material.dispose();
     },
-    [line],
+    [lines],
   );
   useFrame(() => {
     const { host, motion } = shared;
-    const talk = host.world()?.frames[host.seq()]?.talk;
-    const to = talk?.to === 'all' ? 'hr' : talk?.to;
-    line.visible = Boolean(talk && to);
-    if (!talk || !to) return;
-    const a = motion.pose(talk.sender, host.time());
-    const b = motion.pose(to, host.time());
-    const high = 2.2 + Math.hypot(b.x - a.x, b.y - a.y) * 0.18;
-    const position = line.geometry.getAttribute('position') as THREE.BufferAttribute;
-    for (let index = 0; index < ARC_POINTS; index++) {
-      const t = index / (ARC_POINTS - 1);
-      position.setXYZ(index, a.x + (b.x - a.x) * t - W / 2, 1.7 + 4 * t * (1 - t) * (high - 1.7), a.y + (b.y - a.y) * t - H / 2);
+    const talk = host.world()?.frames[host.seq()]?.talk ?? null;
+    const to = receivers(talk);
+    const ran = host.calm() ? 0 : ((performance.now() / 1000) * DASH_SPEED) % (DASH.size + DASH.gap);
+    for (const { id, line } of lines) {
+      line.visible = to.includes(id);
+      if (!talk || !line.visible) continue;
+      const a = motion.pose(talk.sender, host.time());
+      const b = motion.pose(id, host.time());
+      const points = arc(a, b);
+      const position = line.geometry.getAttribute('position') as THREE.BufferAttribute;
+      const distance = line.geometry.getAttribute('lineDistance') as THREE.BufferAttribute;
+      points.forEach(({ x, y, z, along }, index) => {
+        position.setXYZ(index, x - W / 2, y, z - H / 2);
+        // A dash is where the distance has a certain remainder: what is taken from all moves the dashes towards the end.
+        distance.setX(index, along - ran);
+      });
+      position.needsUpdate = true;
+      distance.needsUpdate = true;
     }
-    position.needsUpdate = true;
-    line.computeLineDistances();
   });
-  return <primitive object={line} />;
+  return (
+    <>
+      {lines.map(({ id, line }) => (
+        <primitive key={id} object={line} />
+      ))}
+    </>
+  );
 }
 
 /** Leads that wait in the lobby. */

@@ -1,6 +1,6 @@
 // What people say at a turn: the typed bubbles of both views.
 import type { Frame } from '../api/client';
-import { NIGHT } from '../lib/roles';
+import { NIGHT, ROLES } from '../lib/roles';
 import { deed, paid } from '../lib/world';
 
 export type BubbleKind = 'action' | 'message' | 'reflect' | 'error';
@@ -19,13 +19,15 @@ export const BUBBLE_COLORS: Record<BubbleKind, { line: string; text: string }> =
 };
 const SHOWN = 3;
 
-/** The bubbles of the newest turns; an older one of the same role makes room. */
+/** The bubbles of the newest turns; an older one of the same role makes room. Reflections stand as long as their turn is shown. */
 export function bubblesAt(frames: readonly Frame[], seq: number): (Bubble & { age: number })[] {
   const found: (Bubble & { age: number })[] = [];
+  for (const [role, texts] of Object.entries(frames[seq]?.reflections ?? {}))
+    found.push({ role, kind: 'reflect', head: 'reflects', text: texts[0] ?? '', pay: 0, age: 0 });
   for (let index = seq; index > Math.max(0, seq - SHOWN); index--) {
     const frame = frames[index];
     if (!frame || frame.actor === NIGHT || found.some((one) => one.role === frame.actor)) continue;
-    const kind: BubbleKind = !frame.valid ? 'error' : frame.talk ? 'message' : frame.reasoning ? 'reflect' : 'action';
+    const kind: BubbleKind = !frame.valid ? 'error' : frame.talk ? 'message' : 'action';
     const text = !frame.valid ? frame.why : frame.talk ? `to ${frame.talk.to}: ${frame.talk.text}` : frame.reasoning;
     found.push({
       role: frame.actor,
@@ -38,3 +40,11 @@ export function bubblesAt(frames: readonly Frame[], seq: number): (Bubble & { ag
   }
   return found;
 }
+
+/** Who is spoken to: of a message to all, every colleague; the customer is not of the company. */
+export const receivers = (talk: Frame['talk']): string[] =>
+  !talk
+    ? []
+    : (talk.to === 'all' ? ROLES.map(({ id }) => id).filter((id) => id !== 'customer') : [talk.to]).filter(
+        (id) => id !== talk.sender,
+      );

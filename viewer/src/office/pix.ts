@@ -49,7 +49,10 @@ const LEGS: Record<string, readonly string[][]> = {
 LEGS.up = LEGS.down!;
 export const SKIN: readonly [string, string, string][] = [['#f6d3b3', '#d69f80', '#eaa08c'], ['#d9a06e', '#ac7350', '#cb7c60'], ['#f0c193', '#c98d66', '#e08f72'], ['#8b5a3c', '#643d2d', '#8a4a3a']];
 export const CW = 16, CH = 24;
-export const FRAMES = ['down0', 'down1', 'down2', 'up0', 'up1', 'up2', 'side0', 'side1', 'side2', 'type0', 'type1'];
+export const FRAMES = ['down0', 'down1', 'down2', 'up0', 'up1', 'up2', 'side0', 'side1', 'side2', 'type0', 'type1', 'talk0', 'talk1'];
+/** The frame of somebody who stands or sits; `beat` 0 or 1 moves the hands of who acts. */
+export const restingFrame = (activity: string, beat: number): string =>
+  activity === 'WORKING' ? `type${beat}` : activity === 'COLLABORATING' ? `talk${beat}` : 'down0';
 export function character(look: Look) {
   const [sheet, X] = mk(CW * FRAMES.length, CH);
   const hr = ramp(...look.hair), cr = ramp(...look.shirt), pr = ramp(...look.pants), [s, d, cheek] = SKIN[look.skin]!;
@@ -57,9 +60,9 @@ export function character(look: Look) {
   const pal: Record<string, string> = { o: INK, h: hr[2], H: hr[3], g: hr[1], s, d, S: d, r: cheek, e: '#221c33', '1': '#221c33', c: cr[2], C: cr[3], k: cr[1], t: look.tie ?? cr[3], p: pr[2], q: pr[1], b: '#3a2e3f', B: '#4d3d4f' };
   const put = (ox: number, x: number, y: number, c: string) => { X.fillStyle = c; X.fillRect(ox + x, y, 1, 1); };
   FRAMES.forEach((f, i) => {
-    const ox = i * CW; const view = f.startsWith('type') ? 'down' : f.slice(0, -1); const n = Number(f.at(-1)); const typing = f.startsWith('type');
-    const up = view === 'down' ? DOWN : view === 'up' ? UP : SIDE; const legs = LEGS[view]![typing ? 0 : n]!;
-    const bob = !typing && n > 0 ? 1 : 0;
+    const ox = i * CW; const n = Number(f.at(-1)); const typing = f.startsWith('type'), talking = f.startsWith('talk'); const view = typing || talking ? 'down' : f.slice(0, -1);
+    const up = view === 'down' ? DOWN : view === 'up' ? UP : SIDE; const legs = LEGS[view]![typing || talking ? 0 : n]!;
+    const bob = !typing && !talking && n > 0 ? 1 : 0;
     legs.forEach((row, y) => [...row].forEach((ch, x) => pal[ch] && put(ox, x, y + 19, pal[ch])));
     up.forEach((row, y) => [...row].forEach((ch, x) => { if (!pal[ch]) return; let col = pal[ch]!; if (beanie && y <= 5 && 'hHg'.includes(ch)) col = ch === 'h' ? beanie[2] : ch === 'H' ? beanie[3] : beanie[1]; put(ox, x, y + bob, col); }));
     const P = (x: number, y: number, c: string) => put(ox, x, y + bob, c);
@@ -70,6 +73,14 @@ export function character(look: Look) {
     if (look.acc === 'glasses' && view !== 'up') { const g = '#f4f0ff'; const at: number[][] = view === 'down' ? [[4, 8], [6, 8], [9, 8], [11, 8], [4, 9], [6, 9], [9, 9], [11, 9], [7, 8], [8, 8]] : [[10, 8], [12, 8], [9, 8]]; at.forEach(([x, y]) => P(x!, y!, g)); }
     if (look.acc === 'headphones' || look.acc === 'headset') { const hp = '#3c4460', hl = '#6d7ba6'; if (view === 'side') { for (const y of [7, 8, 9]) { P(6, y, hp); P(7, y, hl); } for (let y = 2; y < 7; y++) P(6, y, hp); } else { for (let y = 7; y <= 9; y++) { P(1, y, hp); P(2, y, hl); P(13, y, hl); P(14, y, hp); } for (let x = 4; x <= 11; x++) P(x, 1, hp); P(3, 2, hp); P(12, 2, hp); } if (look.acc === 'headset' && view === 'down') { P(3, 10, hp); P(4, 11, hp); P(5, 11, hl); } }
     if (look.acc === 'bag' && view !== 'side') { for (let k = 0; k < 5; k++) P(10 - k, 13 + k, '#6b4a3a'); P(11, 13, '#6b4a3a'); }
+    if (talking) { // one hand raised beside the head, the other before the chest; on the next beat the arms change
+      const X = (x: number): number => (n ? 15 - x : x);
+      for (const x of [3, 12]) put(ox, x, 17, pal.k!);
+      for (const [x, y] of [[13, 15], [14, 14], [14, 13], [14, 12], [14, 11], [14, 10], [13, 9], [12, 10], [12, 11]] as const) put(ox, X(x), y, INK);
+      for (const [x, y] of [[12, 14], [13, 14], [12, 13], [13, 13], [13, 12]] as const) put(ox, X(x), y, y < 13 ? pal.C! : pal.c!);
+      for (const [x, y] of [[13, 11], [13, 10]] as const) put(ox, X(x), y, pal.s!);
+      for (const [x, c] of [[4, pal.k], [5, pal.s], [6, pal.s], [7, pal.S]] as const) put(ox, X(x), 16, c!);
+    }
     if (typing) { for (const [hx, dn] of [[4, n], [10, 1 - n]]) { put(ox, hx!, 16 + dn!, pal.s!); put(ox, hx! + 1, 16 + dn!, pal.s!); put(ox, hx!, 17 + dn!, pal.S!); put(ox, hx! + 1, 17 + dn!, pal.S!); } }
   });
   return sheet;

@@ -325,6 +325,11 @@ export function Feed({ world, seq, limit = FEED }: { world: World; seq: number; 
                 </span>
               )}
               {frame.why && <span className="small bad">{frame.why}</span>}
+              {Object.keys(frame.reflections).length > 0 && (
+                <span className="tag reflect" style={{ justifySelf: 'start' }}>
+                  {Object.keys(frame.reflections).map(titleOf).join(', ')}: reflection
+                </span>
+              )}
               {frame.moves.map((move) => (
                 <span className={`small ${isLoss(move) ? 'bad' : 'dim'}`} key={move.id}>
                   {moved(move)}, {dollars(move.price)}/mo

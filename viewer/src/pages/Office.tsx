@@ -1,14 +1,15 @@
 // The office: a stage in 2D or 3D, and beside it whoever is selected. What the canvas shows also stands in the text.
 import { useEffect, useMemo, useRef, useState } from 'react';
-import { dollars, fixed, percent } from '../lib/format';
-import { NIGHT, ROLE } from '../lib/roles';
+import { compact, dollars, fixed, percent } from '../lib/format';
+import { NIGHT, ROLE, titleOf } from '../lib/roles';
 import { link } from '../lib/route';
 import { isExport } from '../lib/exported';
 import { clock, current, setRole, setStage, useStore } from '../lib/store';
 import { deed, type World } from '../lib/world';
 import { Labels, type LabelsHandle } from '../office/Labels';
+import { Motion } from '../office/motion';
 import type { Stage, StageHost } from '../office/stage';
-import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
+import { Panel, Pay, RoleBadge, Sparkline, Waterfall } from '../ui/small';
 import { describe } from '../ui/Timeline';
 import { Feed } from './Dashboard';
 
@@ -23,6 +24,7 @@ export default function Office() {
       <StageView kind={stage} key={stage} />
       <aside className="side stack" aria-label="Inspector">
         <Inspector world={world} seq={seq} />
+        <Figures world={world} seq={seq} />
         <Feed world={world} seq={seq} limit={20} />
       </aside>
     </div>
@@ -183,7 +185,12 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
             {floor?.blockers[role] !== undefined && <span className="bad"> · blocked</span>}
             {floor?.directive === role && <span className="good"> · CEO directive</span>}
           </dd>
+          <dt>State</dt>
+          <dd>
+            <Activity world={world} role={role} />
+          </dd>
         </dl>
+        <Reflection texts={now?.reflections[role]} />
         {now?.actor === NIGHT && (
           <>
             <h3>Night after day {now.day + 1}</h3>
@@ -218,6 +225,79 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
         )}
         <p className="sr">{`Company value ${dollars(world.frames[seq]?.kpis.value ?? 0)}, NPS ${fixed(world.frames[seq]?.kpis.nps ?? 0, 0)}`}</p>
       </div>
+    </Panel>
+  );
+}
+
+const BEAT_MS = 200;
+
+/** What the stage shows `role` doing, by the name of the state, and with whom. */
+function Activity({ world, role }: { world: World; role: string }) {
+  const motion = useRef(new Motion());
+  const [shown, setShown] = useState('');
+  useEffect(() => {
+    const look = (): void => {
+      motion.current.follow(world.frames);
+      const { activity, with: partner } = motion.current.pose(role, clock.t);
+      setShown(partner ? `${activity} with ${titleOf(partner)}` : activity);
+    };
+    look();
+    const timer = window.setInterval(look, BEAT_MS);
+    return () => window.clearInterval(timer);
+  }, [world, role]);
+  const [name, ...others] = shown.split(' ');
+  return (
+    <>
+      <span className="tag" data-testid="activity">
+        {name}
+      </span>
+      {others.length > 0 && ` ${others.join(' ')}`}
+    </>
+  );
+}
+
+function Reflection({ texts }: { texts: readonly string[] | undefined }) {
+  if (!texts) return null;
+  return (
+    <>
+      <h3>
+        Reflection <span className="tag reflect">the last 70 turns</span>
+      </h3>
+      {texts.map((text) => (
+        <p key={text} className="said reflect">
+          {text}
+        </p>
+      ))}
+    </>
+  );
+}
+
+const FIGURES = [
+  ['traffic', 'Traffic', 'visits yesterday', (value: number) => compact(value)],
+  ['nps', 'NPS', 'net promoter score', (value: number) => fixed(value, 0)],
+  ['pipeline', 'Pipeline', 'what open leads are expected to bring', dollars],
+  ['velocity', 'Velocity', 'of development, 1 at the founding', (value: number) => `${fixed(value)}×`],
+] as const;
+
+/** Figures of the company beside the stage, with their history. */
+function Figures({ world, seq }: { world: World; seq: number }) {
+  const lines = useMemo(
+    () => FIGURES.map(([key]) => Float64Array.from(world.frames, (frame) => frame.kpis[key])),
+    [world.frames],
+  );
+  const now = world.frames[seq]?.kpis;
+  if (!now) return null;
+  return (
+    <Panel title="Company">
+      <dl className="figures">
+        {FIGURES.map(([key, title, meaning, shown], index) => (
+          <div key={key} title={meaning}>
+            <dt>{title}</dt>
+            <dd data-testid={key}>{shown(now[key])}</dd>
+            <Sparkline values={lines[index]!} at={seq} label={title} />
+          </div>
+        ))}
+      </dl>
     </Panel>
   );
 }
