@@ -7,6 +7,7 @@ from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from fastapi.testclient import TestClient
 
 from onthejob.api.app import create_app
@@ -61,7 +62,8 @@ def test_a_hosted_model_takes_a_seat_and_is_corrected_and_accounted():
         app = create_app(token=TOKEN, hosts=("testserver",), hosted=away, extra_players=[chat.name])
         with TestClient(app, headers={"x-onthejob-token": TOKEN}) as client:
             named = {player["name"]: player for player in client.get("/api/models").json()}
-            assert named[chat.name] == {"name": chat.name, "kind": "hosted", "note": ""}
+            shown = {"name": chat.name, "kind": "hosted", "note": "", "needs": [], "ready": True, "spent": ""}
+            assert named[chat.name] == shown
             assert not chat.seen, "nobody is asked before somebody sits there"
             client.post("/api/reset", json={"days": 1})
             changed = client.post("/api/reconfigure", json={"seats": {"ceo": chat.name}})
@@ -74,8 +76,8 @@ def test_a_hosted_model_takes_a_seat_and_is_corrected_and_accounted():
             # Twice told what was wrong, each time with all that was said before.
             assert [len(body["messages"]) for body in chat.seen] == [2, 4, 6]
             assert chat.seen[2]["messages"][3]["role"] == "user"
-            note = {player["name"]: player["note"] for player in client.get("/api/models").json()}[chat.name]
-            assert note.startswith("3 requests, 45 tokens")
+            spent = {player["name"]: player["spent"] for player in client.get("/api/models").json()}[chat.name]
+            assert spent.startswith("3 requests, 45 tokens")
             suggested = client.post("/api/suggest", json={"seq": 0, "player": chat.name, "count": 2}).json()
             assert suggested["replies"] == [IDLE, IDLE]
 
@@ -107,3 +109,63 @@ def test_without_hosted_models_their_names_are_refused_with_a_reason(tmp_path: P
     with TestClient(app, headers={"x-onthejob-token": TOKEN}) as client:
         refused = client.post("/api/reconfigure", json={"seats": {"ceo": "openai:http://127.0.0.1:9/v1"}})
         assert (refused.status_code, "seats none" in refused.json()["detail"]) == (400, True)
+
+
+def test_the_catalogue_is_listed_with_what_each_model_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own = tmp_path / "own.toml"
+    own.write_text('local = ["me/mine"]\n[models.ours]\nprovider = "anthropic"\nid = "ours-1"\ninput_usd = 1\noutput_usd = 5\n')
+    monkeypatch.setenv("ONTHEJOB_CATALOGUE", str(own))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-to-be-seen")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("OPENROUTER_API_KEY", "  ")
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(tmp_path / "empty"))
+
+    def load(source: str, seated: Collection[str]) -> Loaded:
+        raise AssertionError("nothing is loaded for a list")
+
+    with closing(Away(HostedOptions())) as away:
+        app = create_app(token=TOKEN, hosts=("testserver",), hosted=away, load=load, pages=tmp_path)
+        with TestClient(app, headers={"x-onthejob-token": TOKEN}) as client:
+            answer = client.get("/api/models")
+    assert "never-to-be-seen" not in answer.text
+    found = {player["name"]: player for player in answer.json()}
+
+    def needs(name: str) -> tuple[dict[str, bool | None], bool]:
+        return {need["what"]: need["there"] for need in found[name]["needs"]}, found[name]["ready"]
+
+    for model in ("claude-haiku-4-5", "claude-sonnet-5-5", "claude-opus-5-5", "ours"):
+        assert needs(f"anthropic:{model}") == ({"ANTHROPIC_API_KEY": True}, True)
+    assert needs("openai:gpt-4.1-mini") == ({"OPENAI_API_KEY": False}, False)
+    for model in ("llama-3.3-70b", "qwen3-next-80b"):
+        assert needs(f"openai:{model}") == ({"OPENROUTER_API_KEY": False}, False)
+    (package, credentials), ready = (
+        needs("bedrock:bedrock-claude-haiku-4-5")[0].items(),
+        needs("bedrock:bedrock-llama-3.3-70b")[1],
+    )
+    assert package == ("onthejob[bedrock]", ready)
+    assert credentials == ("AWS credentials", None)
+    assert found["anthropic:ours"]["note"] == "$1 and $5 for a million tokens read and written"
+    assert needs("base:smollm2-135m") == ({"weights": False}, True)
+    assert needs("base:me/mine") == ({"weights": False}, True)
+    assert found["base:me/mine"]["note"] == "fetched when it is first seated"
+
+
+def test_a_model_of_this_machine_is_seated_by_its_name(tmp_path: Path):
+    tiny = tiny_model()
+    stack = Stack(model=tiny.model, chat=ChatEncoder(tiny.tokenizer), digest="tiny")
+    asked: list[tuple[str, set[str]]] = []
+
+    def load(source: str, seated: Collection[str]) -> Loaded:
+        asked.append((source, set(seated)))
+        return Loaded(team=stack.team(source, {}, SEATS), encoder=stack.chat)
+
+    app = create_app(token=TOKEN, hosts=("testserver",), load=load, pages=tmp_path)
+    with TestClient(app, headers={"x-onthejob-token": TOKEN}) as client:
+        client.post("/api/reset", json={"days": 1, "seats": {"dev": "base:me/mine"}})
+        seats = client.post("/api/reconfigure", json={"seats": {"ceo": "base"}}).json()["seats"]
+        assert (seats["ceo"], seats["dev"]) == ("base", "base:me/mine")
+        refused = client.post("/api/reconfigure", json={"seats": {"ceo": "me/mine"}})
+        assert (refused.status_code, "or base:MODEL" in refused.json()["detail"]) == (400, True)
+    (first, beside), (second, sitting) = asked
+    assert (first, beside) == ("base:me/mine", {"base:me/mine", "heuristic"})
+    assert (second, sitting) == ("base", {"base", "base:me/mine", "heuristic"}), "those who sit keep their models"

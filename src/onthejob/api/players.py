@@ -7,16 +7,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from onthejob.api.asking import Asking, asking_of
-from onthejob.api.schema import PlayerInfo
+from onthejob.api.schema import NeedInfo, PlayerInfo
 from onthejob.api.world import Seat
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.teams import Team
-from onthejob.models.catalogue import is_hosted
+from onthejob.models.catalogue import Catalogue, find, is_hosted, load_catalogue, needs_of
+from onthejob.models.fetch import is_here
 from onthejob.players import scripted
 from onthejob.record import Run, RunSummary, list_runs
 from onthejob.rollout.episode import Encoder
@@ -115,19 +116,27 @@ class Players:
         """Names of those who sit somewhere."""
 
     def list(self) -> list[PlayerInfo]:
-        """Everybody who can be seated."""
-        found = [PlayerInfo(name=name, kind="scripted", note=NOTES.get(name, "")) for name in players()]
+        """Everybody who can be seated, and the catalogue's models with what they need.
+
+        Raises:
+            ConfigError: the user's catalogue cannot be read.
+        """
+        catalogue = load_catalogue()
+        found = [_info(name, "scripted", NOTES.get(name, "")) for name in players()]
         if self._load is not None:
-            found.append(PlayerInfo(name=BASE, kind="model", note="the base model without adapters"))
-            found += [PlayerInfo(name=name, kind="model", note="adapters") for name in self._extra if not is_hosted(name)]
+            found.append(_info(BASE, "model", "the base model without adapters"))
+            found += [_info(name, "model", "adapters") for name in self._extra if not is_hosted(name)]
             found += [
-                PlayerInfo(name=name, kind="model", note=f"newest adapters of the run: {asking.describe()}")
+                _info(name, "model", f"newest adapters of the run: {asking.describe()}")
                 for name, asking in self._office_runs().items()
             ]
+            found += [_local(name) for name in catalogue.local]
         if self._hosted is not None:
-            away = dict.fromkeys([*filter(is_hosted, self._extra), *self._away])
-            found += [PlayerInfo(name=name, kind="hosted", note=self._hosted.spent()) for name in away]
-        return found
+            spent = self._hosted.spent()
+            listed = [f"{entry.provider}:{name}" for name, entry in catalogue.models.items()]
+            away = dict.fromkeys([*filter(is_hosted, self._extra), *self._away, *listed])
+            found += [_hosted(name, catalogue, spent) for name in away]
+        return list({info.name: info for info in reversed(found)}.values())[::-1]
 
     def seat(self, name: str, role: str, *, beside: Collection[str] = ()) -> Seat:
         """`name` for the seat of `role`; loads a model when it is the first time.
@@ -180,6 +189,28 @@ class Players:
                 if any(adapter.role in SEATS for adapter in run.adapters()):
                     found[summary.name] = asking_of(run.config, Asking())
         return found
+
+
+def _info(name: str, kind: Literal["scripted", "model"], note: str) -> PlayerInfo:
+    return PlayerInfo(name=name, kind=kind, note=note, needs=[], ready=True, spent="")
+
+
+def _local(name: str) -> PlayerInfo:
+    """A base of the catalogue."""
+    there = is_here(name)
+    note = "on this machine" if there else "fetched when it is first seated"
+    needs = [NeedInfo(what="weights", there=there)]
+    return PlayerInfo(name=f"{OTHER_BASE}{name}", kind="model", note=note, needs=needs, ready=True, spent="")
+
+
+def _hosted(name: str, catalogue: Catalogue, spent: str) -> PlayerInfo:
+    """A hosted model by what the catalogue says of it."""
+    entry, endpoint = find(name, catalogue)
+    needs = [NeedInfo(what=need.what, there=need.there) for need in needs_of(entry, endpoint)]
+    known = entry.input_usd is not None and entry.output_usd is not None
+    price = f"${entry.input_usd:g} and ${entry.output_usd:g} for a million tokens read and written" if known else ""
+    ready = all(need.there is not False for need in needs)
+    return PlayerInfo(name=name, kind="hosted", note=price, needs=needs, ready=ready, spent=spent)
 
 
 def _listed(root: Path) -> list[RunSummary]:

@@ -249,12 +249,26 @@ class ScenarioInfo(Sent):
     events: int
 
 
+class NeedInfo(Sent):
+    """Something that a model needs."""
+
+    what: str
+    """Name of the environment variable of a key, a package as pip knows it, or words."""
+    there: bool | None
+    """None where only a request tells."""
+
+
 class PlayerInfo(Sent):
     """Somebody who can sit in a seat."""
 
     name: str
     kind: Literal["scripted", "model", "hosted"]
     note: str
+    needs: list[NeedInfo]
+    ready: bool
+    """Nothing that it needs is missing, or what is missing is fetched when it is first seated."""
+    spent: str
+    """What all hosted models took so far, with each of them; else empty."""
 
 
 class SectionView(Sent):

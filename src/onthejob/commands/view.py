@@ -30,6 +30,7 @@ from onthejob.envs.env import Env, options_of
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
+from onthejob.models.catalogue import load_catalogue
 
 if TYPE_CHECKING:
     from onthejob.api.tables import Played
@@ -122,6 +123,7 @@ class View:
             for player in dict.fromkeys(company.seats.values())
             if not (player in players() or player == BASE or (root / player / "run.sqlite").is_file())
         ]
+        load_catalogue()  # a mistake in the user's own is better said now than on a page
         away = Away(company.hosted)
         try:
             asked = {"scenario": company.scenario, "seed": company.seed, "days": company.days, "seats": dict(company.seats)}

@@ -15,8 +15,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -73,11 +74,32 @@ def behaviour_of(entry: Entry, endpoint: Endpoint | None) -> str:
 
 
 class Catalogue(BaseModel):
-    """All of them."""
+    """All of them, and local ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     endpoints: dict[str, Endpoint] = Field(default_factory=dict)
     models: dict[str, Entry] = Field(default_factory=dict)
+    local: tuple[str, ...] = ()
+    """Base models of this machine that are worth offering, as for `onthejob model fetch`."""
+
+
+class Need(NamedTuple):
+    """Something without which a hosted model does not answer."""
+
+    what: str
+    """Name of the environment variable of a key, a package as pip knows it, or words."""
+    there: bool | None
+    """None where only a request tells."""
+
+
+def needs_of(entry: Entry, endpoint: Endpoint | None, environ: Mapping[str, str] | None = None) -> tuple[Need, ...]:
+    """What a hosted model needs, and whether it is there; says nothing of a key but that it is set, and asks nobody."""
+    environ = os.environ if environ is None else environ
+    if entry.provider == "bedrock":
+        return Need("onthejob[bedrock]", find_spec("botocore") is not None), Need("AWS credentials", None)
+    key = ANTHROPIC_KEY_ENV if entry.provider == "anthropic" else endpoint.key_env if endpoint is not None else None
+    # A server that is named by its URL may want none.
+    return () if key in (None, ENDPOINT_KEY_ENV) else (Need(key, bool(environ.get(key, "").strip())),)
 
 
 def load_catalogue(environ: Mapping[str, str] | None = None) -> Catalogue:
@@ -95,7 +117,11 @@ def load_catalogue(environ: Mapping[str, str] | None = None) -> Catalogue:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{CATALOGUE_ENV}={own} cannot be read: {error}.") from error
     added = _read(text, own)
-    merged = Catalogue(endpoints={**shipped.endpoints, **added.endpoints}, models={**shipped.models, **added.models})
+    merged = Catalogue(
+        endpoints={**shipped.endpoints, **added.endpoints},
+        models={**shipped.models, **added.models},
+        local=tuple(dict.fromkeys((*shipped.local, *added.local))),
+    )
     for name, entry in merged.models.items():
         if entry.provider == "openai" and entry.endpoint not in merged.endpoints:
             known = ", ".join(merged.endpoints)

@@ -100,6 +100,18 @@ def fetch(
     return _fetch_hub(model, cache, say, weights=weights)
 
 
+def is_here(model: str) -> bool:
+    """Whether `fetch` would find `model` on this machine without asking the hub; looks at no weights."""
+    if model in EMBEDDED:
+        return _is_complete(cache_dir() / "models" / f"{model}-{EMBEDDED[model].sha256[:8]}")
+    if Path(model).expanduser().is_dir() or not _HUB_ID.fullmatch(model):
+        return Path(model).expanduser().is_dir()
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(model, "config.json")
+    return isinstance(config, str) and any(Path(config).parent.glob("*.safetensors"))
+
+
 def check_folder(folder: Path, *, weights: bool = True) -> Path:
     """The folder itself, when it holds a model in HF format; without `weights` only what describes it.
 

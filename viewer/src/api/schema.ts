@@ -1260,6 +1260,16 @@ export interface components {
             reason: "" | "silence" | "deadline" | "refused" | "unhappy";
         };
         /**
+         * NeedInfo
+         * @description Something that a model needs.
+         */
+        NeedInfo: {
+            /** There */
+            there: boolean | null;
+            /** What */
+            what: string;
+        };
+        /**
          * OpenTable
          * @description Begin an episode.
          */
@@ -1296,8 +1306,14 @@ export interface components {
             kind: "scripted" | "model" | "hosted";
             /** Name */
             name: string;
+            /** Needs */
+            needs: components["schemas"]["NeedInfo"][];
             /** Note */
             note: string;
+            /** Ready */
+            ready: boolean;
+            /** Spent */
+            spent: string;
         };
         /**
          * Problem

@@ -12,16 +12,17 @@ import {
 } from '../api/client';
 import { dollars, words } from '../lib/format';
 import { GROWING_MS, useFetched } from '../lib/fetching';
+import { isModelName } from '../lib/players';
 import { ROLES } from '../lib/roles';
 import { act, seek, showLive, useStore } from '../lib/store';
 import { deed, paid, type World } from '../lib/world';
-import { PlayerOptions } from '../ui/Players';
+import { ModelList, PlayerOptions } from '../ui/Players';
 import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
 import { Alternatives } from './Alternatives';
 
 const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id as SeatName);
 /** Stands for a model that is not in the list yet. */
-const HOSTED = '+';
+const OTHER = '+';
 const TIERS = ['#f0686f', '#f2b84b', '#9bcf5c', '#58c4a7', '#5aa2f0', '#7f88f0', '#b48cf0', '#ee6fa3', '#9aa3ba'];
 
 export default function Playground() {
@@ -135,10 +136,10 @@ function Table({ world }: { world: World }) {
   const [asking, setAsking] = useState<SeatName | ''>('');
   const [spec, setSpec] = useState('');
   const { seats } = world;
-  const spent = players?.find((player) => player.kind === 'hosted')?.note;
+  const spent = players?.find((player) => player.kind === 'hosted')?.spent;
   const change = async (role: SeatName, name: string): Promise<void> => {
-    setAsking(name === HOSTED ? role : '');
-    if (name === HOSTED) return;
+    setAsking(name === OTHER ? role : '');
+    if (name === OTHER) return;
     setBusy(role);
     if (name === 'you') await act(post<'reconfigure', Seats>('reconfigure', { human: role }));
     else
@@ -160,7 +161,7 @@ function Table({ world }: { world: World }) {
             </label>
             <select
               id={`seat-${role}`}
-              value={asking === role ? HOSTED : seats.human === role ? 'you' : seats.seats[role]}
+              value={asking === role ? OTHER : seats.human === role ? 'you' : seats.seats[role]}
               disabled={!canChange || busy !== ''}
               onChange={(event) => void change(role, event.target.value)}
             >
@@ -169,7 +170,7 @@ function Table({ world }: { world: World }) {
                 <option value={seats.seats[role]}>{seats.seats[role]}</option>
               )}
               <PlayerOptions players={players} />
-              <option value={HOSTED}>another hosted model…</option>
+              <option value={OTHER}>another model…</option>
             </select>
           </div>
         ))}
@@ -184,7 +185,7 @@ function Table({ world }: { world: World }) {
           }}
         >
           <label className="field">
-            hosted model for {ROLES.find((info) => info.id === asking)?.title}
+            model for {ROLES.find((info) => info.id === asking)?.title}
             <input
               value={spec}
               onChange={(event) => setSpec(event.target.value)}
@@ -195,10 +196,11 @@ function Table({ world }: { world: World }) {
             />
           </label>
           <p className="small dim">
-            openai:URL, openai:MODEL, anthropic:MODEL or bedrock:MODEL. Keys come from the server&apos;s environment.
+            openai:URL, openai:MODEL, anthropic:MODEL or bedrock:MODEL, with keys from the server&apos;s environment; base:MODEL
+            for a hub id or a folder of this machine.
           </p>
           <div className="row">
-            <button type="submit" className="primary" disabled={!/^(openai|anthropic|bedrock):./.test(spec.trim())}>
+            <button type="submit" className="primary" disabled={!isModelName(spec)}>
               Seat it
             </button>
             <button type="button" onClick={() => setAsking('')}>
@@ -207,6 +209,7 @@ function Table({ world }: { world: World }) {
           </div>
         </form>
       )}
+      <ModelList players={players} />
       {spent && <p className="small dim">Hosted models so far: {spent}</p>}
       {busy && <p className="small dim">Loading… a model takes a while the first time.</p>}
       {!canChange && <p className="small dim">Read-only: open the address that `onthejob view` printed to play.</p>}
