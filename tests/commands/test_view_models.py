@@ -126,6 +126,16 @@ def test_models_that_nobody_needs_make_way_and_those_that_sit_do_not(bases: tupl
         small(first)
 
 
+def test_a_folder_is_one_base_however_it_is_named(bases: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    load, said = loader(Path("base1"), room=1.0)
+    run = train_run(tmp_path / "runs", "mine", bases[0])
+    load("base")
+    load(str(run), {"base"})
+    load(f"base:{bases[0]}", {"base"})
+    assert not any("makes way" in line for line in said)
+
+
 def test_a_base_that_has_gone_is_replaced_by_the_one_that_is_named(bases: tuple[Path, Path], tmp_path: Path):
     moved = tmp_path / "moved1"
     run = train_run(tmp_path / "runs", "mine", bases[0])

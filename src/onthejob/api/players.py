@@ -125,7 +125,11 @@ class Players:
         found = [_info(name, "scripted", NOTES.get(name, "")) for name in players()]
         if self._load is not None:
             found.append(_info(BASE, "model", "the base model without adapters"))
-            found += [_info(name, "model", "adapters") for name in self._extra if not is_hosted(name)]
+            found += [
+                _local(name.removeprefix(OTHER_BASE)) if name.startswith(OTHER_BASE) else _info(name, "model", "adapters")
+                for name in self._extra
+                if not is_hosted(name)
+            ]
             found += [
                 _info(name, "model", f"newest adapters of the run: {asking.describe()}")
                 for name, asking in self._office_runs().items()

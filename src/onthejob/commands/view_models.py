@@ -62,6 +62,8 @@ class Loader:
             progress: receives a line per step.
             max_gib: of the weights of all bases together, GiB; None takes half of the machine's memory, or of the GPU's.
         """
+        # Folders are compared by where they are: a run records them so.
+        options = replace(options, name=_anchored(options.name))
         self._options, self._progress = options, progress
         self._usual = replace(usual, base=options.name, template_arguments=options.template_arguments)
         self._limit = max_gib * GIB if max_gib is not None else None
@@ -97,7 +99,7 @@ class Loader:
         """A base without adapters."""
         from onthejob.api.players import Loaded
 
-        base = source.partition(":")[2] or self._options.name
+        base = _anchored(source.partition(":")[2]) or self._options.name
         stack = self._base(base, seated)
         asking = dict.fromkeys(SEATS, replace(self._usual, base=base))
         return _Found(base, {}, Loaded(team=stack.team(source, {}, SEATS), encoder=stack.chat, asking=asking))
@@ -166,6 +168,12 @@ class Loader:
 
 def _made_with(asking: Asking) -> tuple[object, ...]:
     return asking.base, asking.template_arguments, asking.window
+
+
+def _anchored(model: str) -> str:
+    """A model's name, with the whole path where it is a folder."""
+    folder = Path(model).expanduser()
+    return str(folder.absolute()) if model and folder.is_dir() else model
 
 
 def _still_there(recorded: str, usual: str) -> str:
