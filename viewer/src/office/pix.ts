@@ -76,9 +76,9 @@ export function character(look: Look) {
     if (talking) { // one hand raised beside the head, the other before the chest; on the next beat the arms change
       const X = (x: number): number => (n ? 15 - x : x);
       for (const x of [3, 12]) put(ox, x, 17, pal.k!);
-      for (const [x, y] of [[13, 15], [14, 14], [14, 13], [14, 12], [14, 11], [14, 10], [13, 9], [12, 10], [12, 11]] as const) put(ox, X(x), y, INK);
-      for (const [x, y] of [[12, 14], [13, 14], [12, 13], [13, 13], [13, 12]] as const) put(ox, X(x), y, y < 13 ? pal.C! : pal.c!);
-      for (const [x, y] of [[13, 11], [13, 10]] as const) put(ox, X(x), y, pal.s!);
+      for (const [x, y] of [[13, 15], [14, 14], [15, 13], [15, 12], [15, 11], [15, 10], [14, 9], [13, 12]] as const) put(ox, X(x), y, INK);
+      for (const [x, y] of [[12, 14], [13, 14], [13, 13], [14, 13], [14, 12]] as const) put(ox, X(x), y, pal.c!);
+      for (const y of [10, 11]) put(ox, X(14), y, pal.s!);
       for (const [x, c] of [[4, pal.k], [5, pal.s], [6, pal.s], [7, pal.S]] as const) put(ox, X(x), 16, c!);
     }
     if (typing) { for (const [hx, dn] of [[4, n], [10, 1 - n]]) { put(ox, hx!, 16 + dn!, pal.s!); put(ox, hx! + 1, 16 + dn!, pal.s!); put(ox, hx!, 17 + dn!, pal.S!); put(ox, hx! + 1, 17 + dn!, pal.S!); } }

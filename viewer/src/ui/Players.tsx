@@ -33,7 +33,7 @@ export function ModelList({ players }: { players: readonly PlayerInfo[] | null }
   const models = players?.filter(({ kind }) => kind !== 'scripted') ?? [];
   if (!models.length) return null;
   return (
-    <details className="small">
+    <details className="small models-needs">
       <summary>Models, and what they need ({models.length})</summary>
       <Scroll label="Models" max={300}>
         <table className="models">
