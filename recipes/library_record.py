@@ -3,8 +3,8 @@
     python recipes/library_record.py runs/grpo --model DIR > chats.jsonl     # DIR: what `onthejob model fetch` printed
     python recipes/library_record.py runs/grpo --model DIR --actor sales
 
-A record holds token ids exactly as they were sampled. Per group one JSON line: the messages that its replies answered, and each
-reply with the value that it got. No template is rendered and nothing is tokenised again.
+A record holds token ids exactly as they were sampled. Per conversation one JSON line: all of its messages, up to the last reply,
+and the value that its trajectory got; lines with one key are of one group. Nothing is tokenised again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from onthejob.models.chat import ChatEncoder
+from onthejob.models.replaying import replay_messages
 from onthejob.record import Run
 
 
 def conversations(run: Run, chat: ChatEncoder, actor: str | None = None) -> Iterator[dict[str, Any]]:
-    """The groups of a run as `messages`, and `replies` with their values; `actor`: only this role's."""
+    """Every conversation of a run's groups as `messages`, with its group's key and its value; `actor`: only this role's."""
     for iteration in run.iterations():
         for group in run.read_groups(iteration, actor):
-            members = [(trajectory.turns[0], trajectory.ret) for trajectory in group.trajectories if trajectory.turns]
-            if members:
-                yield {
-                    "key": group.key,
-                    "actor": group.actor,
-                    "messages": [message._asdict() for message in chat.messages(members[0][0].prompt_ids)],
-                    "replies": [{"content": chat.decode(turn.completion.token_ids), "value": value} for turn, value in members],
-                }
+            for trajectory in group.trajectories:
+                for turns in trajectory.conversations:
+                    yield {
+                        "key": group.key,
+                        "actor": group.actor,
+                        "value": trajectory.ret,
+                        "messages": [message._asdict() for message in replay_messages(turns, chat)],
+                    }
 
 
 def main(argv: list[str] | None = None) -> int:

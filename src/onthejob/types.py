@@ -413,6 +413,23 @@ class Trajectory:
         """True when every reply was parsed and legal."""
         return all(turn.valid for turn in self.turns)
 
+    @property
+    def conversations(self) -> tuple[tuple[Turn, ...], ...]:
+        """The turns by context, in order.
+
+        A turn whose prompt begins with the prompt and the reply of the one before it, token for token, belongs to the same
+        conversation. Turns without token ids stand alone.
+        """
+        found: list[list[Turn]] = []
+        for turn in self.turns:
+            before = found[-1][-1] if found else None
+            said = () if before is None else before.prompt_ids + before.completion.token_ids
+            if said and len(turn.prompt_ids) > len(said) and turn.prompt_ids[: len(said)] == said:
+                found[-1].append(turn)
+            else:
+                found.append([turn])
+        return tuple(map(tuple, found))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:

@@ -167,6 +167,49 @@ def test_a_record_becomes_rows_of_every_kind(run: Run):
         dataset_rows(run, "preference")
 
 
+def test_rows_hold_whole_conversations(tmp_path: Path):
+    """Two turns in one context, and then one in a new context; the other trajectory has a single turn."""
+    tokenizer = tiny_tokenizer()
+
+    def turn(prompt: str, text: str) -> Turn:
+        ids = tuple(tokenizer.encode(text))
+        completion = Completion(text=text, token_ids=ids, logprobs=(-1.0,) * len(ids))
+        return Turn(prompt_ids=tuple(tokenizer.encode(prompt)), completion=completion, policy_version="agent@0000")
+
+    end, result = "<|im_end|>", "\n<|im_start|>user\nok<|im_end|>"
+    long = (turn("Go", f"one{end}"), turn(f"Goone{end}{result}", f"two{end}"), turn("New", f"three{end}"))
+    members = [
+        Trajectory(task_id="t", actor="agent", turns=long, rewards=(0.0, 0.0, 1.0), stop=StopReason.DONE),
+        Trajectory(task_id="t", actor="agent", turns=(turn("Go", f"none{end}"),), rewards=(0.0,), stop=StopReason.MAX_TURNS),
+    ]
+    assert [[t.completion.text for t in turns] for turns in members[0].conversations] == [
+        [f"one{end}", f"two{end}"], [f"three{end}"],
+    ]  # fmt: skip
+    with Run.create(tmp_path / "runs", config={}, name="long") as run:
+        with run.iteration(0) as it:
+            it.groups([Group(key="a", actor="agent", trajectories=tuple(members))])
+        rows = {kind: list(dataset_rows(run, kind, decode=tokenizer.decode)) for kind in KINDS}
+    whole = f"one{end}{result}two{end}"
+    assert rows["prompt"] == [{"prompt": "Go"}]
+    assert rows["preference"] == [{"prompt": "Go", "chosen": whole, "rejected": f"none{end}"}]
+    assert rows["prompt-completion"] == [
+        {"prompt": "Go", "completion": f"one{end}"},
+        {"prompt": f"Goone{end}{result}", "completion": f"two{end}"},
+        {"prompt": "New", "completion": f"three{end}"},
+        {"prompt": "Go", "completion": f"none{end}"},
+    ]
+    assert rows["unpaired-preference"] == [
+        {"prompt": "Go", "completion": whole, "label": True},
+        {"prompt": "New", "completion": f"three{end}", "label": True},
+        {"prompt": "Go", "completion": f"none{end}", "label": False},
+    ]
+    first = rows["tokens"][0]
+    assert tokenizer.decode(first["input_ids"]) == f"Go{whole}"
+    trained = [i for i, mask in zip(first["input_ids"], first["completion_mask"], strict=True) if mask]
+    assert tokenizer.decode(trained) == f"one{end}two{end}", "not the environment's answer"
+    assert len(rows["tokens"]) == 3
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_trl_trains_on_the_rows_of_a_record(run: Run, tmp_path: Path):
     """SFTTrainer takes the tokens as they are: its loss is the model's own on exactly the sampled tokens."""

@@ -18,7 +18,7 @@ from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.observation import OfficeObservation
 from onthejob.envs.office.prompt import system_text
 from onthejob.errors import ConfigError, ContractError
-from onthejob.types import Kind, Split, Task
+from onthejob.types import Kind, Split, Task, Turn
 
 if TYPE_CHECKING:
     from onthejob.record.store import Run
@@ -243,12 +243,18 @@ def dataset_rows(
 ) -> Iterator[dict[str, Any]]:
     """The groups of a recorded run as rows of a TRL dataset.
 
+    A conversation that grew over several turns is one: `tokens` gives a row for all of it, `prompt-completion` a row for each of
+    its replies, with all that was said before as the prompt. Compared and labelled is what followed the first prompt, the
+    environment's answers included. Of a trajectory with several contexts, such as an office role's episode, each is a
+    conversation; `preference` compares the first ones, which alone share a prompt.
+
     Args:
         run: the record.
         kind: one of
-            `tokens`: {"input_ids", "completion_mask"}, exactly what was sampled; for SFTTrainer with `completion_only_loss=True`;
+            `tokens`: {"input_ids", "completion_mask"}, exactly what was sampled, the mask 1 on every reply's tokens; for
+                SFTTrainer with `completion_only_loss=True`;
             `prompt-completion`: {"prompt", "completion"}, for SFTTrainer;
-            `preference`: {"prompt", "chosen", "rejected"}, best and worst reply of each group that has both; for DPOTrainer;
+            `preference`: {"prompt", "chosen", "rejected"}, best and worst trajectory of each group that has both; for DPOTrainer;
             `unpaired-preference`: {"prompt", "completion", "label"}, for KTOTrainer; is the return above the mean;
             `prompt`: {"prompt"}, each group's prompt once, for GRPOTrainer.
         decode: token ids -> text with special tokens; needed for all kinds but `tokens`.
@@ -269,31 +275,50 @@ def dataset_rows(
 def _rows(run: Run, kind: str, decode: Callable[[list[int]], str], actor: str | None) -> Iterator[dict[str, Any]]:
     for iteration in run.iterations():
         for group in run.read_groups(iteration, actor):
-            # A later turn's prompt holds the turns before it; what is compared within a group is its first reply.
-            members = [(trajectory.turns[0], trajectory.ret) for trajectory in group.trajectories if trajectory.turns]
+            members = [(trajectory.conversations, trajectory.ret) for trajectory in group.trajectories if trajectory.turns]
             if not members:
                 continue
             values = [value for _, value in members]
             mean = sum(values) / len(values)
             if kind == "unpaired-preference" and math.isclose(min(values), max(values), rel_tol=1e-9, abs_tol=1e-12):
-                continue  # Equal replies are neither good nor bad.
-            shared = members[0][0].prompt_ids
+                continue  # Equal trajectories are neither good nor bad.
+            shared = members[0][0][0][0].prompt_ids
             if kind == "prompt":
                 yield {"prompt": decode(list(shared))}
             elif kind == "preference":
                 best, worst = max(members, key=lambda member: member[1]), min(members, key=lambda member: member[1])
-                if best[1] > worst[1] and best[0].prompt_ids == worst[0].prompt_ids:
-                    chosen, rejected = (decode(list(turn.completion.token_ids)) for turn, _ in (best, worst))
-                    yield {"prompt": decode(list(shared)), "chosen": chosen, "rejected": rejected}
+                (said, after), (other, worse) = (_after_prompt(found[0]) for found, _ in (best, worst))
+                if best[1] > worst[1] and said == other:
+                    yield {"prompt": decode(said), "chosen": decode(after), "rejected": decode(worse)}
             else:
-                for turn, value in members:
-                    prompt, completion = list(turn.prompt_ids), list(turn.completion.token_ids)
-                    if kind == "tokens":
-                        mask = [0] * len(prompt) + [1] * len(completion)
-                        yield {"input_ids": prompt + completion, "completion_mask": mask}
-                        continue
-                    row: dict[str, Any] = {"prompt": decode(prompt), "completion": decode(completion)}
-                    yield row | ({"label": value > mean} if kind == "unpaired-preference" else {})
+                for turns, value in ((turns, value) for found, value in members for turns in found):
+                    yield from _conversation_rows(kind, turns, decode, label=value > mean)
+
+
+def _conversation_rows(
+    kind: str, turns: Sequence[Turn], decode: Callable[[list[int]], str], *, label: bool
+) -> Iterator[dict[str, Any]]:
+    """The rows of one conversation."""
+    if kind == "prompt-completion":
+        for turn in turns:
+            yield {"prompt": decode(list(turn.prompt_ids)), "completion": decode(list(turn.completion.token_ids))}
+        return
+    prompt, after = _after_prompt(turns)
+    if kind == "unpaired-preference":
+        yield {"prompt": decode(prompt), "completion": decode(after), "label": label}
+        return
+    mask = [0] * (len(prompt) + len(after))
+    for turn in turns:
+        start, size = len(turn.prompt_ids), len(turn.completion.token_ids)
+        mask[start : start + size] = [1] * size
+    yield {"input_ids": prompt + after, "completion_mask": mask}
+
+
+def _after_prompt(turns: Sequence[Turn]) -> tuple[list[int], list[int]]:
+    """A conversation's first prompt, and all that follows it."""
+    start, last = len(turns[0].prompt_ids), turns[-1]
+    ids = [*last.prompt_ids, *last.completion.token_ids]
+    return ids[:start], ids[start:]
 
 
 def _user_text(request: OfficeObservation) -> str:

@@ -191,7 +191,11 @@ class ChatEncoder:
         Raises:
             ContractError: these are not the ids of a context of this chat template, up to the header of the next reply.
         """
-        return Reader(self).messages(ids)
+        return self._reader.messages(ids)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self)
 
     def prefix_length(self, ids: Sequence[int]) -> int:
         """How many ids the first turn of a context has (a role's constant system message); a function of the context alone."""
