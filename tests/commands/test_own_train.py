@@ -96,6 +96,17 @@ def test_a_run_records_what_it_played_and_resumes_exactly(call, letters: Path, l
     assert {row["team"] for row in compared["episodes"]} == {"b", "random", "always_a"}
 
 
+def test_patience_says_after_how_many_dead_iterations_a_run_has_converged(call, letters: Path, letter_model: Path):
+    """No letter pays anything, so that no group can teach something."""
+    letters.write_text(LETTERS.replace("-1.0", "0.0"), encoding="utf-8")
+    env = ("--env", "letters.py", "--env.bonus", "0", *SMALL, *model(letter_model), "--iterations", "5")
+    for patience in (1, 2):
+        ended = call("train", *env, "--patience", patience, "--name", f"after{patience}", code=3)
+        assert (ended["stop"], ended["iterations"]) == ("pool_converged", patience)
+    assert "--patience" in call("train", "--resume", "after1", "--patience", 2, code=2)
+    assert "patience must be >= 1 iteration, got 0" in call("train", *env, "--patience", 0, code=2)
+
+
 def test_decisions_are_branched_without_any_more_code(call, letters: Path, letter_model: Path):
     branch = (
         "--grouping", "branch", "--library-tasks", "2", "--library-share", "1", "--scale-states", "8",

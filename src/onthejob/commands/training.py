@@ -183,6 +183,7 @@ def task_pool(options: Train) -> TaskPool:
     return TaskPool(
         place.tasks(Split.TRAIN),
         seed=options.train.seed,
+        patience=options.train.patience,
         family=place.env.family,
         grow=place.env.more_tasks(),
         curriculum=place.env.task_schedule(options.train.iterations),

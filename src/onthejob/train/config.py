@@ -46,6 +46,9 @@ class TrainConfig:
     prefer_spread: bool = False
     """Draw training tasks in proportion to how much the returns of a group differ in their family, instead of evenly: less is
     spent on what is mastered or hopeless (see `rollout.pool`)."""
+    patience: int = 3
+    """Iterations in a row without one group that could teach something, after which the task pool grows, or has converged where it
+    cannot. With 1 the first such iteration decides, which may be chance where few tasks are drawn."""
     workers: int = 0
     """Processes for branch scoring; 0 scores in the main process. Grouping `episodes`: threads that step the environments."""
     library_per_day: int = 16
@@ -84,6 +87,8 @@ class TrainConfig:
             raise ConfigError(f"temperature must be > 0 to train, got {self.sampling.temperature}. Set --sampling.temperature 1.")
         if self.sampling.max_new_tokens < 1 or self.max_turns < 1:
             raise ConfigError(f"max_new_tokens and max_turns must be >= 1, got {self.sampling.max_new_tokens}, {self.max_turns}.")
+        if self.patience < 1:
+            raise ConfigError(f"patience must be >= 1 iteration, got {self.patience}. Set --patience 3.")
         if min(self.eval_every, self.library_tasks, self.library_refresh, self.scale_states) < 0:
             raise ConfigError("eval_every, library_tasks, library_refresh and scale_states must be >= 0.")
         if self.library_refresh and (self.grouping != "branch" or not self.branch.imitates):
