@@ -11,7 +11,7 @@ import tyro
 
 from onthejob.commands.outputs import check_folder
 from onthejob.commands.terminal import Output, Terminal, bytes_text, table
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     from onthejob.record import Damage, Run
@@ -172,17 +172,26 @@ class Export:
     """Where the files go; default: `export` inside the run's folder."""
     format: Literal["jsonl", "parquet"] = "jsonl"
     """JSON lines, or Parquet (needs the extra `onthejob[export]`)."""
+    bundles: bool = False
+    """Write `trajectory_bundle.jsonl` in the place of the tables: per line one group with its K rewards, advantages and
+    trajectories, which `train --from-bundles` and `sft --from-bundles` read."""
+    iteration: int | None = None
+    """With --bundles: only the groups of this iteration; None takes all."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Export what is not damaged, then print table and file, and what is missing; exit code 1 when something is."""
         from onthejob.record import Run, export
 
+        if self.bundles and self.format != "jsonl":
+            raise ConfigError(f"--format {self.format} has no effect with --bundles, which are JSON lines. Leave it out.")
+        if self.iteration is not None and not self.bundles:
+            raise ConfigError("--iteration has no effect without --bundles: tables hold all iterations. Leave it out.")
         path = existing_run(self.path)
         out = self.out or path / "export"
         check_folder(out, "--out")
         with Run.open(path, readonly=True, skip_damaged=True) as run:
-            files = export(run, out, self.format)
+            files = self._bundled(run, out) if self.bundles else export(run, out, self.format)
             damage, unverified = run.damage, len(run.unverified())
         terminal.result(
             {**files, "missing": damage},
@@ -190,3 +199,28 @@ class Export:
             *_about_verification(damage, unverified),
         )
         return 1 if damage else 0
+
+    def _bundled(self, run: Run, out: Path) -> dict[str, Path]:
+        from onthejob.record.bundle import FILE, write_bundles
+
+        if self.iteration is not None and self.iteration not in run.iterations():
+            raise ConfigError(f"{run.path} has no iteration {self.iteration}; its last one is {run.last_iteration()}.")
+        if next(run.read_groups(self.iteration), None) is None:
+            where = "" if self.iteration is None else f" in iteration {self.iteration}"
+            raise ConfigError(f"{run.path} holds no group{where}. `onthejob runs show` lists what a run has.")
+        file = out / FILE
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            write_bundles(run, file, self.iteration, base=_base_of(run))
+        except OSError as error:
+            raise RecordError(f"cannot write {file}: {error}. Free space or choose another --out.") from error
+        return {"bundles": file}
+
+
+def _base_of(run: Run) -> str | None:
+    """Digest of the base model's weights, from the run's adapters; None where they do not agree on one."""
+    from onthejob.models.adapter_config import read_object
+    from onthejob.stack import META
+
+    found = {read_object(adapter.path / META).get("base_digest") for adapter in run.adapters()}
+    return str(found.pop()) if len(found) == 1 else None

@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, Queue
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar
 
 import tyro
 
+from onthejob.commands.bundles import bundled_groups, check_tokens
 from onthejob.commands.cores import usable_cores
 from onthejob.commands.outputs import check_folder
 from onthejob.commands.seats import ModelOptions, adapters_for, load_model, lora_of
@@ -24,13 +25,15 @@ from onthejob.learn.sft import Example, SftConfig, SftMetrics
 from onthejob.learn.sharing import PER_ROLE, adapter_sets, check_equal
 from onthejob.models.rows import read_messages, read_tool, text_of
 from onthejob.processes import message_queue, worker_pool
-from onthejob.types import Message, ToolSpec
+from onthejob.types import Message, StopReason, ToolSpec, Turn
 
 if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
 
+DATA = Path("demonstrations")
 Mark = Literal["expert", "random", "near-miss", "negative"]
 MARKS: tuple[Mark, ...] = ("expert", "random", "near-miss", "negative")
+Kept = TypeVar("Kept")
 Row = tuple[str, int, int, float, float, str]
 """Adapter, demonstrations, steps, first and last loss, path."""
 
@@ -39,11 +42,16 @@ Row = tuple[str, int, int, float, float, str]
 class Sft:
     """Train one adapter per role to imitate demonstrations, and write them as version 0 into a folder.
 
-    A demonstration is one decision (a prompt and its reply), or a whole conversation, of which every reply is imitated.
+    A demonstration is one decision (a prompt and its reply), or a whole conversation, of which every reply is imitated. With
+    --from-bundles demonstrations are the better ones of the trajectories that a run sampled, token for token.
     """
 
-    data: tyro.conf.Positional[Path] = Path("demonstrations")
+    data: tyro.conf.Positional[Path] = DATA
     """Folder with one JSONL file per role, as `onthejob collect` writes it."""
+    from_bundles: Path | None = None
+    """Imitate trajectories of this file instead, which `onthejob runs export RUN --bundles` wrote; of the same tokenizer."""
+    min_reward: float | None = None
+    """With --from-bundles: imitate trajectories of at least this return; None imitates those above the mean of their group."""
     out: Path = Path("adapters/sft")
     """Where the adapters go; `train --init` and every `--team` read them from there."""
     roles: tuple[str, ...] = ()
@@ -86,8 +94,10 @@ class Sft:
             ConfigError: there are no demonstrations, adapters of these roles are in --out already, --out cannot be written, or
                 options that cannot work.
         """
-        files = demonstration_files(self.data, self.roles)
-        roles = list(files)
+        self._check()
+        # Of all roles, and before the model is looked at: a broken line should cost nothing.
+        demonstrations = self._demonstrations()
+        roles = list(demonstrations)
         if taken := [role for role in roles if (self.out / f"{role}@0000").exists()]:
             raise ConfigError(
                 f"{self.out} holds adapters of {', '.join(taken)} already, which are never overwritten. Name another --out, or "
@@ -99,8 +109,6 @@ class Sft:
             raise ConfigError(f"processes must be in 1..{len(sets)} (one per adapter at most), got {self.processes}.")
         if self.init:
             check_equal(self.adapters, roles, adapters_for(self.init, roles), self.init)
-        # Of all roles, and before the model is looked at: a broken line should cost nothing.
-        demonstrations = {role: read_demonstrations(file, self.limit, self.marks) for role, file in files.items()}
         from onthejob.stack import plan_lora
 
         # Of all roles, also when each process will know some of them only.
@@ -111,30 +119,47 @@ class Sft:
         # Measured once, and not in every process beside the others.
         return replace(command, model=self.model.settled())._share(demonstrations, terminal)
 
+    def _check(self) -> None:
+        if self.from_bundles is None:
+            if self.min_reward is not None:
+                raise ConfigError("--min-reward has no effect without --from-bundles. Leave it out, or name a file of bundles.")
+            return
+        if self.data != DATA:
+            raise ConfigError(f"{self.data} and --from-bundles {self.from_bundles} both say what is imitated. Leave one out.")
+        if self.marks != Sft().marks:
+            raise ConfigError("--marks has no effect with --from-bundles, whose trajectories have none. Use --min-reward.")
+
+    def _demonstrations(self) -> dict[str, list[Demonstration]]:
+        """Role -> what is imitated."""
+        if self.from_bundles is not None:
+            return bundled_demonstrations(self.from_bundles, self.roles, min_reward=self.min_reward, limit=self.limit)
+        files = demonstration_files(self.data, self.roles)
+        return {role: read_demonstrations(file, self.limit, self.marks) for role, file in files.items()}
+
     def _imitate(self, demonstrations: Mapping[str, Sequence[Demonstration]], progress: Callable[[str], None]) -> list[Row]:
         """Train the roles of `demonstrations` in this process."""
         from onthejob.learn.adapter_files import save_adapter
         from onthejob.learn.sft import sft
         from onthejob.stack import attach_learner
 
-        files = demonstration_files(self.data, tuple(demonstrations))
-        init = adapters_for(self.init, files) if self.init else None
+        roles = list(demonstrations)
+        init = adapters_for(self.init, roles) if self.init else None
         examples: dict[str, list[Example]] = {}
 
         def encode(chat: ChatEncoder) -> None:
             for role, found in demonstrations.items():
-                examples[role] = encoded(chat, files[role], found)
+                examples[role] = encoded(chat, self.from_bundles or self.data / f"{role}.jsonl", found)
 
         stack, learner = attach_learner(
             load_model(self.model, progress, encode, sampled=False),
-            list(files),
+            roles,
             lora=self.lora,
             config=LearnerConfig(max_tokens=self.max_tokens),
             seed=self.sft.seed,
             init=init,
         )
         rows = []
-        for lead, members in adapter_sets(self.adapters, list(files)).items():
+        for lead, members in adapter_sets(self.adapters, roles).items():
 
             def on_progress(step: SftMetrics, who: str = "+".join(members)) -> None:
                 if step.step % 10 == 1 or step.step == step.steps:
@@ -215,6 +240,8 @@ class Demonstration(NamedTuple):
     """In the file, from 1."""
     tools: tuple[ToolSpec, ...] = ()
     """Those that may be called."""
+    sampled: tuple[Turn, ...] = ()
+    """Of a bundle: the turns of one conversation, whose tokens are imitated as they are; `messages` is empty then."""
 
 
 def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstration]) -> list[Example]:
@@ -245,6 +272,13 @@ def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstratio
 
 def examples_of(chat: ChatEncoder, shown: Demonstration) -> list[Example]:
     """What is imitated of one demonstration, as token ids."""
+    if shown.sampled:
+        check_tokens(chat, shown.sampled)
+        pairs = [(turn.prompt_ids, turn.completion.token_ids) for turn in shown.sampled]
+        return [
+            Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight, conversation=shown.name)
+            for prompt, reply in pairs
+        ]
     if shown.reply is not None:
         prompt, reply = chat.encode(shown.messages, shown.tools), chat.shown_ids(shown.reply, shown.tools)
         return [Example(prompt_ids=prompt, completion_ids=reply, marked=shown.marked, weight=shown.weight)]
@@ -291,7 +325,41 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
             decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name, number, tools))
     if not decisions:
         raise ConfigError(f"{file} has no demonstration marked {', '.join(marks)}. Collect more, or name other marks.")
-    chosen = list(decisions.values())
-    if 0 < limit < len(chosen):
-        chosen = [chosen[index * len(chosen) // limit] for index in range(limit)]
-    return [row for rows in chosen for row in rows]
+    return [row for rows in _evenly(list(decisions.values()), limit) for row in rows]
+
+
+def bundled_demonstrations(
+    file: Path, roles: Sequence[str], *, min_reward: float | None, limit: int
+) -> dict[str, list[Demonstration]]:
+    """Role -> the conversations of the better trajectories of a file of bundles, at most `limit` of a role (0: all).
+
+    Args:
+        file: of bundles.
+        roles: which; none means every role that has groups.
+        min_reward: trajectories of at least this return; None: those above their group's mean.
+        limit: conversations of a role, taken evenly from the file.
+
+    Raises:
+        ConfigError: a role without such a trajectory.
+        RecordError: the file cannot be read.
+    """
+    found: dict[str, list[Demonstration]] = {}
+    for one in bundled_groups(file, roles):
+        rows = [row for row in one.group.trajectories if row.stop is not StopReason.ERROR]
+        mean = sum(row.ret for row in rows) / max(1, len(rows))
+        kept = found.setdefault(one.group.actor, [])
+        for index, row in enumerate(rows):
+            if row.ret < min_reward if min_reward is not None else not row.ret > mean + 1e-9 * abs(mean):
+                continue
+            for number, turns in enumerate(row.conversations):
+                name = f"{file.name}, line {one.line}, {index}.{number}"
+                kept.append(Demonstration((), None, "expert", 1.0, name, one.line, sampled=turns))
+    if empty := [role for role, kept in found.items() if not kept]:
+        wanted = "above the mean of its group" if min_reward is None else f"of at least {min_reward:g}"
+        raise ConfigError(f"{file} has no trajectory of {', '.join(empty)} with a return {wanted}. Set a lower --min-reward.")
+    return {role: _evenly(kept, limit) for role, kept in found.items()}
+
+
+def _evenly(rows: list[Kept], limit: int) -> list[Kept]:
+    """`limit` of the rows, spread over all of them; 0 takes all."""
+    return [rows[index * len(rows) // limit] for index in range(limit)] if 0 < limit < len(rows) else rows

@@ -18,6 +18,7 @@ from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.seats import HostedOptions, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
+from onthejob.commands.train_bundles import check_bundles, update_from_bundles
 from onthejob.commands.training import (
     assemble,
     corrected,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PLACE = (
-    "config", "print_config", "resume", "extend", "from_groups", "reference", "smoke", "runs", "name", "trainer",
+    "config", "print_config", "resume", "extend", "from_groups", "from_bundles", "reference", "smoke", "runs", "name", "trainer",
     "trainer_wait_s", "track", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
@@ -129,8 +130,13 @@ class Train:
     from_groups: str = ""
     """Perform one recorded update again: `RUN:ITERATION`, for each of --roles. The options of --learner are this command's and
     not the run's. --init gives other weights to start from."""
+    from_bundles: Path | None = None
+    """Play nothing, and update from the trajectories of this file, which `onthejob runs export RUN --bundles` wrote: one update
+    for each iteration in it, from --init, as a run of its own. Of the loop's options only --seed, --adapters and --adapter-dtype
+    have an effect."""
     reference: str = ""
-    """With --from-groups: adapters of the KL term's reference; default: the run's version 0."""
+    """Adapters of the KL term's reference, with --from-groups (default: the run's version 0) or --from-bundles (default: the
+    adapters as they are at the start)."""
     track: tuple[str, ...] = ()
     """Send what is recorded to trackers while the run goes on: trackio, wandb, tensorboard, mlflow, jsonl, FILE.csv, FILE.xlsx,
     sheets:ID, or a class of yours as file.py:Class. They read the record in processes of their own, and cannot stop or slow the
@@ -150,6 +156,8 @@ class Train:
             terminal.result(self._settings(), self._toml())
             return 0
         self._check()
+        if self.from_bundles is not None:
+            return update_from_bundles(self, self.from_bundles, terminal)
         if self.from_groups:
             return replay(self, terminal)
         return look(self, terminal) if self.smoke else self._train(terminal)
@@ -203,8 +211,10 @@ class Train:
                 raise ConfigError(
                     f"{flag} {ref} is code of this machine, and --trainer makes the updates on another. Leave one out."
                 )
-        if self.reference and not self.from_groups:
-            raise ConfigError("--reference has no effect without --from-groups. Leave it out, or name a recorded update.")
+        if self.reference and not self.from_groups and self.from_bundles is None:
+            raise ConfigError(
+                "--reference has no effect without --from-groups or --from-bundles. Leave it out, or name what is updated from."
+            )
         if self.resume is not None:
             now = ("resume", "extend", "trainer", "trainer_wait_s", "track", "output", "own")
             usual = type(self).starting(self.env)._fitted()
@@ -228,6 +238,8 @@ class Train:
             raise ConfigError("--from-groups repeats the update in this process. Leave --trainer out.")
         if self.smoke and self.from_groups:
             raise ConfigError("--smoke collects, --from-groups repeats what was collected. Leave one of them out.")
+        if self.from_bundles is not None:
+            check_bundles(self)
         if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):
             got = f"{self.eval_tasks} and {self.eval_temperature}"
             raise ConfigError(f"eval_tasks must be >= 1 and eval_temperature finite and >= 0, got {got}.")

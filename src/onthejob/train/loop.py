@@ -30,6 +30,7 @@ from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.reward import RewardFunction
 from onthejob.rollout.scales import Legal, legal_of_view
 from onthejob.rollout.summary import sampled_tokens, summarise
+from onthejob.train.attempt import attempt_update
 from onthejob.train.config import TrainConfig, check_advantages, check_opponents
 from onthejob.train.fruitless import check_fruitful, warn_of_losses
 from onthejob.train.reports import (
@@ -345,15 +346,9 @@ def _update(parts: Parts, state: State, members: Sequence[str], groups: Sequence
         groups: all as groups of the first.
         iteration: number of the new version.
     """
-    learner, lead = parts.learner, members[0]
-    before = learner.export_state(lead)
-    metrics = learner.update(lead, groups, reference=state.references[lead])
-    problem = "update_skipped" if metrics.skipped else "kl_spike" if metrics.kl_spike else None
+    lead = members[0]
+    metrics, problem = attempt_update(parts.learner, members, groups, reference=state.references[lead])
     if problem is not None:
-        # The divergence is that of the policy before the update: forgotten too, it would be refused again, and for ever.
-        kls = learner.export_state(lead)["kls"]
-        for role in members:
-            learner.import_state(role, {**before, "kls": kls})
         kept = state.adapters[lead].name
         log.warning("%s: %s in iteration %d is not published and goes on from %s", problem, lead, iteration, kept)
         payload = {"role": lead, "kept": kept, "reason": metrics.skipped, "kl": metrics.kl}

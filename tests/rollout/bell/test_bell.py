@@ -82,7 +82,7 @@ def test_the_loop_trains_on_it(play: Play):
 def test_an_iteration_is_a_bundle_of_rollouts(play: Play, tmp_path: Path):
     _, run = play(TaskPool(bell_tasks(6), seed=0))
     path = tmp_path / "trajectory_bundle.jsonl"
-    assert write_bundles(run, 1, path) == 3
+    assert write_bundles(run, path, 1) == 3
     groups, advantages = list(run.read_groups(1)), run.read_advantages(1)
     for line, group in zip(path.read_text(encoding="utf-8").splitlines(), groups, strict=True):
         made = json.loads(line)
