@@ -26,7 +26,7 @@ from onthejob.commands.seats import (
 )
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, starting
+from onthejob.commands.workplaces import EnvOptions, as_table, starting
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import is_hosted
 from onthejob.types import Sampling, Split, Task
@@ -75,7 +75,8 @@ class Compare:
     cache: Path = CACHE
     """Where finished episodes are kept."""
     name: str = ""
-    """Keep the result as `comparisons/NAME.json` beside the runs, where `onthejob view` shows it."""
+    """Keep the result as `comparisons/NAME.json` beside the runs, with all replies, where `onthejob view` shows it and
+    `onthejob runs rescore` reads it."""
     report: Path | None = None
     """Also write a self-contained HTML report here; of a run also its curves, its settings and five annotated turns."""
     before: str = ""
@@ -184,7 +185,8 @@ class Compare:
             stratum = next(iter(groupings))
             tables = [differences_table(comparison, metric, featured=featured, stratum=stratum) for metric in place.headline]
         tables.append(comparison_table(comparison, metrics=shown))
-        data = document(comparison)
+        # With these `runs rescore` finds the tasks and the rules again.
+        data = {"env": as_table(self.env, place.env, fingerprint=place.fingerprint), "split": self.split, **document(comparison)}
         if accounts:
             data |= {"hosted": accounts}
             tables.append(table(ACCOUNT_COLUMNS, account_rows(accounts), title="hosted models"))

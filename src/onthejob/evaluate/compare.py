@@ -11,8 +11,8 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Self
 
 from onthejob.errors import ConfigError
 from onthejob.evaluate.behaviours import Counts, action_counts, action_of, merge
@@ -40,6 +40,13 @@ class Key(NamedTuple):
     task_id: str
 
 
+class Said(NamedTuple):
+    """One reply of an episode."""
+
+    actor: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeResult:
     """What one team made of one task."""
@@ -49,6 +56,13 @@ class EpisodeResult:
     actions: Mapping[str, Counts]
     """Actor -> action -> how often."""
     stop: str
+    replies: tuple[Said, ...] = ()
+    """All of them, in order; none in comparisons of earlier versions."""
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Of JSON: the inverse of `dataclasses.asdict`."""
+        return cls(**{**row, "replies": tuple(Said(*said) for said in row["replies"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +227,7 @@ def compare(
             if known is None:
                 todo.append(task)
             else:
-                results[Key(team.name, task.id)] = EpisodeResult(**known)
+                results[Key(team.name, task.id)] = EpisodeResult.from_row(known)
         for start in range(0, len(todo), batch):
             part = todo[start : start + batch]
             episodes = _play(
@@ -235,8 +249,9 @@ def compare(
                     continue
                 metrics = episode_metrics(episode, team.counted)
                 actions = action_counts(episode.transcript, team.counted, action)
-                results[key] = EpisodeResult(metrics=metrics, actions=actions, stop=str(episode.stop))
-                fresh[task_key(task)] = {"metrics": metrics, "actions": actions, "stop": str(episode.stop)}
+                replies = tuple(Said(turn.actor, turn.text) for turn in episode.transcript)
+                results[key] = EpisodeResult(metrics=metrics, actions=actions, stop=str(episode.stop), replies=replies)
+                fresh[task_key(task)] = asdict(results[key])
             cache.add_episodes(team.fingerprint, settings, fresh)
             played += len(part)
             if on_progress is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onthejob.errors import ConfigError, RecordError
-from onthejob.evaluate.compare import OVERALL, Comparison, EpisodeResult, Key, settings_of, task_key
+from onthejob.evaluate.compare import OVERALL, Comparison, EpisodeResult, Key, Said, settings_of, task_key
 from onthejob.evaluate.statistics import Estimate, ratio_interval
 from onthejob.files import published_file
 from onthejob.texts import encodable
@@ -163,11 +163,14 @@ def matched_dict(
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """What `joined` reads: results with the tasks and settings that they belong to."""
+    """What `joined` reads: results with the tasks and settings that they belong to, and all that was said in them."""
     return {
         "settings": settings_of(comparison),
         "tasks": {task.id: task_key(task) for task in comparison.tasks},
         **comparison.as_dict(),
+        "replies": [
+            {**key._asdict(), "turns": [said._asdict() for said in result.replies]} for key, result in comparison.results.items()
+        ],
     }
 
 
@@ -202,6 +205,10 @@ class Earlier:
     """Task id -> `task_key`."""
     results: Mapping[Key, EpisodeResult]
     failed: Mapping[Key, str]
+    env: Mapping[str, Any]
+    """Reference and options of the environment, as in a record's `[env]`; empty in comparisons of earlier versions."""
+    split: str
+    """Of the tasks; empty in comparisons of earlier versions."""
 
     @property
     def teams(self) -> tuple[str, ...]:
@@ -238,15 +245,23 @@ def read_comparison(path: Path) -> Earlier:
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
+        said = {
+            Key(row["team"], row["task_id"]): tuple(Said(turn["actor"], turn["text"]) for turn in row["turns"])
+            for row in held.get("replies", ())
+        }
         return Earlier(
             path=path,
             settings=dict(held["settings"]),
             tasks=dict(held["tasks"]),
             results={
-                Key(row.pop("team"), row.pop("task_id")): EpisodeResult(stop=row.pop("stop"), metrics=row, actions={})
+                (key := Key(row.pop("team"), row.pop("task_id"))): EpisodeResult(
+                    stop=row.pop("stop"), metrics=row, actions={}, replies=said.get(key, ())
+                )
                 for row in held["episodes"]
             },
             failed={Key(row["team"], row["task_id"]): row["error"] for row in held.get("failed", [])},
+            env=dict(held.get("env", {})),
+            split=str(held.get("split", "")),
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} holds no comparison: {error!r}. Give what `onthejob compare --json` printed.") from error

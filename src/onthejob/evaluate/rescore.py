@@ -1,7 +1,7 @@
-"""Recorded groups of whole episodes under another reward: what would have been learned from the same trajectories.
+"""Recorded whole episodes under other rules: what would have been learned from the same trajectories, or how they compare.
 
 Nothing is sampled again. The caller says how long an episode would have been and what it would have been worth; here that becomes
-returns and advantages, beside those that were recorded.
+returns and advantages of groups, or turns and passes of compared teams, beside those that were recorded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import RecordError
+from onthejob.evaluate.matched import Earlier
 from onthejob.learn.advantage import AdvantageConfig, advantages
-from onthejob.types import Group, Trajectory
+from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Judged:
     """Turns it would have had, >= 1; when more than were recorded, all of those are kept."""
     reward: float
     """What it would have been paid."""
+    passed: bool = False
+    """The task would have been passed."""
 
 
 Judge = Callable[[Trajectory, Mapping[str, float]], Judged]
@@ -132,6 +135,75 @@ def policy_delta(rescored: Sequence[Rescored]) -> dict[str, Any]:
         "advantage_change": fmean(changes),
         "turns_saved": before - after,
         "turns_saved_share": (before - after) / before if before else 0.0,
+        "shortened": sum(a < b for group in rescored for a, b in zip(group.turns_after, group.turns_before, strict=True)),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """One episode of a comparison, as it was played and under the other rules."""
+
+    task_id: str
+    turns: tuple[int, int]
+    reward: tuple[float, float]
+    passed: tuple[bool, bool]
+    seconds: float
+    """Wall time of the episode as it was played."""
+
+
+def rescore_team(comparison: Earlier, team: str, judge: Judge) -> list[Replayed]:
+    """One team's episodes of a comparison under other rules.
+
+    Raises:
+        RecordError: the comparison holds no replies of it.
+    """
+    found = []
+    for key, result in comparison.results.items():
+        if key.team != team:
+            continue
+        if not result.replies:
+            raise RecordError(
+                f"{comparison.path} holds no replies of {team} to {key.task_id}: it was made by an earlier version. Play the "
+                "comparison again."
+            )
+        paid = result.metrics["episode_reward"]
+        turns = tuple(Turn(prompt_ids=(), completion=Completion(text=said.text), policy_version=team) for said in result.replies)
+        row = Trajectory(
+            task_id=key.task_id,
+            actor=result.replies[0].actor,
+            turns=turns,
+            rewards=(*(0.0 for _ in turns[1:]), paid),
+            stop=StopReason(result.stop),
+        )
+        judged = judge(row, result.metrics)
+        found.append(
+            Replayed(
+                task_id=key.task_id,
+                turns=(len(turns), judged.turns),
+                reward=(paid, judged.reward),
+                passed=(bool(result.metrics["passed"]), judged.passed),
+                seconds=result.metrics.get("wall_s", 0.0),
+            )
+        )
+    return found
+
+
+def saving(rows: Sequence[Replayed]) -> dict[str, float]:
+    """What the other rules would have saved over one team's episodes: turns, and seconds at each episode's own pace."""
+    saved = [before - after for before, after in (row.turns for row in rows)]
+    total = sum(row.turns[0] for row in rows)
+    return {
+        "episodes": len(rows),
+        "shortened": sum(turns > 0 for turns in saved),
+        "shortened_share": fmean(turns > 0 for turns in saved),
+        "turns": total,
+        "turns_saved": sum(saved),
+        "turns_saved_share": sum(saved) / total,
+        "seconds_saved": sum(row.seconds * turns / row.turns[0] for row, turns in zip(rows, saved, strict=True)),
+        "passed_before": sum(row.passed[0] for row in rows),
+        "passed_after": sum(row.passed[1] for row in rows),
+        "reward_before": fmean(row.reward[0] for row in rows),
+        "reward_after": fmean(row.reward[1] for row in rows),
     }
 
 
