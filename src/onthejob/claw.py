@@ -24,12 +24,27 @@ from onthejob.envs.env import Env, Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.rollout.pool import Grow, family_of
-from onthejob.types import Split, Task
+from onthejob.types import Rubric, Split, Task
 
 if TYPE_CHECKING:
     from onthejob.envs.claw.sandbox import SandboxHost
 
 log = logging.getLogger(__name__)
+
+
+JUDGED = Rubric(
+    text="""You grade how an agent did one task in a shell, one command per turn. Judge only how well it serves the task shown.
+5: does the whole task with few commands, and says that it is done as soon as it is
+4: does the whole task, with needless commands or later than it could
+3: does a part of the task, or all of it and something that was not asked for
+2: hardly gets anywhere, repeats what failed, or says that it is done when it is not
+1: does nothing for the task, harms the files, or is no work at all""",
+    unit="episode",
+    who="agent",
+    what="transcript",
+    situation="Write the number of lines of notes/todo.txt, and nothing else, into count.txt. Files: notes/todo.txt (120 bytes).",
+    good="```bash\nwc -l < notes/todo.txt > count.txt && cat count.txt\n```\nexit code: 0\nstdout:\n4\n\nTASK_COMPLETE",
+)
 
 
 class Claw(Env):
@@ -56,6 +71,7 @@ class Claw(Env):
     threads = 4
     forks = "no"
     usual_group_size = 4
+    judge_rubric = JUDGED
     # A sandbox is a socket, a workspace, a process, and two pipes when it starts.
     open_files = 6
     own_commands = MappingProxyType(
@@ -122,6 +138,8 @@ class Claw(Env):
         other = "--env.folder" if self.folder is not None else "--env.official" if self.official is not None else ""
         if other and (self.count, self.seed) != (Claw().count, Claw().seed):
             raise ConfigError(f"--env.count and --env.seed have no effect with {other}. Leave them out.")
+        if self.official is not None and (self.growth, self.rounds) != (Claw().growth, Claw().rounds):
+            raise ConfigError("--env.growth and --env.rounds have no effect with --env.official, whose tasks are all there are.")
         if self.checks_run_agent_code and self.official is None:
             raise ConfigError("--env.checks-run-agent-code has no effect without --env.official. Leave it out.")
         if not 1 <= self.count <= 100_000 or self.seed < 0 or self.growth < 0 or self.rounds < 0:

@@ -32,7 +32,21 @@ from onthejob.files import where_kept
 from onthejob.models.base import weights_digest
 from onthejob.models.catalogue import is_hosted
 from onthejob.rollout.branch import BranchConfig
-from onthejob.types import Observation, Split, Task
+from onthejob.types import Observation, Rubric, Split, Task
+
+JUDGED = Rubric(
+    text="""You grade one decision of an employee of a small company. Judge only how sensible it is in the situation shown.
+5: clearly the best use of this turn: possible now, specific, moves a deal, the product, the team or the budget forward
+4: good: possible and useful, a better target existed
+3: acceptable: possible, of little consequence
+2: poor: possible and wasteful, or hardly fits the situation
+1: bad: impossible, harmful, off-topic, or not a decision at all""",
+    unit="decision",
+    who="employee",
+    what="decision",
+    situation="You are Sam, sales. Leads: Acme is qualified and waits for a demo. Possible: RUN_DEMO Acme; UPDATE_PIPELINE.",
+    good='{"action_type":"RUN_DEMO","target":"Acme"}',
+)
 
 
 def make_office(config: OfficeConfig | None = None, *, model: str = "") -> Callable[[], OfficeEnvironment]:
@@ -170,6 +184,7 @@ class Office(Env):
     usual_grouping = "branch"
     usual_group_size = BranchConfig().group_size
     goes_on = False
+    judge_rubric = JUDGED
     open_files = 1
     own_commands = MappingProxyType(
         {

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from onthejob.keys import keyed_seed
 
@@ -321,6 +321,26 @@ class Scored(Protocol):
     def scores(self, reply: str) -> Mapping[str, float]:
         """Name -> value of `reply` to the pending request; never raises because of what a model wrote."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rubric:
+    """What a judge (`train --judge`) is asked about an environment's replies, and an example by which it is tried."""
+
+    text: str
+    """What is graded, and what earns each score from 1 to 5."""
+    unit: Literal["decision", "episode"]
+    """A single reply to its prompt, or all that followed the first prompt of an episode."""
+    who: str
+    """What the judge calls the author, e.g. `employee`."""
+    what: str
+    """What the judge calls the thing that it grades, e.g. `decision`."""
+    situation: str
+    """Of the example."""
+    good: str
+    """What deserves a high score there."""
+    bad: str = "lorem ipsum I like turtles"
+    """What deserves a low one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

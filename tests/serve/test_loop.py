@@ -23,6 +23,7 @@ from onthejob.models.providers import OpenAIClient
 from onthejob.models.sampler import Sampler
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.models.transport import Limits, Transport
+from onthejob.office import JUDGED
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
@@ -185,7 +186,7 @@ def test_a_judges_opinion_is_recorded_and_without_weight_changes_nothing(make_ri
         transport = Transport(Limits(deadline_s=30))
         rig.helpers.callback(transport.close)
         client = OpenAIClient(transport, base_url=f"{rig.listen(Handler)}/v1", model="m", name="openai:m")
-        judge = Judge(client, transport, config=JudgeConfig(weight=weight), cache=rig.run.path / "judge.sqlite")
+        judge = Judge(client, transport, rubric=JUDGED, config=JudgeConfig(weight=weight), cache=rig.run.path / "judge.sqlite")
         rig.helpers.callback(judge.close)
         result = rig.train(judge=judge)
         digests[weight] = {role: adapter.digest for role, adapter in result.adapters.items()}

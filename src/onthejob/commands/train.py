@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.checking import quick_check
+from onthejob.commands.judging import check_judge
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
 from onthejob.commands.rewarding import check_reward
@@ -41,7 +42,7 @@ from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import LoraSpec
-from onthejob.learn.sharing import adapter_sets, check_equal
+from onthejob.learn.sharing import PER_ROLE, adapter_sets, check_equal
 from onthejob.office import Office
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.plugins import function_of, source_digest
@@ -203,6 +204,8 @@ class Train:
                 "one of each. Leave one of them out."
             )
         check_opponents(self.train, self.roles)
+        if self.train.adapters != PER_ROLE and len(self.roles) < 2:
+            raise ConfigError(f"--adapters {self.train.adapters} has no effect with one trained role. Leave it out.")
         if len(adapter_sets(self.train.adapters, self.roles)) < len(self.roles) and self.from_groups:
             raise ConfigError("--adapters has no effect with --from-groups: the record says who shared one. Leave it out.")
         for flag, ref in self._plugins().items():
@@ -264,10 +267,7 @@ class Train:
         check_reward(self)
         if not place.env.hosted_partner:
             place.partners()
-        if self.judging.weight and not self.judge:
-            raise ConfigError(
-                f"--judging.weight {self.judging.weight} has no effect without --judge. Name a model, or leave it out."
-            )
+        check_judge(self)
 
     def _check_new(self) -> None:
         """Refuse a name or a folder in which no new run can be made."""

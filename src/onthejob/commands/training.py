@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
+from onthejob.commands.judging import judge_of
 from onthejob.commands.rewarding import reward_of
 from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, load_model, lora_of, named_adapters
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
-from onthejob.rollout.judge import JudgeConfig
 from onthejob.rollout.pool import TaskPool
 from onthejob.train import Evaluate, TrainResult
 from onthejob.train.reports import line
@@ -142,7 +141,7 @@ def seated(options: Train) -> Iterator[Others]:
             partners: Mapping[str, Policy] = dict.fromkeys(place.roles, hosted.policy(place.env.hosted_partner))
         else:
             partners = place.partners()
-        yield Others(partners, judge_of(options.judge, options.judging, hosted) if options.judge else None)
+        yield Others(partners, judge_of(options.judge, options.judging, hosted, place) if options.judge else None)
 
 
 def servers_ready(options: Train, terminal: Terminal) -> None:
@@ -413,22 +412,3 @@ def updated_by(options: Train, stack: Stack, learner: LocalLearner) -> Iterator[
     made = RemoteLearner(learner, options.trainer, base_digest=stack.digest, token=token_from(), gone_s=options.trainer_wait_s)
     with closing(made) as remote:
         yield remote
-
-
-def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats) -> Callable[[Path], Judge]:
-    """What makes the judge that `spec` names, given the file in which its verdicts are kept."""
-    from onthejob.models.hosted import Price
-    from onthejob.rollout.judge import VERDICT_TOKENS, Judge
-
-    client, entry, transport, accounts = hosted.client(spec)
-    made = partial(
-        Judge,
-        client,
-        transport,
-        config=dataclasses.replace(config, max_tokens=config.max_tokens or max(VERDICT_TOKENS, entry.max_tokens)),
-        accounts=accounts,
-        price=Price(prompt=entry.input_usd, completion=entry.output_usd),
-        schema=entry.schema_,
-        temperature=entry.temperature,
-    )
-    return lambda cache: made(cache=cache)

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
-from onthejob.types import Environment, Message, Observation, Split, StopReason, Task, ToolSpec
+from onthejob.types import Environment, Message, Observation, Rubric, Split, StopReason, Task, ToolSpec
 
 FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000}
 """First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
@@ -142,6 +142,8 @@ class Env:
     """Most files that an episode keeps open; a server raises its limit by that many per session."""
     own_commands: ClassVar[Mapping[str, str]] = {}
     """Class of a command, e.g. `Play` -> the class that takes its place for this environment, as `package.module:Class`."""
+    judge_rubric: ClassVar[Rubric | None] = None
+    """What `train --judge` grades, and an example by which the judge is tried; None refuses a judge."""
     tools: ClassVar[Any] = ()
     """Functions that a reply may call, methods among them, as a list or as lists by role; or a method that returns these.
     A reply with calls does not reach `step`: the tools run, and their results are the next messages of the role."""
