@@ -155,4 +155,6 @@ def test_without_runtime_loading_every_adapter_is_a_restart(server: OurServer, w
     assert publisher.live["sales"].name == "sales@0002"
     assert {"sales@0002", "dev@0001"} <= set(server.names())
     assert len(server.restarts) == 3
-    assert all(restart.seconds > 0 and restart.between.system > 0 for restart in server.restarts)
+    assert all(restart.seconds > 0 for restart in server.restarts)
+    assert [restart.freed.why for restart in server.restarts] == ["restart"] * 3
+    assert all(restart.freed.held.system > 64 << 20 for restart in server.restarts), "a Python process with a model"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -103,6 +103,7 @@ class Show:
             table(("scope", "metric", "newest"), metrics),
             table(("role", "adapter", "trained from", "versions"), adapters),
             table(("event", "count"), list(details.events.items())),
+            *([table(FREED_COLUMNS, [_freed_row(one) for one in details.freed])] if details.freed else []),
             *_about_verification(details.damage, summary.unverified),
         )
         return 1 if details.damage else 0
@@ -125,6 +126,21 @@ class Show:
             *_about_verification(damage, 0),
         )
         return 1 if damage else 0
+
+
+FREED_COLUMNS = ("model server ended (UTC)", "why", "memory back", "of", "GPU memory back", "of", "held by")
+
+
+def _freed_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """One end of a run's model server."""
+
+    def size(found: int | None) -> str:
+        return "-" if found is None else bytes_text(max(0, found))
+
+    held, freed = one["held"], one["freed"]
+    by = ", ".join(f"{holder['name']} {bytes_text(holder['bytes'])}" for holder in one["holders"])
+    sizes = (size(freed["system"]), size(held["system"]), size(freed["gpu"]), size(held["gpu"]))
+    return (str(one["at"])[:19], str(one["why"]), *sizes, by or "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
     from onthejob.models.chat import ChatEncoder
+    from onthejob.serve.freed import Freed
     from onthejob.serve.messages import SampleRequest
     from onthejob.serve.publish import Publisher
     from onthejob.serve.server import ModelServer
@@ -198,9 +199,16 @@ def check_certificate(certificate: Path | None, key: Path | None) -> None:
 
 
 def start_server(
-    folder: Path, config: ServerConfig, *, roles: int, rank: int, files: Path, terminal: Terminal
+    folder: Path,
+    config: ServerConfig,
+    *,
+    roles: int,
+    rank: int,
+    files: Path,
+    terminal: Terminal,
+    on_freed: Callable[[Freed], None] | None = None,
 ) -> tuple[ModelServer, Publisher]:
-    """A running vLLM for `roles` adapters, and its publisher.
+    """A running vLLM for `roles` adapters, and its publisher; `on_freed` as for `ModelServer`.
 
     Raises:
         ConfigError: vLLM is not installed.
@@ -214,7 +222,7 @@ def start_server(
     from onthejob.serve.server import ModelServer
 
     slots = Slots.for_roles(roles, rank=rank)
-    server = ModelServer(folder, slots=slots, config=config, log_file=files / "server.log")
+    server = ModelServer(folder, slots=slots, config=config, log_file=files / "server.log", on_freed=on_freed)
     terminal.progress(f"starting vLLM, which can take minutes; its log is {server.log_file}")
     try:
         seconds = server.start()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
+    from onthejob.serve.freed import Freed
     from onthejob.stack import Stack
 
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
@@ -211,7 +212,7 @@ def run_loop(
         if judge is not None:
             helpers.callback(judge.close)
         place = options.place()
-        samples = sampler or _sampler(options, stack, learner, run.path, terminal, helpers)
+        samples = sampler or _sampler(options, stack, learner, run, terminal, helpers)
         partners = {**others.partners, **_frozen(options, samples)}
         return train(
             options.train,
@@ -356,7 +357,7 @@ def sampler_here(options: Train, stack: Stack) -> Sampler | None:
     return stack.sampler(goes_on=options.place().env.goes_on) if options.sampler == "in-process" else None
 
 
-def _sampler(options: Train, stack: Stack, learner: Learner, folder: Path, terminal: Terminal, helpers: ExitStack) -> Sampler:
+def _sampler(options: Train, stack: Stack, learner: Learner, run: Run, terminal: Terminal, helpers: ExitStack) -> Sampler:
     """The sampler of another program; a server that is started ends with `helpers`."""
     if options.sampler == "worker":
         from onthejob.serve.remote import token_from
@@ -369,8 +370,12 @@ def _sampler(options: Train, stack: Stack, learner: Learner, folder: Path, termi
         return far
     from onthejob.commands.servers import PROBE_TEXT, start_server
     from onthejob.models.fetch import fetch
+    from onthejob.record.listing import FREED
     from onthejob.serve.publish import trainer_scores
     from onthejob.serve.vllm import VllmSampler
+
+    def keep_freed(freed: Freed) -> None:
+        run.live(FREED, freed.as_dict())
 
     base = fetch(options.model.name, progress=terminal.progress)
     server, publisher = start_server(
@@ -378,8 +383,9 @@ def _sampler(options: Train, stack: Stack, learner: Learner, folder: Path, termi
         options.server,
         roles=len(options.roles) + len(options.freeze),
         rank=options.lora.rank,
-        files=folder / "server",
+        files=run.path / "server",
         terminal=terminal,
+        on_freed=keep_freed,
     )
     helpers.callback(server.stop)
     ids = tuple(stack.chat.tokenizer.encode(PROBE_TEXT, add_special_tokens=False))

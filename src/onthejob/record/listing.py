@@ -15,6 +15,9 @@ from onthejob.record.database import FILE, explained
 from onthejob.record.store import Run
 from onthejob.types import Adapter
 
+FREED = "server_freed"
+"""Kind of the live message about the memory that a model server gave back."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
@@ -55,6 +58,8 @@ class RunDetails:
     """Iterations that have a checkpoint folder."""
     events: Mapping[str, int]
     """Event kind -> how often."""
+    freed: tuple[Mapping[str, Any], ...] = ()
+    """What memory the run's model server gave back, every time that it ended: `onthejob.serve.freed.Freed.as_dict`, and `at`."""
     damage: tuple[Damage, ...] = ()
     """Parts that are not shown because they are damaged."""
 
@@ -96,8 +101,18 @@ def show(run: Run) -> RunDetails:
         adapters=adapters,
         checkpoints=tuple(checkpoints.numbers(run.path)),
         events=events,
+        freed=_freed(run),
         damage=tuple(run.damage),
     )
+
+
+def _freed(run: Run) -> tuple[Mapping[str, Any], ...]:
+    found: list[Mapping[str, Any]] = []
+    after = 0
+    while messages := run.read_live(after):
+        found += [{"at": message.at, **message.payload} for message in messages if message.kind == FREED]
+        after = messages[-1].seq
+    return tuple(found)
 
 
 def summary(run: Run) -> RunSummary:

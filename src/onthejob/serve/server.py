@@ -11,15 +11,16 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from onthejob.errors import ConfigError, ServeError
+from onthejob.serve.freed import Freed, Meter, account
 from onthejob.serve.intake import BaseShape
 from onthejob.serve.publish import Slots
-from onthejob.serve.supervisor import Child, Memory, check_port, free_port, memory, wait_until
+from onthejob.serve.supervisor import Child, Memory, check_port, free_port, wait_until
 from onthejob.serve.vllm import WITHOUT_LOADING, VllmClient, VllmOptions
 from onthejob.types import Adapter
 
@@ -76,10 +77,8 @@ class Restart:
 
     seconds: float
     """Without a server that answers."""
-    before: Memory
-    """While the old one ran."""
-    between: Memory
-    """When it had ended: what was not given back is still in here."""
+    freed: Freed | None
+    """The memory that the old one gave back; None when there was none."""
 
 
 def vllm_command(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -124,6 +123,8 @@ class ModelServer:
         log_file: Path,
         command: Sequence[str] | None = None,
         options: VllmOptions | None = None,
+        on_freed: Callable[[Freed], None] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """Prepare; `start` starts it.
 
@@ -134,6 +135,8 @@ class ModelServer:
             log_file: gets its output.
             command: the program; None is vLLM. Anything that takes vLLM's arguments and speaks its protocol will do.
             options: of the client.
+            on_freed: called whenever it has ended, with the memory that it gave back.
+            meter: measures memory; None measures this machine's.
         """
         self.model, self.slots, self.config, self.log_file = model, slots, config or ServerConfig(), log_file
         self._command = tuple(command) if command is not None else None
@@ -144,6 +147,10 @@ class ModelServer:
         self.can_load = True
         """Whether it loads adapters while it runs; known after `start`."""
         self.restarts: list[Restart] = []
+        self._on_freed, self._meter = on_freed, meter or Meter()
+        self._begun = time.time()
+        self._running: tuple[Memory, Memory] | None = None
+        """What it held when it had started, and other programs than ours with it."""
 
     @property
     def client(self) -> VllmClient:
@@ -173,6 +180,7 @@ class ModelServer:
         command = self._command or vllm_command()
         port = self.config.port or (int(self._client.url.rpartition(":")[2]) if self._client else free_port())
         check_port(port)
+        self._begun, idle = time.time(), self._meter.beside()
         self._child = Child(
             [*command, *self.arguments(port)], log_file=self.log_file, environ=self.environment(), name="model server"
         )
@@ -182,6 +190,7 @@ class ModelServer:
         self.can_load = self._client.can_load()
         if not self.can_load:
             log.warning("%s. Every new adapter is a restart of the server instead.", WITHOUT_LOADING)
+        self._running = self._meter.server(self._child.members(), idle), self._meter.beside()
         return seconds
 
     def stop(self) -> None:
@@ -189,9 +198,31 @@ class ModelServer:
         if self._client is not None:
             self._client.close()
             self._client = None
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
+        self._end("stop")
+
+    def _end(self, why: str) -> Freed | None:
+        """End it and see what memory it gives back; None when it was not running, or never became healthy."""
+        child, self._child = self._child, None
+        if child is None:
+            return None
+        running, self._running = self._running, None
+        # Of one that is gone already nothing can be measured any more: what was when it had started stands for it.
+        if running is not None and child.alive:
+            now, before = self._meter.held_by(child.members()), self._meter.beside()
+            running = running[0].at_least(now), before
+        why = why if child.alive else "killed"
+        child.stop()
+        if running is None:
+            return None
+        held, before = running
+        freed = account(why, held=held, before=before, since=self._begun, meter=self._meter)
+        if freed.complete:
+            log.info("%s", freed.said())
+        else:
+            log.warning("%s", freed.warning())
+        if self._on_freed is not None:
+            self._on_freed(freed)
+        return freed
 
     def restart(self) -> Restart:
         """End it, see what memory it gives back, and start it again with the adapters it must have.
@@ -199,17 +230,12 @@ class ModelServer:
         Raises:
             ServeError: as `start`.
         """
-        started, before = time.monotonic(), memory()
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-        between = memory()
+        started = time.monotonic()
+        freed = self._end("restart")
         self.start()
-        done = Restart(seconds=time.monotonic() - started, before=before, between=between)
+        done = Restart(seconds=time.monotonic() - started, freed=freed)
         self.restarts.append(done)
-        freed = (before.system - between.system) >> 20
-        on_gpu = "" if before.gpu is None or between.gpu is None else f", {(before.gpu - between.gpu) >> 20} MiB of GPU memory"
-        log.info("the model server was restarted in %.1f s; it had given back %d MiB%s", done.seconds, freed, on_gpu)
+        log.info("the model server was restarted in %.1f s", done.seconds)
         return done
 
     def names(self) -> tuple[str, ...]:

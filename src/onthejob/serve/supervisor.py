@@ -35,6 +35,11 @@ class Memory:
     gpu: int | None
     """Over all NVIDIA GPUs; None without one, and on unified-memory machines that do not tell (there `system` holds it)."""
 
+    def at_least(self, other: Memory) -> Memory:
+        """The larger of both, number by number; one that is not known counts as the other."""
+        known = [size for size in (self.gpu, other.gpu) if size is not None]
+        return Memory(system=max(self.system, other.system), gpu=max(known) if known else None)
+
 
 class Child:
     """One supervised process tree."""
