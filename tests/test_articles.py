@@ -147,7 +147,17 @@ def test_options_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     known: set[str] = set()
     for command in ("train", "play", "collect", "runs rescore", "serve env", "tasks synth"):
         known |= options_of(command, capsys, "office", "claw")
-    for command in ("compare", "sft", "policy swap", "model merge", "adapters import", "office behaviours", "view"):
+    for command in (
+        "compare",
+        "sft",
+        "policy swap",
+        "model merge",
+        "adapters import",
+        "office behaviours",
+        "view",
+        "runs show",
+        "runs export",
+    ):
         known |= options_of(command, capsys, "office")
     assert named <= known, named - known
 
@@ -157,27 +167,6 @@ def test_what_has_never_run_is_said_to_have_never_run(recipe: str):
     sizes = PAGE.read_text(encoding="utf-8").split("## Sizes")[1].split("\n## ")[0]
     (line,) = [line for line in sizes.splitlines() if f"({'../' + recipe})" in line]
     assert line.endswith("| never run at this size |")
-
-
-def source(path: str) -> str:
-    return (ROOT / path).read_text(encoding="utf-8")
-
-
-def test_rows_that_are_open_are_still_open():
-    """What one of these rows lacks can be seen in the code: when it is there, the row has to say so, and is removed here."""
-    from onthejob.envs.office.reward import CRISIS_TABLE
-
-    package = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src/onthejob").rglob("*.py")))
-    there = {
-        "`replay_messages_from_trajectory`": "def replay_messages_from_trajectory" in package,
-        "`trajectory_bundle.jsonl` itself": "bundles: bool" in source("src/onthejob/commands/runs.py"),
-        "every entry of that table pays": ("customer", "EVALUATE_PRODUCT") not in CRISIS_TABLE,
-        "at the first such step": "patience" in source("src/onthejob/train/config.py"),
-        "the configuration as it stands": "def article_reward" in package,
-        "that table as curves": "mean_turns" in source("viewer/src/pages/Run.tsx"),
-        "the model picker lists them": "catalogue" in source("src/onthejob/api/players.py").replace("models.catalogue", ""),
-    }
-    assert {article: row(article).status == "open" for article in there} == {article: not here for article, here in there.items()}
 
 
 def test_numbers_of_the_first_article():

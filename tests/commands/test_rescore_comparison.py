@@ -48,18 +48,16 @@ def test_an_earlier_stop_saves_turns_and_changed_grades_are_seen(call):
         return PROSE if turn == 0 else gold(replace(observation, view={**observation.view, "turn": turn - 1}), seed)
 
     workplace = Workplace(ref="claw", env=place)
-    teams = [
-        scripted_team(name, ScriptedPolicy(act, version=name), [ACTOR]) for name, act in (("late", late), ("early", early))
-    ]
+    teams = [scripted_team(name, ScriptedPolicy(act, version=name), [ACTOR]) for name, act in (("late", late), ("early", early))]
     with workplace.opened() as make_env, EvaluationCache(None, env=workplace.fingerprint) as cache:
         options: dict[str, Any] = {"sampling": Sampling(), "seed": 0, "max_turns": 12}
         played = compare(teams, tasks, env_factory=make_env, cache=cache, **options)
         again = compare(teams, tasks, env_factory=make_env, cache=cache, **options)
     assert (again.played, again.results) == (0, played.results), "replies come from the cache too"
     path = keep(Path("runs"), "kept", {"env": as_table("claw", place), "split": "dev", **document(played)})
-    assert read_comparison(path).results == {
-        key: replace(result, actions={}) for key, result in played.results.items()
-    }, "replies are read back"
+    assert read_comparison(path).results == {key: replace(result, actions={}) for key, result in played.results.items()}, (
+        "replies are read back"
+    )
 
     found = call("runs", "rescore", "kept", "--stops", "seed")["teams"]
     # Twelve turns each, of which three would have been played; the commands that are left out only looked.

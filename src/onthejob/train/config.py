@@ -47,8 +47,8 @@ class TrainConfig:
     """Draw training tasks in proportion to how much the returns of a group differ in their family, instead of evenly: less is
     spent on what is mastered or hopeless (see `rollout.pool`)."""
     patience: int = 3
-    """Iterations in a row without one group that could teach something, after which the task pool grows, or has converged where it
-    cannot. With 1 the first such iteration decides, which may be chance where few tasks are drawn."""
+    """Iterations in a row without one group that could teach something, after which the task pool grows, or has converged where
+    it cannot. With 1 the first such iteration decides, which may be chance where few tasks are drawn."""
     workers: int = 0
     """Processes for branch scoring; 0 scores in the main process. Grouping `episodes`: threads that step the environments."""
     library_per_day: int = 16
