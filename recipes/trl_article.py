@@ -52,6 +52,7 @@ ARTICLE: MappingProxyType[str, Any] = MappingProxyType({
     "optim": "adamw_8bit",               # the same
 })  # fmt: skip
 """The article's GRPOConfig, but for `max_steps` (`steps`) and `max_prompt_length`=3072, which TRL 1.16 has no more: `BUDGET`."""
+REMEDY = "Warm the model up first (`onthejob sft`, then `onthejob model merge`), and name the merged folder."
 STEPS = 50
 BUDGET = 2700
 """Tokens of the user message at most; the system message and the template come on top, so a prompt has at most 3072."""
@@ -152,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         processing_class=tokenizer,
         peft_config=LORA,
     )
-    return train(trainer, argparse.Namespace(out=args.out, held_out=0))
+    return train(trainer, argparse.Namespace(out=args.out, held_out=0), remedy=REMEDY)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ SKIP = 6
 """Decisions of the role that the heuristic makes before the one that is trained: by then the company has leads and work."""
 LEARNING_RATE = {True: 3e-3, False: 1e-4}
 """For the tiny model, and for a real one."""
+REMEDY = "Start from an adapter of `onthejob sft` (--adapter), or set more --replies."
 SHOWN = ("reward", "frac_reward_zero_std", "grad_norm", "tools/call_frequency", "completions/mean_length")
 
 
@@ -134,8 +135,8 @@ class Progress(TrainerCallback):
             )
 
 
-def train(trainer: GRPOTrainer, args: argparse.Namespace) -> int:
-    """Train, print what came of it, and save the adapter.
+def train(trainer: GRPOTrainer, args: argparse.Namespace, *, remedy: str = REMEDY) -> int:
+    """Train, print what came of it, and save the adapter; `remedy` is what a run that learned nothing advises.
 
     Returns:
         0, or 1 when no group of any update had replies of different worth, so that nothing was learned.
@@ -150,7 +151,7 @@ def train(trainer: GRPOTrainer, args: argparse.Namespace) -> int:
     if dead == 1 or norm == 0:
         print(
             "Nothing was learned: in every group all replies were worth the same (frac_reward_zero_std 1), usually because none "
-            "is a legal action. Start from an adapter of `onthejob sft` (--adapter), or set more --replies."
+            f"is a legal action. {remedy}"
         )
         return 1
     if args.held_out:
