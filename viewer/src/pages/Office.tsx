@@ -293,8 +293,10 @@ function Figures({ world, seq }: { world: World; seq: number }) {
         {FIGURES.map(([key, title, meaning, shown], index) => (
           <div key={key} title={meaning}>
             <dt>{title}</dt>
-            <dd data-testid={key}>{shown(now[key])}</dd>
-            <Sparkline values={lines[index]!} at={seq} label={title} />
+            <dd>
+              <b data-testid={key}>{shown(now[key])}</b>
+              <Sparkline values={lines[index]!} at={seq} label={title} />
+            </dd>
           </div>
         ))}
       </dl>
