@@ -18,4 +18,11 @@ await run(async (open) => {
   // Clicking a name inspects the person.
   await page.locator('.who[data-role=hr] button').click();
   await page.getByRole('heading', { name: /Pat · HR/ }).waitFor();
+  // The inspector names what the person is doing, and four figures of the company stand below it.
+  await page
+    .getByTestId('activity')
+    .filter({ hasText: /^(IDLE|WORKING|WALKING|COLLABORATING)$/ })
+    .waitFor();
+  for (const figure of ['traffic', 'nps', 'pipeline', 'velocity'])
+    assert.match(await page.getByTestId(figure).innerText(), /^[$−]*[\d.,]+[kM]?×?$/, figure);
 });
