@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +37,7 @@ from onthejob.envs.office.tasks import office_tasks
 from onthejob.models.catalogue import make_client
 from onthejob.models.hosted import Price
 from onthejob.models.transport import Limits, Transport
+from onthejob.office import JUDGED
 from onthejob.players import scripted
 from onthejob.rollout.judge import VERDICT_TOKENS, Item, Judge, JudgeConfig
 from onthejob.types import Context, Sampling, Split
@@ -95,13 +97,13 @@ def collected(role: str, args: argparse.Namespace, tokenizer: Any) -> list[dict[
     return rows
 
 
-def opinions(model: str) -> Opinions:
+def opinions(model: str, transport: Transport) -> Opinions:
     """The judge that `model` names. It ends the run when a tenth of its scores are missing; the article pays 0.25 forever."""
-    transport = Transport(Limits())
     client, entry = make_client(model, transport)
     judge = Judge(
         client,
         transport,
+        rubric=JUDGED,
         config=JudgeConfig(max_tokens=max(VERDICT_TOKENS, entry.max_tokens)),
         price=Price(prompt=entry.input_usd, completion=entry.output_usd),
         schema=entry.schema_,
@@ -142,18 +144,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/trl-article"))
     args = parser.parse_args(argv)
-    judge = opinions(args.judge) if args.judge else None
     model, tokenizer = load(args)
     rows = collected(args.role, args, tokenizer)
-    trainer = GRPOTrainer(
-        model=model,
-        reward_funcs=reward_of(judge),
-        args=GRPOConfig(**settings(len(rows), args)),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        peft_config=LORA,
-    )
-    return train(trainer, argparse.Namespace(out=args.out, held_out=0), remedy=REMEDY)
+    with closing(Transport(Limits())) as transport:
+        trainer = GRPOTrainer(
+            model=model,
+            reward_funcs=reward_of(opinions(args.judge, transport) if args.judge else None),
+            args=GRPOConfig(**settings(len(rows), args)),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            peft_config=LORA,
+        )
+        return train(trainer, argparse.Namespace(out=args.out, held_out=0), remedy=REMEDY)
 
 
 if __name__ == "__main__":

@@ -159,6 +159,22 @@ def test_the_variant_can_be_chosen(monkeypatch):
 
 
 @native
+def test_what_will_be_used_is_told_without_compiling_it(tmp_path: Path, monkeypatch):
+    variant = load_library(bf16=False).variant
+    assert library.foresee(bf16=False) == (variant, "")
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("ONTHEJOB_CACHE", str(cache))
+    monkeypatch.setattr(library, "SHIPPED", tmp_path)
+    monkeypatch.setattr(compiling, "find_compiler", lambda: ("cc",))
+    assert library.foresee(bf16=False) == (variant, "compiled at the first use")
+    monkeypatch.setattr(compiling, "find_compiler", lambda: ())
+    found, why = library.foresee(bf16=False)
+    assert found is None
+    assert "no C compiler" in why
+    assert not cache.exists()
+
+
+@native
 def test_a_library_that_was_shipped_is_used(tmp_path: Path, monkeypatch):
     compiled = load_library(bf16=False)
     monkeypatch.setattr(library, "SHIPPED", tmp_path)

@@ -7,15 +7,19 @@ import importlib
 import json
 import re
 import shlex
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
+from onthejob.models.transport import Transport
 from onthejob.players import scripted
 from onthejob.testing import tiny_tokenizer
+from onthejob.testing.chat_server import Chat
 from onthejob.types import Context, Sampling, Split
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL, PEFT and transformers warn about each other
@@ -83,6 +87,18 @@ def test_the_reward_has_a_name_and_its_judge(recipe: ModuleType) -> None:
     reply = json.dumps({"action_type": "TEAM_SYNC"})
     assert paid.__name__ == "article"
     assert paid(prompts=["p"], completions=[reply], role=["hr"], seed=[1]) == pytest.approx([0.9 + 0.5])
+
+
+def test_a_model_judges_by_the_offices_rubric(recipe: ModuleType) -> None:
+    def opinion(body: dict[str, Any]) -> str:
+        asked = body["messages"][1]["content"]
+        return json.dumps({"score": 4 if '"action_type":"RUN_DEMO"' in asked else 1})
+
+    with closing(Chat()) as chat, closing(Transport()) as transport:
+        chat.reply = opinion
+        replies = [("Leads: Acme", '{"action_type":"RUN_DEMO"}'), ("Leads: Acme", "no")]
+        assert recipe.opinions(f"{chat.name}#judge", transport)(replies) == pytest.approx([0.75, 0.0])
+    assert "employee of a small company" in chat.seen[-1]["messages"][0]["content"]
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def machine() -> Iterator[Finding]:
     import torch
 
     from onthejob.models.base import measure_pace
-    from onthejob.models.native.library import load_library, trains, why_none
+    from onthejob.models.native.library import foresee, trains
 
     cores = usable_cores()
     yield Finding("cores usable", cores, True)
@@ -99,10 +99,12 @@ def machine() -> Iterator[Finding]:
     yield Finding("cpu capability", capability, True)
     yield Finding("float32", f"{measure_pace():.2f} times as fast as bfloat16", True)
     for kind in ("bfloat16", "float32"):
-        library = load_library(bf16=kind == "bfloat16")
-        found = f"compiled code, {library.variant.name}" if library else f"torch ({why_none(bf16=kind == 'bfloat16')})"
+        bf16 = kind == "bfloat16"
+        variant, note = foresee(bf16=bf16)
+        found = f"compiled code, {variant.name}" if variant else "torch"
+        found += f" ({note})" if note else ""
         yield Finding(f"sampler, {kind}", found, True)
-        yield Finding(f"training, {kind}", found if library is None or trains(library) else "torch (which uses AMX)", True)
+        yield Finding(f"training, {kind}", found if variant is None or trains(bf16=bf16) else "torch (which uses AMX)", True)
     yield Finding("gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU is used)", True)
 
 

@@ -110,7 +110,7 @@ def _find_library(base: Any) -> Library | None:
     if not LlamaEngine.supports(base):
         return None
     library = suiting_library(base)
-    return library if library is not None and trains(library) else None
+    return library if library is not None and trains(bf16=library.pack == 2) else None
 
 
 def _projections(base: Any) -> list[_Projection] | None:

@@ -101,19 +101,8 @@ def _wanted() -> str:
 
 @functools.cache
 def _load(bf16: bool, wanted: str) -> tuple[Library | None, str]:
-    names = [variant.name for variant in VARIANTS]
-    if wanted not in ("auto", "off", *names):
-        raise ConfigError(f"ONTHEJOB_NATIVE must be one of {', '.join(('auto', 'off', *names))}, got {wanted!r}.")
-    if wanted == "off":
-        return None, "ONTHEJOB_NATIVE=off"
-    if sys.platform != "linux":
-        return None, "compiled code runs on Linux only"
-    best = 0 if wanted == "auto" else names.index(wanted)
-    suiting = [each for each in VARIANTS[best:] if each.bf16 == bf16]
-    why = f"this processor cannot run {' or '.join(each.name for each in suiting)}" if suiting else f"{wanted} is for float32"
+    suiting, why = _suiting(bf16, wanted)
     for variant in suiting:
-        if variant.machine != platform.machine() or not variant.needs <= cpu_flags():
-            continue
         try:
             return _open(variant), ""
         except OSError as error:
@@ -123,9 +112,44 @@ def _load(bf16: bool, wanted: str) -> tuple[Library | None, str]:
     return None, why
 
 
-def trains(library: Library) -> bool:
+def _suiting(bf16: bool, wanted: str) -> tuple[list[Variant], str]:
+    """Variants that this machine can run, best first; without any, why."""
+    names = [variant.name for variant in VARIANTS]
+    if wanted not in ("auto", "off", *names):
+        raise ConfigError(f"ONTHEJOB_NATIVE must be one of {', '.join(('auto', 'off', *names))}, got {wanted!r}.")
+    if wanted == "off":
+        return [], "ONTHEJOB_NATIVE=off"
+    if sys.platform != "linux":
+        return [], "compiled code runs on Linux only"
+    best = 0 if wanted == "auto" else names.index(wanted)
+    allowed = [each for each in VARIANTS[best:] if each.bf16 == bf16 and each.machine == platform.machine()]
+    if not allowed:
+        return (
+            [],
+            f"{platform.machine()} has no code for {'bfloat16' if bf16 else 'float32'}{'' if best == 0 else f' up to {wanted}'}",
+        )
+    found = [each for each in allowed if each.needs <= cpu_flags()]
+    return found, "" if found else f"this processor cannot run {' or '.join(each.name for each in allowed)}"
+
+
+def foresee(*, bf16: bool) -> tuple[Variant | None, str]:
+    """What `load_library` will use, found without compiling anything; and why there is none, or that it has to be compiled."""
+    suiting, why = _suiting(bf16, _wanted())
+    if not suiting:
+        return None, why
+    there = (SHIPPED / suiting[0].file_name, _cached(suiting[0]))
+    if any(path.is_file() for path in there):
+        return suiting[0], ""
+    try:
+        needed_compiler()
+    except OSError as error:
+        return None, str(error)
+    return suiting[0], "compiled at the first use"
+
+
+def trains(*, bf16: bool) -> bool:
     """Whether it is faster than torch in training: torch's bfloat16 products use AMX, which the compiled ones do not."""
-    return library.pack == 1 or "amx_bf16" not in cpu_flags()
+    return not bf16 or "amx_bf16" not in cpu_flags()
 
 
 @functools.cache
@@ -181,10 +205,14 @@ def _open(variant: Variant) -> Library:
             return Library(shipped, variant, bf16=variant.bf16)
         except OSError as error:  # of a newer system than this one
             log.info("%s cannot be loaded, so it is compiled here: %s", shipped, error)
-    path = cache_dir() / "native" / variant.file_name
+    path = _cached(variant)
     if not path.is_file():
         compiler = needed_compiler()
         path.parent.mkdir(parents=True, exist_ok=True)
         with published_file(path) as temporary:
             compile_library(compiler, variant, temporary, bf16=variant.bf16)
     return Library(path, variant, bf16=variant.bf16)
+
+
+def _cached(variant: Variant) -> Path:
+    return cache_dir() / "native" / variant.file_name
