@@ -74,7 +74,7 @@ def test_the_prompt_is_that_of_training(profile: str, budget: int | None, smollm
     asking = Asking(profile=profile, budget=budget, tokenizer=str(smollm2_path))  # type: ignore[arg-type]
     heuristic, pruned = scripted("heuristic"), 0
     for _ in range(80):
-        assert tuple(asking.messages(viewed)) == tuple(asked.messages)
+        assert tuple(asking.messages(viewed, viewed.observe())) == tuple(asked.messages)
         pruned += budget is not None and sum(count(block.text) for block in viewed.sections(asked.actor)) > budget
         (reply,) = heuristic.act([Context(observation=asked)], Sampling())
         following = training.step(reply.text).observation

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from onthejob.envs.office import prompt
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.sections import prune
-from onthejob.errors import ContractError
+from onthejob.envs.office.observation import OfficeObservation
 from onthejob.office import Office, counter
 from onthejob.record import Run
 from onthejob.types import Message, Sampling
@@ -39,23 +38,13 @@ class Asking:
         """Greedy unless a temperature is given."""
         return Sampling(temperature=temperature, max_new_tokens=self.max_new_tokens)
 
-    def messages(self, env: OfficeEnvironment) -> Sequence[Message]:
-        """The prompt of who is asked in `env`, which keeps memories.
-
-        Raises:
-            ContractError: nobody is asked.
-        """
-        asked = env.observe()
-        if asked is None:
-            raise ContractError("the episode is over: nobody is asked. Reset the world.")
+    def messages(self, env: OfficeEnvironment, asked: OfficeObservation) -> Sequence[Message]:
+        """The prompt for `asked`, the pending request of `env`, which keeps memories."""
         if self.profile == "full" and self.budget is None:
             return asked.messages
         blocks = env.sections(asked.actor) if self.profile == "full" else prompt.sections(asked.view)
-        if self.budget is not None:
-            text = prune(blocks, self.budget, counter(self.tokenizer)).text
-        else:
-            text = "\n".join(block.text for block in blocks if block.text)
-        return (Message("system", prompt.system_text(asked.actor, self.profile)), Message("user", text))
+        count = counter(self.tokenizer) if self.budget is not None else None
+        return prompt.rendered(asked.actor, self.profile, blocks, budget=self.budget, count=count)
 
     def describe(self) -> str:
         """What a seat plays with, in a few words."""

@@ -151,7 +151,7 @@ class Players:
             beside: names that are about to sit, too; their models and those of everyone seated stay in memory.
 
         Raises:
-            ConfigError: nobody is called so, or models cannot be loaded here, or there is no room for one.
+            ConfigError: there is no such player, or models cannot be loaded here, or there is no room for one.
             ModelError: its weights are missing or damaged.
         """
         if name in players():

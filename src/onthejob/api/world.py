@@ -311,7 +311,7 @@ def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
         return Context(observation=observation, messages=tuple(observation.messages), seed=seed)
     if seat.encoder is None:
         raise ContractError(f"{seat.name} reads tokens and has no encoder.")
-    return Context(observation=observation, prompt_ids=seat.encoder.encode(seat.asking.messages(env)), seed=seed)
+    return Context(observation=observation, prompt_ids=seat.encoder.encode(seat.asking.messages(env, observation)), seed=seed)
 
 
 def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:

@@ -15,6 +15,7 @@ from onthejob.rollout.summary import summarise
 from onthejob.train.attempt import attempt_update
 from onthejob.train.config import TrainConfig
 from onthejob.train.reports import RoleReport, TrainResult, role_metrics
+from onthejob.train.state import share_state
 from onthejob.types import Adapter, Group
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def train_on_bundles(
     """
     steps = by_iteration(bundled)
     for members in adapter_sets(config.adapters, roles).values():
-        _share(learner, members)
+        share_state(learner, members)
     updates = _Updates(
         config=config,
         learner=learner,
@@ -115,7 +116,7 @@ class _Updates:
                 log.warning("%s: %s in update %d is not kept and goes on from %s", problem, lead, number, kept)
                 problems.append((problem, {"role": lead, "kept": kept, "reason": done.skipped, "kl": done.kl}))
                 continue
-            _share(self.learner, members)
+            share_state(self.learner, members)
             made += [self.saved(role, number) for role in members]
         self.adapters |= {adapter.role: adapter for adapter in made}
         reports = []
@@ -149,8 +150,3 @@ class _Updates:
             base_digest=self.base_digest,
             dtype="float32" if version == 0 else self.config.adapter_dtype,
         )
-
-
-def _share(learner: Learner, members: Sequence[str]) -> None:
-    for role in members[1:]:
-        learner.import_state(role, learner.export_state(members[0]))

@@ -353,7 +353,7 @@ def _update(parts: Parts, state: State, members: Sequence[str], groups: Sequence
         log.warning("%s: %s in iteration %d is not published and goes on from %s", problem, lead, iteration, kept)
         payload = {"role": lead, "kept": kept, "reason": metrics.skipped, "kl": metrics.kl}
         return _Update(metrics=metrics.as_dict(), warning=(problem, payload))
-    share_state(parts, members)
+    share_state(parts.learner, members)
     for role in members:
         state.adapters[role] = publish(parts, role, iteration, parent=state.adapters[role].name)
     return _Update(metrics=metrics.as_dict(), adapters=tuple(state.adapters[role] for role in members))

@@ -35,7 +35,7 @@ def begin(parts: Parts, scorer: BranchScorer | None, *, until: float = math.inf)
 
     config, begun = parts.config, time.monotonic()
     for members in adapter_sets(config.adapters, parts.roles).values():
-        share_state(parts, members)
+        share_state(parts.learner, members)
     adapters = {role: publish(parts, role, 0, parent=None) for role in parts.roles}
     library = SnapshotLibrary(per_day=config.library_per_day)
     partner_library = SnapshotLibrary(per_day=None)

@@ -91,10 +91,10 @@ def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Ada
     return adapter
 
 
-def share_state(parts: Parts, members: Sequence[str]) -> None:
+def share_state(learner: Learner, members: Sequence[str]) -> None:
     """Give the first role's weights, and all that its next update depends on, to the others that share its adapter."""
     for role in members[1:]:
-        parts.learner.import_state(role, parts.learner.export_state(members[0]))
+        learner.import_state(role, learner.export_state(members[0]))
 
 
 def let_play(parts: Parts, role: str, versions: Sequence[Adapter]) -> None:

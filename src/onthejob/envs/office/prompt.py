@@ -127,13 +127,19 @@ def messages(
 
     With `budget` (tokens of the user message) and `count` (the policy's tokenizer) sections of lower priority are dropped.
     """
-    blocks = sections(view, extra if profile == "full" else None)
+    return rendered(view["role"], profile, sections(view, extra if profile == "full" else None), budget=budget, count=count)
+
+
+def rendered(
+    role: str, profile: str, blocks: Sequence[Section], *, budget: int | None, count: Count | None
+) -> tuple[Message, ...]:
+    """`messages` of sections that were made before."""
     text = (
         prune(blocks, budget, count).text
         if budget is not None and count is not None
         else "\n".join(b.text for b in blocks if b.text)
     )
-    return (Message("system", system_text(view["role"], profile)), Message("user", text))
+    return (Message("system", system_text(role, profile)), Message("user", text))
 
 
 _EXTRA = (
