@@ -126,7 +126,7 @@ class Teller:
                 valid=valid,
                 why="",
                 changed=log.changed,
-                talk=_talk(actor, action),
+                talk=_talk(actor, action, log),
                 notes=list(log.notes),
                 reflections={},
                 events=[kind for at, kind in s.events if at == s.turn] if s.turn % TURNS_PER_DAY == 0 else [],
@@ -194,10 +194,14 @@ def kpis(s: State) -> Kpis:
     )
 
 
-def _talk(actor: str, action: Action | None) -> Talk | None:
-    if action is None or not action.message_to:
-        return None
-    return Talk(sender=actor, to=action.message_to, text=action.message)
+def _talk(actor: str, action: Action | None, log: TurnLog) -> Talk | None:
+    """What was said in a turn: the actor's message, else what its action itself told somebody."""
+    if action is not None and action.message_to:
+        return Talk(sender=actor, to=action.message_to, text=action.message)
+    if log.said is not None:
+        to, text = log.said
+        return Talk(sender=actor, to=to, text=text)
+    return None
 
 
 def _parts(lines: Sequence[Sequence[float]]) -> dict[str, list[float]]:

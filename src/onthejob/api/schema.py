@@ -109,7 +109,7 @@ class Kpis(Sent):
     revenue: float
     """Subscriptions paid so far, dollars."""
     pipeline: float
-    """What the open leads are expected to bring, dollars."""
+    """Price a month at list of the open deals, leads from the demo on, dollars."""
     traffic: float
     """Visits yesterday."""
     nps: float

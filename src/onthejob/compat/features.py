@@ -15,7 +15,20 @@ import numpy.typing as npt
 from onthejob.compat.discrete import APPROVALS, CUSTOMERS, FEATURES, LEADS, REVISIONS
 from onthejob.envs.office.events import EVENTS
 from onthejob.envs.office.roles import Role
-from onthejob.envs.office.state import BLOCKABLE, DEPARTMENTS, FOCI, KINDS, PAINS, PHASES, SEGMENTS, SEVERITIES, SIZES, STAGES
+from onthejob.envs.office.scenarios.goals import MEASURES
+from onthejob.envs.office.state import (
+    BLOCKABLE,
+    DEPARTMENTS,
+    FOCI,
+    KINDS,
+    PAINS,
+    PHASES,
+    SEGMENTS,
+    SEVERITIES,
+    SIZES,
+    STAGES,
+    TIERS,
+)
 from onthejob.errors import ConfigError
 
 View = Mapping[str, Any]
@@ -83,6 +96,11 @@ def _inbox(view: View) -> list[float]:
     return counts + [float(pain in asked) for pain in PAINS]
 
 
+def _goal(view: View) -> list[float]:
+    """What is reached of each bound of the goal; 0 where it has none."""
+    return [now / bound if bound else 0.0 for now, bound in (view["goal"].get(name, (0.0, 0.0)) for name in MEASURES)]
+
+
 _COMMON = (
     Feature(("day",), lambda view: (view["day"] / view["days"],)),
     _number("days", 90),
@@ -105,6 +123,10 @@ _OWN: MappingProxyType[str, tuple[Feature, ...]] = MappingProxyType(
             _number("leads", 20),
             _number("pipeline", 200),
             _number("traffic", 3000),
+            _number("conversion", 50),
+            _number("brand", 100),
+            _number("nps", 100),
+            Feature(tuple(f"goal.{name}" for name in MEASURES), _goal),
             _number("stability", 100),
             _number("satisfaction", 100),
             _number("okr_left", 10),
@@ -128,6 +150,10 @@ _OWN: MappingProxyType[str, tuple[Feature, ...]] = MappingProxyType(
         ),
         "marketing": (
             _number("envelope", 100),
+            _number("cash", 200),
+            _number("mrr", 200),
+            _number("pipeline", 200),
+            _number("nps", 100),
             _table("traffic", SEGMENTS, 1000),
             _number("conversion", 50),
             _number("brand", 100),
@@ -171,6 +197,7 @@ _OWN: MappingProxyType[str, tuple[Feature, ...]] = MappingProxyType(
                     ("shown", lambda customer: 1.0),
                     ("silent", lambda customer: customer["silent"] / 10),
                     ("mood", lambda customer: customer["mood"] / 10),
+                    *_is("tier", TIERS),
                 ],
             ),
         ),

@@ -21,7 +21,7 @@ from onthejob.envs.office.actions import parse
 from onthejob.envs.office.env import INVALID_KEY, REFLECTION_KEY, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import run
 from onthejob.envs.office.founding import draw_unseen
-from onthejob.envs.office.market import PIPELINE_MONTHS, company_value, pipeline_value
+from onthejob.envs.office.market import LEAD_MONTHS, company_value, lead_value, pipeline_value
 from onthejob.envs.office.policies import do_nothing
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.heuristic import heuristic
@@ -160,13 +160,13 @@ def test_a_branch_is_what_step_and_the_continuation_give(task, config: OfficeCon
     s = loads(taken[4 + int.from_bytes(taken[:4], "big") :])
     s.world = 3
     draw_unseen(s, 0)
-    start = company_value(s) + pipeline_value(s) - s.luck
+    start = company_value(s) + lead_value(s) - s.luck
     simulator = env._simulator
     assert simulator is not None
     action = parse(reply, Role.DEV)
     log = simulator.step(s, action)  # type: ignore[arg-type]
     returns = run(simulator, s, dict.fromkeys(SEATS, expert), turns=29)
-    assert got.outcome == (company_value(s) + pipeline_value(s) - s.luck - start) / 100
+    assert got.outcome == (company_value(s) + lead_value(s) - s.luck - start) / 100
     assert got.returns == pytest.approx({role: returns[role] + log.rewards()[role] for role in returns})
     assert (got.turns, got.valid) == (30, True)
 
@@ -196,15 +196,18 @@ def test_a_fork_that_entered_a_world_is_played_on_as_its_branch_is(task, config:
         env.enter(0)
 
 
-def test_the_open_pipeline_counts_only_where_the_episode_goes_on(office) -> None:
+def test_open_leads_count_only_where_the_episode_goes_on(office) -> None:
     company = office()
-    before = pipeline_value(company.state)
+    before = lead_value(company.state)
     company.account(Stage.PROPOSAL, size=2)
-    assert pipeline_value(company.state) == before + int(450_000 * PIPELINE_MONTHS[Stage.PROPOSAL])
+    assert lead_value(company.state) == before + int(450_000 * LEAD_MONTHS[Stage.PROPOSAL])
     company.account(Stage.WON, size=2)
-    assert pipeline_value(company.state) == before + int(450_000 * PIPELINE_MONTHS[Stage.PROPOSAL])
+    assert lead_value(company.state) == before + int(450_000 * LEAD_MONTHS[Stage.PROPOSAL])
+    shown = pipeline_value(company.state)
+    assert shown == sum(a.price for a in company.state.accounts if Stage.DEMO <= a.stage < Stage.WON) == 450_000
     company.state.done = "horizon"
-    assert pipeline_value(company.state) == 0
+    assert lead_value(company.state) == 0
+    assert pipeline_value(company.state) == shown
 
 
 def test_an_unusable_reply_branches_as_a_lost_turn(task) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from onthejob.envs.office.actions import Action, parse, render
+from onthejob.envs.office.actions import MAX_MESSAGE, Action, parse, render
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.luck import draw
 from onthejob.envs.office.policies import Noisy, as_reply, players
@@ -19,7 +19,7 @@ from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.scorer import score_reply
 from onthejob.envs.office.state import FEATURE_INDEX, Stage
-from onthejob.envs.office.views import LINE, view
+from onthejob.envs.office.views import view
 
 REQUESTS = ("need ", "approve ")
 
@@ -67,7 +67,7 @@ def test_reasons_and_messages_are_whole_sentences_of_what_the_role_sees(playing)
             assert score_reply(render(action), Role(role)).reasoning == pytest.approx(0.20), action.reasoning
             if action.message_to:
                 assert action.message_to != role
-                assert len(f"{role}: {action.message}") <= LINE
+                assert len(action.message) <= MAX_MESSAGE
                 assert decide(v)[0].message_to or not action.message.startswith((*REQUESTS, "roadmap", "unhappy"))
             assert parse(render(action), Role(role)) == action
 

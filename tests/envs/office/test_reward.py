@@ -271,7 +271,7 @@ def test_every_role_has_its_drivers() -> None:
         "ceo": {"efficiency"},
         "dev": {"stability"},
         "marketing": {"reach", "conversion"},
-        "sales": {"pipeline"},
+        "sales": {"deals"},
         "hr": {"velocity", "okr"},
         "customer": {"satisfaction", "expansion"},
     }.items():

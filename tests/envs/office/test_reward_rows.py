@@ -299,7 +299,7 @@ MOVES: MappingProxyType[str, Callable[..., list[TurnLog]]] = MappingProxyType({
     "stability": fix,
     "reach": lambda company: company.sleep()[-1:],
     "conversion": lambda company: [company.act("marketing", "OPTIMIZE_FUNNEL")],
-    "pipeline": lambda company: [company.act("sales", "QUALIFY_LEAD", company.account(Stage.LEAD).name)],
+    "deals": lambda company: [company.act("sales", "QUALIFY_LEAD", company.account(Stage.LEAD).name)],
     "velocity": lambda company: [company.act("hr", "PLAN_SPRINT")],
     "okr": set_and_reach,
     "satisfaction": listen,

@@ -275,7 +275,7 @@ function Reflection({ texts }: { texts: readonly string[] | undefined }) {
 const FIGURES = [
   ['traffic', 'Traffic', 'visits yesterday', (value: number) => compact(value)],
   ['nps', 'NPS', 'net promoter score', (value: number) => fixed(value, 0)],
-  ['pipeline', 'Pipeline', 'what open leads are expected to bring', dollars],
+  ['pipeline', 'Pipeline', 'price a month of the open deals, from the demo on', dollars],
   ['velocity', 'Velocity', 'of development, 1 at the founding', (value: number) => `${fixed(value)}×`],
 ] as const;
 

@@ -17,7 +17,7 @@ from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
 from onthejob.envs.office.episode import OnTurn, run, step_watched
 from onthejob.envs.office.founding import draw_unseen
-from onthejob.envs.office.market import company_value, prospects
+from onthejob.envs.office.market import company_value, pipeline_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player, as_reply
@@ -231,6 +231,7 @@ class OfficeEnvironment:
                 "team_reward": team_reward(total) if total else 0.0,
                 "cash": s.cash / 100.0,
                 "mrr": s.mrr() / 100.0,
+                "pipeline": pipeline_value(s) / 100.0,
                 "deals_won": float(s.won),
                 "deals_lost": float(s.lost),
                 "churned": float(s.churned),
@@ -352,7 +353,7 @@ class OfficeEnvironment:
         the states that its author cannot tell apart.
 
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
-        noise. Where the branch ends before the episode, what the open pipeline is expected to bring counts as well (the
+        noise. Where the branch ends before the episode, what the open leads are expected to bring counts as well (the
         bootstrapped value of an n-step return), so that a deal signed the day after is not worth nothing. An unusable reply is a
         no-op turn here, also where `step` would still allow a retry; a reflection takes no turn. `on_turn` is a spectator.
 

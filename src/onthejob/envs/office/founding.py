@@ -49,6 +49,7 @@ def found(scenario: Scenario, seed: int, days: int = 30) -> State:
     s = State()
     key = mix(seed, 0)
     s.scenario, s.seed, s.days = scenario.name, seed, days
+    s.goal = dict(scenario.goal)
     s.payroll = scenario.payroll * 100
     s.board_rate = scenario.board_rate * 100
     s.board_pool = 3 * s.board_rate

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from onthejob.envs.office.state import DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, State
+from onthejob.envs.office.state import DEMO, DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, State
 
 PRICES = (70_000, 180_000, 450_000)
 """Cents per month at list, by size S, M, L."""
@@ -24,7 +24,7 @@ TIER_VESTS = (2 / 3, 5 / 6, 8 / 9)
 """Share of it that is paid while the customer lives, so that every signature pays the same third of a monthly contract's."""
 VESTING_DAYS = (10, 30, 90)
 """Days over which that share is paid. Were it ten for all, long contracts would pay Sales three times as much for less value."""
-PIPELINE_MONTHS = (1.3, 4.0, 4.0, 4.5, 2.0)
+LEAD_MONTHS = (1.3, 4.0, 4.0, 4.5, 2.0)
 """What an open lead of each stage is worth at the end of a branch, in months of its price."""
 BASE_CONVERSION = 0.02
 """Share of visitors who sign up, where nobody works on the funnel."""
@@ -168,13 +168,18 @@ def retained_value(s: State) -> int:
 
 
 def pipeline_value(s: State) -> int:
+    """Cents a month at list of the open deals: leads from the demo on. The pipeline of views, metrics and viewer."""
+    return sum([a.price for a in s.accounts if DEMO <= a.stage < WON])
+
+
+def lead_value(s: State) -> int:
     """Expected cents that the open leads will still bring, by stage and price; 0 when the episode is over.
 
-    Fitted on branches: what a branch ends with less at signing, it ends with more of in the pipeline.
+    Fitted on branches: what a branch ends with less at signing, it ends with more of in open leads.
     """
     if s.done:
         return 0
-    return int(sum(a.price * PIPELINE_MONTHS[a.stage] for a in s.leads()))
+    return int(sum(a.price * LEAD_MONTHS[a.stage] for a in s.leads()))
 
 
 def liabilities(s: State) -> int:
@@ -194,8 +199,8 @@ def company_value(s: State) -> int:
 
 
 def prospects(s: State) -> float:
-    """Cents: company value and open pipeline, less what chance contributed. Its change is a branch's outcome."""
-    return company_value(s) + pipeline_value(s) - s.luck
+    """Cents: company value and the value of open leads, less what chance contributed. Its change is a branch's outcome."""
+    return company_value(s) + lead_value(s) - s.luck
 
 
 MEASURES: tuple[Callable[[State], float], ...] = (

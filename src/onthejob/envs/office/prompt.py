@@ -20,6 +20,7 @@ from onthejob.envs.office.handlers.hr import CONTRACTOR, HIRABLE
 from onthejob.envs.office.handlers.marketing import AD, CAMPAIGN, TEST
 from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.roles import ROLES, Role
+from onthejob.envs.office.scenarios.goals import UNITS
 from onthejob.envs.office.sections import Count, Section, prune
 from onthejob.envs.office.state import DEPARTMENTS, PAINS, SEGMENTS
 from onthejob.types import Message
@@ -160,10 +161,14 @@ def _ceo(v: View) -> tuple[str, list[str]]:
     money = " ".join(f"{name} {100 * hundreds}" for name, hundreds in v["envelopes"].items())
     kpis = (
         f"Cash {v['cash']}k MRR {v['mrr'] / 10:.1f}k customers {v['customers']} leads {v['leads']} "
-        f"pipeline {v['pipeline'] / 10:.1f}k traffic {v['traffic']:.0f}\n"
+        f"pipeline {v['pipeline'] / 10:.1f}k traffic {v['traffic']:.0f} conversion {v['conversion'] / 10:.1f}% brand {v['brand']} "
+        f"NPS {v['nps']}\n"
         f"Stability {v['stability']} satisfaction {v['satisfaction']} alignment {v['aligned']}. "
         f"OKR days left {v['okr_left']} reached {v['okr']}%"
     )
+    if v["goal"]:
+        bounds = (f"{UNITS[name][0].format(bound)} (now {now:g})" for name, (now, bound) in v["goal"].items())
+        kpis += f"\nGoal by day {v['days']}: {', '.join(bounds)}"
     acts = [f"Released {v['pool']}k. Envelopes: {money}", f"Directive: {v['directed'] or 'none'}"]
     acts += _names("ALLOCATE_BUDGET", DEPARTMENTS if v["funded"] else ())
     return kpis, acts + _names("PIVOT", v["pivot"]) + _names("APPROVE_INITIATIVE", v["approve"])
@@ -181,8 +186,8 @@ def _dev(v: View) -> tuple[str, list[str]]:
 
 def _marketing(v: View) -> tuple[str, list[str]]:
     kpis = (
-        f"Envelope {100 * v['envelope']} conversion {v['conversion'] / 10:.1f}% brand {v['brand']} leads {v['leads']} "
-        f"customers {v['customers']} "
+        f"Envelope {100 * v['envelope']} cash {v['cash']}k MRR {v['mrr'] / 10:.1f}k pipeline {v['pipeline'] / 10:.1f}k "
+        f"customers {v['customers']} leads {v['leads']} conversion {v['conversion'] / 10:.1f}% brand {v['brand']} NPS {v['nps']} "
         f"stability {v['stability']}\nTraffic: " + " ".join(f"{name} {n:.0f}" for name, n in v["traffic"].items())
     )
     acts = [f"Competitor {v['competitor']}, analysis {v['intel']}d. Ad {'running' if v['ad'] else 'off'}"]
@@ -216,8 +221,8 @@ def _sales(v: View) -> tuple[str, list[str]]:
     acts = [f"{step}: {', '.join(items)}" for step, items in by_step.items() if items]
     if v["customers"]:
         acts.append(
-            "COLLECT_FEEDBACK (days silent, mood): "
-            + ", ".join(f"{c['name']} {c['silent']}d {c['mood']}" for c in v["customers"])
+            "COLLECT_FEEDBACK (days silent, mood, contract): "
+            + ", ".join(f"{c['name']} {c['silent']}d {c['mood']} {c['tier']}" for c in v["customers"])
         )
     return kpis, acts
 

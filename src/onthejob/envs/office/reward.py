@@ -37,13 +37,13 @@ ADVANCES = ("qualified", "demo", "proposal")
 """Transitions that pay before it is known whether the deal comes and stays. They are taken back when it is lost, by neglect or
 refused three times, and when the customer leaves. Without that, Sales earns by hurrying every lead into a refusal."""
 
-KPI_NAMES = ("stability", "reach", "conversion", "pipeline", "velocity", "okr", "satisfaction", "expansion", "efficiency")
+KPI_NAMES = ("stability", "reach", "conversion", "deals", "velocity", "okr", "satisfaction", "expansion", "efficiency")
 #                        ceo  dev  mkt  sales content hr  customer
 KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "stability":    (0.5, 4.0, 0.0, 0.0, 0.0, 0.5, 1.0),
     "reach":        (0.0, 0.0, 0.6, 0.0, 0.5, 0.0, 0.0),
     "conversion":   (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0),
-    "pipeline":     (0.5, 0.0, 0.3, 1.5, 0.3, 0.0, 0.0),
+    "deals":        (0.5, 0.0, 0.3, 1.5, 0.3, 0.0, 0.0),
     "velocity":     (0.0, 0.5, 0.0, 0.0, 0.0, 2.0, 0.0),
     "okr":          (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0),
     "satisfaction": (1.5, 2.0, 0.0, 1.5, 1.5, 0.5, 4.0),
@@ -51,7 +51,8 @@ KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "efficiency":   (12.0, 6.0, 6.0, 6.0, 6.0, 6.0, 0.0),
 })  # fmt: skip
 """Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits /
-7; conversion / 5 %; velocity / 2; pipeline and expansion in 1,000 dollars a month, customers included; the net promoter score
+7; conversion / 5 %; velocity / 2; deals (every account's price, weighted by how far it has come) and expansion in 1,000 dollars a month, customers
+included; the net promoter score
 is linear in satisfaction (`State.nps`) and has no line of its own, which would pay the same change twice; efficiency is what
 the CEO's budget has become: company value in 10,000 dollars, so that a trained role shares 0.6 a thousand dollars. With less,
 teams that spend money on effort without progress rank above those that keep it."""
@@ -133,7 +134,7 @@ class Departure(NamedTuple):
 class TurnLog:
     """Collects what happened in one turn; the only writer of rewards."""
 
-    __slots__ = ("after", "changed", "departures", "earned", "lines", "notes", "paid", "state", "turn")
+    __slots__ = ("after", "changed", "departures", "earned", "lines", "notes", "paid", "said", "state", "turn")
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -147,6 +148,8 @@ class TurnLog:
         """Accounts that left. They are no longer in `state`."""
         self.changed = False
         """The action achieved something."""
+        self.said: tuple[str, str] | None = None
+        """(addressee, text) of what the action itself told a role, beside any message that came with it."""
         self.after: tuple[float, ...] = ()
         """The KPIs at the end of the turn; empty until then."""
         self.paid: dict[str, float] = {}
@@ -157,7 +160,7 @@ class TurnLog:
     def split(self) -> TurnLog:
         """A log of what has happened so far, which no longer grows."""
         part = TurnLog(self.state)
-        part.turn, part.changed, part.earned = self.turn, self.changed, self.earned
+        part.turn, part.changed, part.said, part.earned = self.turn, self.changed, self.said, self.earned
         part.lines = [list(line) for line in self.lines]
         part.notes, part.departures = list(self.notes), list(self.departures)
         part.paid = part.rewards()
@@ -166,7 +169,7 @@ class TurnLog:
     def since(self, part: TurnLog) -> TurnLog:
         """A log of what has happened since `part` was split off."""
         rest = self.split()
-        rest.changed, rest.earned = False, 0.0
+        rest.changed, rest.said, rest.earned = False, None, 0.0
         rest.lines = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(self.lines, part.lines, strict=True)]
         rest.notes, rest.departures = self.notes[len(part.notes) :], self.departures[len(part.departures) :]
         rest.paid = rest.rewards()

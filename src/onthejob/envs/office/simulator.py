@@ -23,7 +23,7 @@ from onthejob.envs.office.vaporware import Reader, Registry
 from onthejob.errors import ConfigError
 
 ROLE_NAMES = tuple(str(role) for role in Role)
-PIPELINE_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
+DEAL_WEIGHT = (0.02, 0.1, 0.2, 0.35, 0.25, 1.0)
 """Stage -> share of a deal's price that counts as progress; a paying customer counts fully."""
 STANDUP_TURNS = PHASES.count("standup")
 FEATURE_ALIASES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
@@ -168,6 +168,7 @@ class Simulator:
             log.penalty(role, INVALID)
         else:
             self._execute(s, role, action, key, log)
+        s.acted[role] = action.action_type if action is not None else ""
         if s.directive_left > 0 and s.directive_role == role:
             s.directive_left -= 1
         ends_day = (s.turn + 1) % TURNS_PER_DAY == 0
@@ -270,10 +271,10 @@ class Simulator:
 
 def kpis(s: State) -> tuple[float, ...]:
     """The potentials' KPIs in the order of `reward.KPI_NAMES`, each about [0, 1]."""
-    pipeline = satisfaction = 0.0
+    deals = satisfaction = 0.0
     customers = 0
     for a in s.accounts:
-        pipeline += PIPELINE_WEIGHT[a.stage] * a.price
+        deals += DEAL_WEIGHT[a.stage] * a.price
         if a.stage == WON:
             satisfaction += a.sat
             customers += 1
@@ -281,7 +282,7 @@ def kpis(s: State) -> tuple[float, ...]:
         s.stability,
         math.log1p(sum(s.traffic)) / 7.0,
         s.conversion * 20.0,
-        pipeline / 100_000.0,
+        deals / 100_000.0,
         s.velocity * 0.5,
         okr_progress(s) if s.focus_left > 0 else 0.0,
         satisfaction / customers if customers else s.base_sat,

@@ -4,7 +4,8 @@ Growing fields are what a library of snapshots is full of: accounts and pieces t
 double that is what it is by default is left out, texts are kept once. All of it comes back bit for bit, and none of it is code.
 It is not compressed here: whoever stores many compresses them together, where one snapshot is nearly the next one.
 
-Version 2, all JSON, is still read (runs of 0.1.0 hold such states), and written for the rare state that does not fit the columns.
+A rare state that does not fit the columns is written as JSON, version 4. Versions 2 (all JSON) and 3 (columns) are still read:
+they lack what every role did last and the goal of the scenario.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ from onthejob.envs.office.market import PRICES, TIER_VESTS, VESTING_DAYS
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.state import WON, Account, Piece, State
 
-VERSION = 3
+VERSION = 5
 """Raise it when a field, a role, an action or a name is added or moved, because the columns hold their places; and when prices,
 vesting or what luck gives a lead change, because the columns leave out what follows from them."""
-_JSON_VERSION = 2
+_JSON_VERSION = 4
+_OLD, _OLD_JSON = 3, 2
+_ADDED = ("acted", "goal")
+"""Fields that the old versions lack; empty then."""
 _GROWING = ("accounts", "campaigns", "collab_seen", "daily", "events", "inbox", "pieces", "schedule", "shared")
 _KINDS = {slot: type(getattr(State(), slot)) for slot in State.__slots__}
 """What a snapshot's fields must be."""
 _FIXED = tuple(slot for slot in State.__slots__ if slot not in _GROWING and slot != "demand")
+_OLD_FIXED = tuple(slot for slot in _FIXED if slot not in _ADDED)
+_OLD_SLOTS = tuple(slot for slot in State.__slots__ if slot not in _ADDED)
 _fixed = attrgetter(*_FIXED)
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -95,22 +101,25 @@ def loads(data: bytes) -> State:
     """The state that `dumps` wrote.
 
     Raises:
-        ValueError, LookupError: `data` is not a snapshot of this version, or of version 2.
+        ValueError, LookupError: `data` is not a snapshot of a version that is read.
         TypeError: a field of it has another type.
     """
     head, _, block = data.partition(b"\n")
     values = json.loads(head)
     version = values[0] if isinstance(values, list) and values else None
     new = State.__new__(State)
-    if version == VERSION and len(values) == 3 + len(_FIXED):
-        _set(new, ("demand", *_FIXED), values[1:-1])
+    new.acted, new.goal = {}, {}
+    fixed = {VERSION: _FIXED, _OLD: _OLD_FIXED}.get(version)
+    slots = {_JSON_VERSION: State.__slots__, _OLD_JSON: _OLD_SLOTS}.get(version)
+    if fixed is not None and len(values) == 3 + len(fixed):
+        _set(new, ("demand", *fixed), values[1:-1])
         _from_columns(new, values[-1], block)
-    elif version == _JSON_VERSION and len(values) == 1 + len(State.__slots__) and not block:
-        _set(new, State.__slots__, values[1:])
+    elif slots is not None and len(values) == 1 + len(slots) and not block:
+        _set(new, slots, values[1:])
         new.accounts = [Account.unpack(row) for row in new.accounts]  # type: ignore[arg-type]
         new.pieces = [Piece.unpack(row) for row in new.pieces]  # type: ignore[arg-type]
     else:
-        raise ValueError(f"not an office snapshot of version {VERSION} or {_JSON_VERSION}: it begins with {str(values)[:20]!r}")
+        raise ValueError(f"not an office snapshot of version {_OLD_JSON} to {VERSION}: it begins with {str(values)[:20]!r}")
     if not 0 <= new.turn <= new.horizon:
         raise ValueError(f"turn {new.turn} is outside an episode of {new.days} days")
     return new

@@ -39,7 +39,7 @@ class Stage(IntEnum):
 
 STAGES = tuple(stage.name.lower() for stage in Stage)
 """Names of the stages, as the prompts say them."""
-WON = int(Stage.WON)
+DEMO, WON = int(Stage.DEMO), int(Stage.WON)
 """For loops over accounts: looking up a member of an enum costs more than the comparison."""
 
 
@@ -186,12 +186,12 @@ class State:
     """The whole simulated world."""
 
     __slots__ = (
-        "ab_wins", "accounts", "ad_days", "ad_segment", "adstock", "alignment", "base_sat", "blockers", "board_pool",
+        "ab_wins", "accounts", "acted", "ad_days", "ad_segment", "adstock", "alignment", "base_sat", "blockers", "board_pool",
         "board_rate", "brand", "bug_critical", "bug_major", "bug_minor", "campaigns", "cash", "churned",
         "collab_day", "collab_seen", "competitor", "content_stock", "contractor_days", "conversion",
         "daily", "days", "debt", "demand", "directive_left", "directive_role", "docs_level", "done", "envelopes",
         "events", "expansion", "feature_left", "feature_reviewed", "feature_shipped", "focus",
-        "focus_left", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost", "luck", "morale",
+        "focus_left", "goal", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost", "luck", "morale",
         "names_used", "novelty", "okr_base", "okr_met", "payroll", "pieces", "pivot_days", "pivot_segment",
         "referral_day", "researched", "reward_total", "scenario", "schedule", "seed", "segment_base", "shared",
         "start_mrr", "tracked", "traffic", "turn", "updated_day", "velocity", "won", "world",
@@ -206,6 +206,8 @@ class State:
         self.days = 30
         self.done: str = ""
         """Why the episode ended: empty, `horizon` or `bankrupt`."""
+        self.goal: dict[str, float] = {}
+        """What the scenario asks for by the end: lower bounds on measures (`scenarios.goals.MEASURES`)."""
         # money
         self.cash = 0
         self.ledger: dict[str, int] = {}
@@ -299,8 +301,11 @@ class State:
         # content, talk
         self.pieces: list[Piece] = []
         self.inbox: dict[str, list[list[Any]]] = {}
-        """Role -> last three [turn, sender, text, addressee]; an addressee other than the role marks a copy (CEO, last six).
-        The night drops what is too old to be read."""
+        """Role -> [turn, sender, text, addressee] of its last three messages and of all since its last turn; an addressee other
+        than the role marks a copy (the CEO's last six, which take no message's place). The night drops what is too old to be
+        read."""
+        self.acted: dict[str, str] = {}
+        """Role -> the action of its last turn, empty for none; a role that has not had a turn is absent."""
         self.shared: list[list[Any]] = []
         """The shared board: last 15 [turn, who, public fact]."""
         self.events: list[list[Any]] = []

@@ -1,8 +1,8 @@
 """What each role may see: one allow-list function per role, the only code that reads the state for an agent.
 
 Values are rounded exactly as the prompt prints them, so that a scripted policy which reads a view knows no more than a model that
-reads the prompt. A view holds what the compact prompt shows and nothing else: what is cut is cut here. What the full prompt adds
-(`copies`, `desk`, `team_status`) is no part of it.
+reads the prompt. A view holds what the compact prompt shows and nothing else: what is left out is left out here. What the full
+prompt adds (`copies`, `desk`, `team_status`) is no part of it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from onthejob.envs.office.handlers.ceo import CHUNK, approvable, pivotable
 from onthejob.envs.office.handlers.content import served, to_revise
 from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
 from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
-from onthejob.envs.office.market import evidence, okr_progress
+from onthejob.envs.office.market import evidence, okr_progress, pipeline_value
 from onthejob.envs.office.reward import focus_name
+from onthejob.envs.office.roles import ROLES
+from onthejob.envs.office.scenarios.goals import MEASURES, shown
 from onthejob.envs.office.simulator import phase_of
 from onthejob.envs.office.state import KINDS, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, Stage, State
 
 View = dict[str, Any]
-LINE = 60
-"""Characters of an inbox line that its reader sees."""
 DRAFTS = 2
 """Drafts that Content sees, the oldest first."""
 
@@ -45,22 +45,30 @@ def _common(s: State, role: str) -> View:
         "blocked": role in s.blockers,
         "directive": s.directive_left > 0 and s.directive_role == role,
         "shipped": [spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0],
-        "inbox": [f"{sender}: {text}"[:LINE] for sender, to, text in _read(s, role) if to == role],
+        "inbox": [f"{sender}: {text}" for sender, to, text in _read(s, role) if to == role],
         "events": [kind for turn, kind in s.events if s.turn - turn < TURNS_PER_DAY],
     }
 
 
-def _ceo(s: State, v: View) -> None:
+def _kpis(s: State, v: View) -> None:
+    """What both who watch the whole company are shown of it."""
     v["cash"] = s.cash // 100_000
-    v["pool"] = s.board_pool // 100_000
-    v["envelopes"] = {name: cents // 10_000 for name, cents in s.envelopes.items()}
     v["mrr"] = s.mrr() // 10_000
     v["customers"] = len(s.customers())
-    leads, demo = s.leads(), int(Stage.DEMO)
-    v["leads"] = len(leads)
-    v["pipeline"] = sum([a.price for a in leads if a.stage >= demo]) // 10_000
-    v["traffic"] = round(sum(s.traffic), -2)
+    v["leads"] = len(s.leads())
+    v["pipeline"] = pipeline_value(s) // 10_000
+    v["conversion"] = round(1000 * s.conversion)
+    v["brand"] = round(s.brand)
+    v["nps"] = round(s.nps())
     v["stability"] = round(100 * s.stability)
+
+
+def _ceo(s: State, v: View) -> None:
+    _kpis(s, v)
+    v["goal"] = {name: [shown(name, MEASURES[name](s)), shown(name, bound)] for name, bound in s.goal.items()}
+    v["pool"] = s.board_pool // 100_000
+    v["envelopes"] = {name: cents // 10_000 for name, cents in s.envelopes.items()}
+    v["traffic"] = round(sum(s.traffic), -2)
     v["satisfaction"] = round(100 * s.satisfaction())
     v["okr_left"] = s.focus_left
     v["okr"] = round(100 * okr_progress(s))
@@ -91,18 +99,14 @@ def _dev(s: State, v: View) -> None:
 
 
 def _marketing(s: State, v: View) -> None:
+    _kpis(s, v)
     v["envelope"] = s.envelopes["marketing"] // 10_000
     v["traffic"] = {name: round(s.traffic[i], -1) for i, name in enumerate(SEGMENTS)}
-    v["conversion"] = round(1000 * s.conversion)
-    v["brand"] = round(s.brand)
-    v["leads"] = len(s.leads())
-    v["customers"] = len(s.customers())
     v["tired"] = {PAINS[i]: s.day - day for i, day in enumerate(s.novelty) if s.day - day < 7}
     v["research"] = {SEGMENTS[i]: PAINS[pain] for i, pain in enumerate(s.researched) if pain >= 0}
     v["competitor"] = round(100 * s.competitor)
     v["intel"] = s.intel
     v["ad"] = s.ad_days > 0
-    v["stability"] = round(100 * s.stability)
     v["new"] = [spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0 and s.day - day <= 3]
 
 
@@ -121,7 +125,13 @@ def _sales(s: State, v: View) -> None:
         for a in shown_leads(s)
     ]
     v["customers"] = [
-        {"name": a.name, "silent": (s.turn - a.contact) // TURNS_PER_DAY, "mood": round(10 * a.sat)} for a in shown_customers(s)
+        {
+            "name": a.name,
+            "silent": (s.turn - a.contact) // TURNS_PER_DAY,
+            "mood": round(10 * a.sat),
+            "tier": TIERS[a.tier],
+        }
+        for a in shown_customers(s)
     ]
     v["updated"] = s.updated_day == s.day
 
@@ -154,6 +164,55 @@ def _customer(s: State, v: View) -> None:
     v["satisfaction"] = round(100 * s.satisfaction())
 
 
+DOING: MappingProxyType[tuple[str, str], str] = MappingProxyType(
+    {
+        ("ceo", "SET_OKRS"): "planning",
+        ("ceo", "ALLOCATE_BUDGET"): "funding",
+        ("ceo", "REVIEW_STRATEGY"): "reviewing",
+        ("ceo", "PIVOT"): "pivoting",
+        ("ceo", "SEND_DIRECTIVE"): "directing",
+        ("ceo", "APPROVE_INITIATIVE"): "approving",
+        ("dev", "BUILD_FEATURE"): "building",
+        ("dev", "FIX_BUG"): "fixing",
+        ("dev", "SHIP_RELEASE"): "shipping",
+        ("dev", "REFACTOR"): "refactoring",
+        ("dev", "WRITE_DOCS"): "documenting",
+        ("dev", "REVIEW_PR"): "reviewing",
+        ("marketing", "LAUNCH_CAMPAIGN"): "campaigning",
+        ("marketing", "RUN_AD"): "advertising",
+        ("marketing", "RESEARCH_MARKET"): "researching",
+        ("marketing", "ANALYZE_COMPETITOR"): "researching",
+        ("marketing", "OPTIMIZE_FUNNEL"): "optimizing",
+        ("marketing", "A_B_TEST"): "testing",
+        ("sales", "QUALIFY_LEAD"): "qualifying",
+        ("sales", "RUN_DEMO"): "demonstrating",
+        ("sales", "SEND_PROPOSAL"): "proposing",
+        ("sales", "CLOSE_DEAL"): "closing",
+        ("sales", "FOLLOW_UP"): "calling",
+        ("sales", "COLLECT_FEEDBACK"): "listening",
+        ("sales", "UPDATE_PIPELINE"): "updating",
+        ("content", "WRITE_BLOG"): "writing",
+        ("content", "WRITE_SOCIAL_POST"): "writing",
+        ("content", "WRITE_CASE_STUDY"): "writing",
+        ("content", "WRITE_EMAIL_SEQUENCE"): "writing",
+        ("content", "WRITE_DOCS"): "writing",
+        ("content", "REVISE_CONTENT"): "revising",
+        ("hr", "PLAN_SPRINT"): "planning",
+        ("hr", "TRACK_OKRS"): "tracking",
+        ("hr", "RESOLVE_BLOCKER"): "unblocking",
+        ("hr", "HIRE_CONTRACTOR"): "hiring",
+        ("hr", "PERFORMANCE_REVIEW"): "reviewing",
+        ("hr", "TEAM_SYNC"): "aligning",
+        ("customer", "EVALUATE_PRODUCT"): "evaluating",
+        ("customer", "REQUEST_FEATURE"): "requesting",
+        ("customer", "GIVE_FEEDBACK"): "commenting",
+        ("customer", "REFER_LEAD"): "referring",
+        ("customer", "ESCALATE_ISSUE"): "escalating",
+        ("customer", "RENEW_CONTRACT"): "renewing",
+    }
+)
+"""(Role, action type) -> what colleagues are told of it: the kind of work and nothing of its object or its success."""
+
 _VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType(
     {
         "ceo": _ceo,
@@ -183,26 +242,18 @@ def desk(s: State) -> list[str]:
 
 
 def team_status(s: State, role: str) -> dict[str, str]:
-    """What every other team is doing, in one coarse word each, for the full profile.
+    """What every other team is doing, in one coarse word each, by its last turn, for the full profile.
 
     Holds no name, number or need: detail travels in messages only.
     """
-    doing = {
-        "ceo": "steering",
-        "dev": "shipping" if _finished(s) else "building",
-        "marketing": "campaigning" if s.ad_days > 0 or s.campaigns else "preparing",
-        "sales": "selling" if s.leads() else "waiting for leads",
-        "content": "writing" if any(piece.left > 0 for piece in s.pieces) else "between pieces",
-        "hr": "supporting",
-        "customer": "using the product" if s.customers() else "looking at the product",
-    }
-    return {other: "blocked" if other in s.blockers else word for other, word in doing.items() if other != role}
+    return {other: "blocked" if other in s.blockers else _doing(s, other) for other in map(str, ROLES) if other != role}
+
+
+def _doing(s: State, role: str) -> str:
+    did = s.acted.get(role)
+    return "starting" if did is None else DOING.get((role, did), "idle")
 
 
 def _read(s: State, role: str) -> list[tuple[str, str, str]]:
     """(sender, addressee, text) of what the role still reads, oldest first."""
     return [(sender, to, text) for turn, sender, text, to in s.inbox.get(role, ()) if s.turn - turn <= READ_FOR]
-
-
-def _finished(s: State) -> bool:
-    return any(left <= 0 and day < 0 for left, day in zip(s.feature_left, s.feature_shipped, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.founding import REFERRAL_SLOT, arrive
-from onthejob.envs.office.handlers import NEUTRAL, Handler, Now, untargeted
+from onthejob.envs.office.handlers import COPIES_KEPT, KEPT, LONGEST_WAIT, NEUTRAL, Handler, Now, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.state import PAINS, TURNS_PER_DAY, State
 
@@ -26,7 +26,7 @@ def request_feature(s: State, a: Action, now: Now) -> bool:
     if not missing:
         return False
     unhappy = min(missing, key=lambda c: (c.sat, c.id))
-    deliver(s, "customer", "dev", f"need {PAINS[unhappy.pain]}")
+    _say(s, now, "dev", f"need {PAINS[unhappy.pain]}")
     return True
 
 
@@ -36,7 +36,7 @@ def give_feedback(s: State, a: Action, now: Now) -> bool:
     if not customers:
         return False
     unhappy = min(customers, key=lambda c: (c.sat, c.id))
-    deliver(s, "customer", "sales", f"unhappy {unhappy.name}")
+    _say(s, now, "sales", f"unhappy {unhappy.name}")
     return True
 
 
@@ -73,12 +73,25 @@ def renew_contract(s: State, a: Action, now: Now) -> bool:
     return False
 
 
+def _say(s: State, now: Now, to: str, text: str) -> None:
+    """What the action itself tells a role."""
+    now.log.said = (to, text)
+    deliver(s, "customer", to, text)
+
+
 def deliver(s: State, sender: str, to: str, text: str, *, reader: str | None = None) -> None:
-    """Put a message to `to` into its inbox, or a copy into that of `reader` (last three; the CEO, who reads copies, six)."""
+    """Put a message to `to` into its inbox, or a copy into that of `reader`.
+
+    What its reader has not had a turn to read stays; of the rest the last ones do, messages and copies counted apart.
+    """
     owner = reader or to
     box = s.inbox.setdefault(owner, [])
     box.append([s.turn, sender, text, to])
-    del box[: -(6 if owner == "ceo" else 3)]
+    own, most = owner == to, KEPT if owner == to else COPIES_KEPT
+    same = [message for message in box if (message[3] == owner) is own]
+    for message in same[:-most]:
+        if not own or s.turn - message[0] >= LONGEST_WAIT:
+            box.remove(message)
 
 
 def decide(s: State, key: int) -> str:

@@ -1,7 +1,6 @@
 """Wordings of the explained expert: why a rule fired, and what a colleague may hear of it. Slots are filled by `reasons`.
 
-A message has at most 48 characters when it is filled, so that its reader sees all of it, and never begins with a word to which
-scripted colleagues react.
+A message is short and never begins with a word to which scripted colleagues react.
 """
 
 from __future__ import annotations

@@ -22,6 +22,24 @@ MEASURES: MappingProxyType[str, Callable[[State], float]] = MappingProxyType(
 """Measure -> its value: dollars a month, times the first month's, customers, mean satisfaction in [0, 1], shipped features."""
 
 
+UNITS: MappingProxyType[str, tuple[str, float, int]] = MappingProxyType(
+    {
+        "mrr": ("MRR {:g}k", 1_000.0, 1),
+        "mrr_growth": ("MRR {:g} times the first", 1.0, 1),
+        "customers": ("{:g} customers", 1.0, 0),
+        "satisfaction": ("satisfaction {:g}", 0.01, 0),
+        "features": ("{:g} features", 1.0, 0),
+    }
+)
+"""Measure -> how the CEO's prompt says a bound on it, the unit there, and the decimal places."""
+
+
+def shown(measure: str, value: float) -> float:
+    """`value` in the unit and rounding in which the CEO is shown it."""
+    _, unit, places = UNITS[measure]
+    return round(value / unit, places)
+
+
 def goal_reached(s: State, scenario: Scenario) -> bool | None:
     """Whether all bounds of the scenario's goal hold now, in a company that is alive; None when it has no goal."""
     if not scenario.goal:
