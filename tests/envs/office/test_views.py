@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from onthejob.api.frames import kpis
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers import heard
 from onthejob.envs.office.handlers.customer import deliver
+from onthejob.envs.office.market import pipeline_value
 from onthejob.envs.office.policies import Noisy
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.roles import ROLES
@@ -430,8 +432,19 @@ def test_the_kpis_of_the_ceo_and_of_marketing(office) -> None:
             assert shown in text, (role, shown)
 
 
+def test_the_pipeline_is_the_same_figure_for_everybody_to_the_end(playing) -> None:
+    last = 0
+    for _, s, *_ in playing("expert", "viral", 3, days=6):
+        deals = sum(a.price for a in s.leads() if a.stage >= Stage.DEMO)
+        assert pipeline_value(s) == deals
+        assert kpis(s).pipeline == deals / 100
+        assert {view(s, role)["pipeline"] for role in ("ceo", "marketing")} == {deals // 10_000}
+        last = deals if s.done else 0
+    assert last > 0
+
+
 def test_sales_sees_the_contract_of_a_customer(office) -> None:
-    s = office().state
+    s = office("series_a").state
     customer = s.customers()[0]
     customer.tier, customer.sat = 2, 0.7
     assert f"{customer.name} {(s.turn - customer.contact) // 14}d 7 annual" in messages(view(s, "sales"))[1].content

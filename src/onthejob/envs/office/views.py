@@ -16,12 +16,12 @@ from onthejob.envs.office.handlers.ceo import CHUNK, approvable, pivotable
 from onthejob.envs.office.handlers.content import served, to_revise
 from onthejob.envs.office.handlers.dev import CONTRACTOR_BOOST, pace, reviewable
 from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
-from onthejob.envs.office.market import evidence, okr_progress, pipeline_value
+from onthejob.envs.office.market import evidence, okr_progress
 from onthejob.envs.office.reward import focus_name
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios.goals import MEASURES, shown
 from onthejob.envs.office.simulator import phase_of
-from onthejob.envs.office.state import KINDS, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.state import DEMO, KINDS, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, WON, Stage, State
 
 View = dict[str, Any]
 DRAFTS = 2
@@ -52,11 +52,21 @@ def _common(s: State, role: str) -> View:
 
 def _kpis(s: State, v: View) -> None:
     """What both who watch the whole company are shown of it."""
+    mrr = pipeline = customers = leads = 0
+    for a in s.accounts:  # once for all of them: a branch looks at every turn
+        stage = a.stage
+        if stage == WON:
+            customers += 1
+            mrr += a.price
+        elif stage < WON:
+            leads += 1
+            if stage >= DEMO:
+                pipeline += a.price
     v["cash"] = s.cash // 100_000
-    v["mrr"] = s.mrr() // 10_000
-    v["customers"] = len(s.customers())
-    v["leads"] = len(s.leads())
-    v["pipeline"] = pipeline_value(s) // 10_000
+    v["mrr"] = mrr // 10_000
+    v["customers"] = customers
+    v["leads"] = leads
+    v["pipeline"] = pipeline // 10_000
     v["conversion"] = round(1000 * s.conversion)
     v["brand"] = round(s.brand)
     v["nps"] = round(s.nps())
