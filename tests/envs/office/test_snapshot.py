@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.snapshot import dumps, loads
+from onthejob.envs.office.views import team_status
 from onthejob.errors import ContractError
 from onthejob.types import Kind, Observation, Split, Step, Task
 
@@ -277,3 +279,25 @@ def test_a_users_scenario_travels_in_the_snapshot(task, tmp_path: Path) -> None:
             observation = step.observation
         assert events >= 5  # one a day, as the file says
         assert twin.snapshot() != taken
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_snapshots_of_earlier_versions_are_read(version: str) -> None:
+    """As they were written before roles' last actions and goals were part of the state."""
+    kept = json.loads((Path(__file__).parents[2] / "data" / "office_snapshots.json").read_text(encoding="utf-8"))
+    s = loads(base64.b64decode(kept[version]))
+    assert (s.seed, s.scenario, s.turn, s.cash, s.inbox) == tuple(map(kept.get, ("seed", "scenario", "turn", "cash", "inbox")))
+    assert (s.acted, s.goal) == ({}, {})
+    assert set(team_status(s, "dev").values()) <= {"starting", "blocked"}
+    written = dumps(s)
+    assert written.startswith(b"[5,")
+    assert dumps(loads(written)) == written
+
+
+def test_what_roles_did_and_the_goal_are_in_a_snapshot(office) -> None:
+    company = office("series_a")
+    company.act("dev", "REFACTOR")
+    s = loads(dumps(company.state))
+    assert s.acted == company.state.acted
+    assert s.acted["dev"] == "REFACTOR"
+    assert s.goal == {"mrr_growth": 3.0, "mrr": 32_000}

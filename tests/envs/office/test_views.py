@@ -242,7 +242,8 @@ def changes(s: State) -> Iterator[tuple[str, Change]]:
         elif slot == "contractor_days":
             yield slot, setter(slot, {} if value else {"dev": 3, "content": 4})
         elif slot == "acted":
-            yield slot, setter(slot, {str(role): ROLES[role].actions[-1] for role in ROLES if value.get(role) != ROLES[role].actions[-1]})
+            others = {str(role): next(name for name in ROLES[role].actions if name != value.get(role)) for role in ROLES}
+            yield slot, setter(slot, others)
         elif slot == "goal":
             yield slot, setter(slot, {"features": 5.0} if value else {"mrr": 9_000.0})
             yield slot, setter(slot, {"mrr_growth": 2.0, "customers": 3.0})

@@ -161,8 +161,8 @@ def _ceo(v: View) -> tuple[str, list[str]]:
     money = " ".join(f"{name} {100 * hundreds}" for name, hundreds in v["envelopes"].items())
     kpis = (
         f"Cash {v['cash']}k MRR {v['mrr'] / 10:.1f}k customers {v['customers']} leads {v['leads']} "
-        f"pipeline {v['pipeline'] / 10:.1f}k traffic {v['traffic']:.0f} conversion {v['conversion'] / 10:.1f}% brand {v['brand']} "
-        f"NPS {v['nps']}\n"
+        f"pipeline {v['pipeline'] / 10:.1f}k traffic {v['traffic']:.0f} conversion {v['conversion'] / 10:.1f}% "
+        f"brand {v['brand']} NPS {v['nps']}\n"
         f"Stability {v['stability']} satisfaction {v['satisfaction']} alignment {v['aligned']}. "
         f"OKR days left {v['okr_left']} reached {v['okr']}%"
     )

@@ -51,11 +51,11 @@ KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
     "efficiency":   (12.0, 6.0, 6.0, 6.0, 6.0, 6.0, 0.0),
 })  # fmt: skip
 """Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits /
-7; conversion / 5 %; velocity / 2; deals (every account's price, weighted by how far it has come) and expansion in 1,000 dollars a month, customers
-included; the net promoter score
-is linear in satisfaction (`State.nps`) and has no line of its own, which would pay the same change twice; efficiency is what
-the CEO's budget has become: company value in 10,000 dollars, so that a trained role shares 0.6 a thousand dollars. With less,
-teams that spend money on effort without progress rank above those that keep it."""
+7; conversion / 5 %; velocity / 2; deals (every account's price, weighted by how far it has come) and expansion in 1,000
+dollars a month, customers included; the net promoter score is linear in satisfaction (`State.nps`) and has no line of its
+own, which would pay the same change twice; efficiency is what the CEO's budget has become: company value in 10,000 dollars,
+so that a trained role shares 0.6 a thousand dollars. With less, teams that spend money on effort without progress rank above
+those that keep it."""
 _DRIVEN = tuple(tuple((i, weight) for i, weight in enumerate(KPI_WEIGHTS[name]) if weight) for name in KPI_NAMES)
 """KPI -> (role, weight) of those whom it drives."""
 
