@@ -102,14 +102,16 @@ INLINE void store_tile(const Product *p, int64_t row, int64_t block, vf a, vf b)
   }
 }
 
-/* Rows row .. row + m times the blocks block and block + 1. */
-INLINE void tile(const int m, const Product *p, int64_t row, int64_t block) {
+/* Rows row .. row + m times the blocks block and block + 1; for every input, `step` more bytes from `ahead` on are fetched. */
+INLINE void tile(const int m, const Product *p, int64_t row, int64_t block, const char *ahead, int64_t step) {
   vf sum[MOST_ROWS][2];
   UNROLL for (int i = 0; i < m; i++) sum[i][0] = sum[i][1] = (vf){0};
   const int64_t inputs = p->inputs;
   const el *w = p->w + block * inputs * LANES, *v = w + inputs * LANES, *x = p->x + row * inputs;
   for (int64_t k = 0; k < inputs; k += PACK) {
     packed a = load_packed(w + k * LANES), b = load_packed(v + k * LANES);
+    __builtin_prefetch(ahead + k * step, 0, 2);
+    if (2 * BYTES > 64) __builtin_prefetch(ahead + (k + k + PACK) * step / 2, 0, 2); /* two cache lines for one tile */
     UNROLL for (int i = 0; i < m; i++) {
       packed s = spread(x + i * inputs + k);
       sum[i][0] = dot(sum[i][0], s, a);
@@ -133,14 +135,19 @@ INLINE void tile(const int m, const Product *p, int64_t row, int64_t block) {
 
 #define PANEL 144 /* rows that stay in a core's cache while weights pass by */
 
-static void columns(const Product *p, int64_t block, int64_t row, int64_t end) {
+/* Rows row .. end times two blocks, tile by tile. Meanwhile the blocks `next` and next + 1 come closer, each tile fetching its
+   share: memory would otherwise rest in all tiles but the first, and all of them wait in that. */
+static void columns(const Product *p, int64_t block, int64_t next, int64_t row, int64_t end) {
+  const int64_t tiles = (end - row + MOST_ROWS - 1) / MOST_ROWS;
+  const int64_t step = 2 * LANES * (int64_t)sizeof(el) / tiles; /* bytes of them for each input */
+  const char *ahead = (const char *)(p->w + next * p->inputs * LANES);
   while (row < end) {
-    int64_t left = end - row;
-    int n = left > MOST_ROWS ? MOST_ROWS : (int)left;
-#define CALL(m) tile(m, p, row, block);
+    int n = next_rows(end - row);
+#define CALL(m) tile(m, p, row, block, ahead, step);
     BY_ROWS(CALL, n)
 #undef CALL
     row += n;
+    ahead += step * p->inputs;
   }
 }
 
@@ -151,7 +158,11 @@ static void multiply(Meeting *m, int threads, const Product *p, int64_t at_once)
     if (task >= parts * panels) break;
     int64_t from = task % parts * at_once, to = from + at_once < pairs ? from + at_once : pairs;
     int64_t row = task / parts * PANEL, end = row + PANEL < p->rows ? row + PANEL : p->rows;
-    for (int64_t pair = from; pair < to; pair++) columns(p, pair * 2, row, end);
+    for (int64_t pair = from; pair < to; pair++) {
+      /* Behind a task most likely comes what the other threads have not taken. */
+      int64_t next = pair + 1 < to ? pair + 1 : pair + 1 + (threads - 1) * at_once;
+      columns(p, pair * 2, next * 2, row, end);
+    }
   }
   meet(m, threads);
 }

@@ -244,6 +244,12 @@ INLINE long take(Meeting *m) { return atomic_fetch_add_explicit(&m->next, 1, mem
 #define BY_ROWS BY_QUERIES
 #endif
 
+/* Rows of the next tile of `left`: as even as they come, because few rows have too few sums to hide an addition's latency. */
+INLINE int next_rows(int64_t left) {
+  int64_t tiles = (left + MOST_ROWS - 1) / MOST_ROWS;
+  return (int)((left + tiles - 1) / tiles);
+}
+
 #if defined(WIDER) || defined(__aarch64__)
 #define WIDE 4 /* blocks of keys, or of a value, at once */
 #else

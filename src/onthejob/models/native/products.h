@@ -245,8 +245,7 @@ static void product_columns(const Product *p, int64_t column, char *scratch) {
                       : pack_side(p, p->source + n, column + side * LANES, panel + n, side, scratch);
   const int blocks = gated && column + LANES < p->columns ? 2 : 1;
   for (int64_t row = 0; row < p->rows;) {
-    int64_t left = p->rows - row;
-    int n = left > MOST_ROWS ? MOST_ROWS : (int)left;
+    int n = next_rows(p->rows - row);
 #define CALL(m)                                                                                                \
   if (gated)                                                                                                   \
     for (int block = 0; block < blocks; block++) product_tile(m, p, panel + block, 1, row, column + block * LANES); \
