@@ -1,7 +1,7 @@
 """OfficeEnvironment: the simulated startup behind the protocol of `onthejob.types` (Forkable).
 
-Thin: parse the reply, execute, reward, name the next actor. The customer's seat is scripted inside the environment. It never
-calls a model.
+Thin: parse the reply, execute, reward, name the next actor. The customer's seat is scripted inside the environment unless the
+configuration asks for its turns, too. It never calls a model.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ INVALID_KEY = "invalid"
 REFLECTION_KEY = "reflection"
 """Canonical key of every reply to a request for reflection: what is remembered changes no branch, whose players are scripted."""
 SEATS: tuple[str, ...] = tuple(str(role) for role in TRAINED_ROLES)
+CUSTOMER = str(Role.CUSTOMER)
 MAX_DAYS = 90
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 PAYLOAD = frozenset({"scenario", "days", "world", "difficulty"})
@@ -69,6 +70,9 @@ class OfficeConfig:
     reader: str = ""
     """Folder of a trained reader of claims (`onthejob.models.claims`) that judges what texts promise; empty for the linear
     weights, which cost nothing and are wrong more often. The environment must be given that reader."""
+    customer_asked: bool = False
+    """Ask for the customer's turns as for those of the other roles; by default its script plays them inside `step`. Branches
+    continue with the script all the same. For `play` and the viewer: training and evaluation keep the script."""
 
     def __post_init__(self) -> None:
         if self.profile not in prompt.PROFILES:
@@ -198,8 +202,8 @@ class OfficeEnvironment:
             facts |= {"action": parsed.action_type, "target": parsed.target, "changed": log.changed}
             if parsed.message_to:
                 facts["message"] = f"{parsed.message_to}: {parsed.message}"
-        while not s.done and simulator.actor(s.turn) == "customer":
-            self._play("customer", simulator.customer_action(s), totals)
+        while not self.config.customer_asked and not s.done and simulator.actor(s.turn) == CUSTOMER:
+            self._play(CUSTOMER, simulator.customer_action(s), totals)
         self._pending = observation = None if s.done else self._observation()
         parts = {name: dict(zip(PARTS, values, strict=True)) for name, values in totals.items()}
         rewards = {name: sum(values) for name, values in totals.items()}
@@ -276,6 +280,8 @@ class OfficeEnvironment:
     def restore(self, snapshot: bytes) -> OfficeObservation | None:
         """Continue from `snapshot`, which was taken by an environment of the same profile.
 
+        Whether the customer was asked there does not matter, unless it waits for the customer: then it must be asked here, too.
+
         Raises:
             ContractError: the bytes are not a snapshot of this version and profile; this environment is then as it was before.
         """
@@ -306,6 +312,8 @@ class OfficeEnvironment:
             streams = [packed[end - length : end] for end, length in zip(accumulate(memories), memories, strict=True)]
             self._memory = TeamMemory.unpack(streams, self._lexicon, by_model=self.config.reflect)
         self._state = loads(snapshot[4 + size :])
+        if not self.config.customer_asked and not self._state.done and actor_of(self._state.turn) == CUSTOMER:
+            raise ValueError("it waits for the customer, whose script this environment plays; restore it with customer_asked")
         origin = extra["scenario"]
         if self._simulator is None or self._origin != origin:
             scenario = scenarios.load(origin) if isinstance(origin, str) else scenarios.from_data(origin)
@@ -432,13 +440,18 @@ class OfficeEnvironment:
         """What `role` would be shown if it were asked now; changes nothing. For interfaces in which all decide at once.
 
         Raises:
-            ContractError: the episode is over, or nobody trained sits in the seat.
+            ContractError: the episode is over, or no reply is ever asked for of this role.
         """
         s, _, _ = self._live()
-        if role not in SEATS:
-            raise ContractError(f"nobody is asked for {role!r}; the seats are {', '.join(SEATS)}.")
+        if role not in self.asked:
+            raise ContractError(f"nobody is asked for {role!r}; the seats are {', '.join(self.asked)}.")
         # Retrieval counts as a use of the memories: a look uses a copy.
         return self._shown(s, role, self._memory.fork() if self._memory is not None else None)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Roles whose replies are asked for."""
+        return (*SEATS, CUSTOMER) if self.config.customer_asked else SEATS
 
     @property
     def company(self) -> State:
@@ -458,8 +471,8 @@ class OfficeEnvironment:
         return prompt.sections(seen, self._memory.fork().lines(s, role, seen)() if self._memory is not None else None)
 
     def memories(self, role: str) -> list[Memory]:
-        """What `role` remembers, oldest first; empty without the full profile."""
-        return self._memory.stream(role).memories() if self._memory is not None else []
+        """What `role` remembers, oldest first; empty without the full profile, and for the customer."""
+        return self._memory.stream(role).memories() if self._memory is not None and role in SEATS else []
 
     def _live(self) -> tuple[State, Simulator, OfficeObservation]:
         if self._state is None or self._simulator is None or self._pending is None:

@@ -152,7 +152,7 @@ class Simulator:
             s: changed in place; must not be over.
             action: must be legal (`why_illegal`); `IDLE` is a no-op, and None an unusable reply, a no-op that costs
                 1. On the customer's turns pass
-                what `customer_action` says.
+                what `customer_action` says, or what its player does.
             before: `kpis(s)`, for a caller that has it from the turn before (`TurnLog.after`) and has not changed `s` since.
             at_dusk: a spectator, called between a day's last turn and the night with the log so far; `s` is then the evening's.
         """

@@ -1,7 +1,7 @@
 """What the six agents remember of an episode: one memory stream each, what a turn adds to them, what comes to mind for a prompt.
 
 Only the full profile has it. An agent remembers its own actions with how they went, and what everybody may know: events and the
-shared board. Public facts are one record that the streams share.
+shared board. Public facts are one record that the streams share. The customer remembers nothing, also where a model plays it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class TeamMemory:
 
     def reflection_due(self, role: str, turn: int) -> bool:
         """True when `role` has to be asked for a reflection now."""
-        if not self._by_model:
+        if not self._by_model or role not in self._streams:
             return False
         if self._packed:
             return MemoryStream.due(self._packed[role], turn)
@@ -118,7 +118,8 @@ class TeamMemory:
         }
         if packed is not None:
             return lambda: around | self._recalled(MemoryStream.unpack(packed, self._lexicon, {}), query, turn)
-        recalled = self._recalled(self._streams[role], query, turn)
+        stream = self._streams.get(role)
+        recalled = self._recalled(stream, query, turn) if stream is not None else {}
         return lambda: around | recalled
 
     @staticmethod
