@@ -97,6 +97,25 @@ def check_prompts(budget: int | None, reflect: bool, *, local: bool, models: boo
         )
 
 
+def check_customer(who: str) -> None:
+    """Refuse who cannot take the customer's seat.
+
+    Raises:
+        ConfigError: `who` is neither the base model nor a hosted one.
+    """
+    if who == "base" or who.startswith("base:") or is_hosted(who):
+        return
+    if who in players():
+        raise ConfigError(
+            f"the script plays the customer unless a model is named, got the scripted player {who!r}. Name `base` or a hosted "
+            "model, or leave the customer out."
+        )
+    raise ConfigError(
+        f"the customer's seat takes `base` or a hosted model, got {who!r}: no adapter is trained as the customer, and no person "
+        "plays it. Name one of them, or leave the customer out."
+    )
+
+
 def reader_of(config: OfficeConfig) -> Reader | None:
     """The reader that a configuration names, loaded once per process; None where the linear weights judge."""
     if not config.reader:

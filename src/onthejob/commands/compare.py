@@ -214,7 +214,9 @@ class Compare:
         if self.alone and len(place.roles) == 1:
             raise ConfigError(f"--alone has no effect in {place.name}, which has one role. Leave it out.")
         if unknown := [role for role in self.alone if role not in place.roles]:
-            raise ConfigError(f"--alone takes some of {', '.join(place.roles)}, got {', '.join(unknown)}.")
+            raise ConfigError(
+                f"--alone takes some of {', '.join(place.roles)}, got {', '.join(unknown)}.{place.why_not(unknown)}"
+            )
         check_teams(self.teams)
         if self.name:
             check_plain_name(self.name, "a comparison's name")

@@ -166,7 +166,9 @@ class Eval:
         """The roles that are judged; refuses options that cannot work."""
         roles = self.roles or place.roles
         if unknown := [role for role in roles if role not in place.roles]:
-            raise ConfigError(f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown)}.")
+            raise ConfigError(
+                f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown)}.{place.why_not(unknown)}"
+            )
         if not place.forkable:
             raise ConfigError(f"eval branches single decisions, and {self.env} cannot be forked. Use `onthejob compare`.")
         place.check()

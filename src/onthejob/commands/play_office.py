@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,10 +12,10 @@ from onthejob.commands.play import HUMAN, Playing, report, seated_apart, write_t
 from onthejob.commands.seats import PARTNER, HostedSeats, local_sources, names_and_sources, teams
 from onthejob.commands.terminal import Terminal
 from onthejob.commands.workplace import Workplace, refuse_unused
-from onthejob.envs.office.env import SEATS, OfficeConfig
+from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.models.catalogue import is_hosted
-from onthejob.office import Office, make_office, scenarios_named
+from onthejob.office import Office, check_customer, make_office, scenarios_named
 from onthejob.players import scripted_players
 from onthejob.types import Message, Sampling, ToolSpec
 
@@ -42,7 +42,8 @@ class PlayOffice(Playing):
     """Who sits in all seats: a scripted player (heuristic, expert, ...), `base`, a run, a folder of adapters, or a hosted
     model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`."""
+    """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`. The customer is played by its script unless
+    a model (`base` or a hosted one) is named for `customer`."""
     role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
     """The seat that --policy takes."""
     policy: str | None = None
@@ -68,7 +69,9 @@ class PlayOffice(Playing):
         if len(scenarios) != 1:
             raise ConfigError(f"play takes one scenario, got {', '.join(scenarios)}. Choose one: --env.scenarios {scenarios[0]}.")
         (scenario,) = scenarios
-        others = seated_apart(self.seat, SEATS)
+        others = seated_apart(self.seat, (*SEATS, CUSTOMER))
+        if CUSTOMER in others:
+            check_customer(others[CUSTOMER].rpartition("=")[2])
         if (self.role is None) != (self.policy is None):
             raise ConfigError("--role and --policy go together, e.g. --role sales --policy human.")
         by_hand = self.policy == HUMAN
@@ -78,14 +81,16 @@ class PlayOffice(Playing):
             others[self.role] = self.policy
         specs = [self.team, *others.values()]
         office = office.fitted(model=self.model.name, hosted=any(is_hosted(spec.rpartition("=")[2]) for spec in specs))
-        config = office.config
+        config = replace(office.config, customer_asked=CUSTOMER in others)
         if by_hand and config != OfficeConfig(retries=config.retries):
             raise ConfigError(
-                "a game by hand has the usual prompts and rewards. Drop --env.profile, --env.prompt-budget, --env.reflect, "
-                "--env.reader and --env.no-crisis-bonus."
+                "a game by hand has the usual prompts and rewards, and a scripted customer. Drop --env.profile, "
+                "--env.prompt-budget, --env.reflect, --env.reader, --env.no-crisis-bonus and --seat customer=WHO."
             )
         named, shipped = names_and_sources(specs), scripted_players()
-        models = [source for _, source in named if source not in shipped]
+        # The customer has no memories, so it reflects on nothing.
+        reflecting = zip(named, ("", *others), strict=True)
+        models = [source for (_, source), role in reflecting if source not in shipped and role != CUSTOMER]
         # Whom --orders will seat is not known yet.
         office.check_players(
             local=bool(local_sources(named, shipped) or self.orders),
@@ -161,6 +166,8 @@ class PlayOffice(Playing):
         """Carry out new orders; one that cannot be carried out is reported and changes nothing."""
         try:
             for role, who in orders.new().items():
+                if role == CUSTOMER:
+                    check_customer(who)
                 (team,), stack = self._teams([who], [[role]], hosted, terminal)
                 if stack is not None:
                     encoder.chat = stack.chat

@@ -10,9 +10,10 @@ import tyro
 
 from onthejob.commands.seats import BASE, adapters_folder
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
+from onthejob.office import check_customer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Swap:
     """Give a seat of a running episode to somebody else, from that role's next turn on."""
 
     role: tyro.conf.Positional[str]
-    """Which seat."""
+    """Which seat; `customer` where a model plays it already, and only for another model."""
     who: tyro.conf.Positional[str]
     """Who takes it: a scripted player, `base`, a run, a folder of adapters, or a hosted model."""
     orders: Path = Path("orders.json")
@@ -32,8 +33,10 @@ class Swap:
         from onthejob.models.catalogue import find, is_hosted, load_catalogue
         from onthejob.rollout.seats import give_order
 
-        if self.role not in SEATS:
-            raise ConfigError(f"role must be one of {', '.join(SEATS)}, got {self.role!r}.")
+        if self.role not in (*SEATS, CUSTOMER):
+            raise ConfigError(f"role must be one of {', '.join((*SEATS, CUSTOMER))}, got {self.role!r}.")
+        if self.role == CUSTOMER:
+            check_customer(self.who)
         if is_hosted(self.who):
             find(self.who, load_catalogue())
         elif self.who != BASE and self.who not in players():

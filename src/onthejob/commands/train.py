@@ -193,7 +193,9 @@ class Train:
         place = self.place()
         unknown = [role for role in self.roles if role not in place.roles]
         if unknown or not self.roles:
-            raise ConfigError(f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown) or 'none'}.")
+            raise ConfigError(
+                f"roles must be some of {', '.join(place.roles)}, got {', '.join(unknown) or 'none'}.{place.why_not(unknown)}"
+            )
         if self.freeze:
             frozen_seats(self.freeze, place.roles, self.roles)
             if self.from_groups:

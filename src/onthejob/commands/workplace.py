@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -48,6 +48,15 @@ class Workplace:
     def roles(self) -> tuple[str, ...]:
         """Actors that can be trained."""
         return tuple(self.env.roles)
+
+    def why_not(self, unknown: Collection[str]) -> str:
+        """End of a message that refuses these roles: why the office's customer is none of them; else empty."""
+        from onthejob.envs.office.env import CUSTOMER
+        from onthejob.office import Office
+
+        if CUSTOMER not in unknown or not isinstance(self.env, Office):
+            return ""
+        return " The customer is part of the world: its script plays it here; in `play` and `view` a model may."
 
     @property
     def shown(self) -> tuple[str, ...]:
