@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isModelName, lacking } from '../src/lib/players';
+import { isModelName, lacking, playsCustomer } from '../src/lib/players';
 
 describe('models in the picker', () => {
   it('say what is missing, and nothing where it is fetched by itself', () => {
@@ -8,6 +8,16 @@ describe('models in the picker', () => {
     expect(lacking({ ready: false, needs: [key] })).toBe('ANTHROPIC_API_KEY');
     expect(lacking({ ready: false, needs: [package_, { what: 'AWS credentials', there: null }] })).toBe('onthejob[bedrock]');
     expect(lacking({ ready: true, needs: [{ what: 'weights', there: false }] })).toBe('');
+  });
+  it('play the customer when they are hosted or a base', () => {
+    const able = [
+      { kind: 'model' as const, name: 'base' },
+      { kind: 'model' as const, name: 'base:Qwen/Qwen3-0.6B' },
+      { kind: 'hosted' as const, name: 'anthropic:claude-haiku-4-5' },
+      { kind: 'model' as const, name: 'adapters/office' },
+      { kind: 'scripted' as const, name: 'expert' },
+    ].map(playsCustomer);
+    expect(able).toEqual([true, true, true, false, false]);
   });
   it('take names of providers and of this machine', () => {
     for (const name of [

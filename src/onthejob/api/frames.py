@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from onthejob.api.schema import Account, Base, Feature, Floor, Frame, Kpis, LossName, Move, Talk
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.episode import NIGHT
 from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.memory import REFLECTION_TURNS, Memory
@@ -18,7 +18,6 @@ from onthejob.envs.office.state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, 
 from onthejob.envs.office.state import Account as Row
 from onthejob.texts import encodable
 
-CUSTOMER = "customer"
 WORLD = frozenset({CUSTOMER, NIGHT})
 """Actors that are part of the world: their frames belong to the reply before them and hold no reply of their own."""
 
@@ -38,7 +37,9 @@ class Reply(NamedTuple):
 class Teller:
     """Tells one world as frames; remembers what it has told, so that unchanged parts are left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, world: Collection[str] = WORLD) -> None:
+        """world: actors without replies of their own; where a model plays the customer, only the night."""
+        self._world = world
         self.frames: list[Frame] = []
         self._bases: list[Base] = []
         self._stages = Stages(())
@@ -60,13 +61,13 @@ class Teller:
 
     def turn(self, s: State, role: str, action: Action | None, log: TurnLog, reply: Reply) -> None:
         """Tell one turn or, of `NIGHT`, what happened overnight; `s` is the state after it."""
-        said = reply._replace(policy="world", text="") if role in WORLD else reply
+        said = reply._replace(policy="world", text="") if role in self._world else reply
         self._tell(s, actor=role, reply=said, action=action, log=log, valid=action is not None or role == NIGHT)
 
     def explain(self, why: str) -> None:
-        """Say why the newest reply could not be used; the night may have passed and the customer acted since."""
+        """Say why the newest reply could not be used; the night may have passed and a scripted customer acted since."""
         for index in range(len(self.frames) - 1, -1, -1):
-            if self.frames[index].actor not in WORLD:
+            if self.frames[index].actor not in self._world:
                 self.frames[index] = self.frames[index].model_copy(update={"why": encodable(why)})
                 return
 

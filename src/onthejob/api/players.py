@@ -12,12 +12,13 @@ from typing import Literal, Protocol
 from onthejob.api.asking import Asking, asking_of
 from onthejob.api.schema import NeedInfo, PlayerInfo
 from onthejob.api.world import Seat
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.teams import Team
 from onthejob.models.catalogue import Catalogue, find, is_hosted, load_catalogue, needs_of
 from onthejob.models.fetch import is_here
+from onthejob.office import check_customer
 from onthejob.players import scripted
 from onthejob.record import Run, RunSummary, list_runs
 from onthejob.rollout.episode import Encoder
@@ -151,9 +152,12 @@ class Players:
             beside: names that are about to sit, too; their models and those of everyone seated stay in memory.
 
         Raises:
-            ConfigError: there is no such player, or models cannot be loaded here, or there is no room for one.
+            ConfigError: there is no such player, or models cannot be loaded here, or there is no room for one, or it
+                cannot play the customer, for whose seat it is named.
             ModelError: its weights are missing or damaged.
         """
+        if role == CUSTOMER:
+            check_customer(name)
         if name in players():
             return Seat(name=name, policy=scripted(name))
         if is_hosted(name):

@@ -138,7 +138,7 @@ class Frame(Sent):
 
     seq: int
     step: int
-    """How many replies were given up to here; the customer's turns add none."""
+    """How many replies were given up to here; the customer's turns add none unless a model plays it."""
     turn: int
     """The turn that was played, of a night the one before it; in frame 0, where no role acts, the one before the first: -1 for
     the founding."""
@@ -149,7 +149,7 @@ class Frame(Sent):
     """A role, `night` for what happens between two days, or empty in frame 0."""
     policy: str
     text: str
-    """The reply as it was given; empty for the customer and the night, which are part of the world."""
+    """The reply as it was given; empty for what is part of the world: the night, and the customer unless a model plays it."""
     action: str
     target: str
     reasoning: str
@@ -360,8 +360,9 @@ class Reset(Asked):
     scenario: str = Field("baseline", max_length=40)
     seed: Seed = 1_000
     days: int = Field(30, ge=1, le=MAX_DAYS)
-    seats: dict[SeatName, Player] = Field({})
-    """Who sits where; the others keep their seats, or are heuristic at first."""
+    seats: dict[RoleName, Player] = Field({})
+    """Who sits where; the others keep their seats, or are heuristic at first. The customer is played by
+    `script`, as at first, or by a model, from the founding on."""
     human: SeatName | Literal[""] = ""
     playing: bool = False
     pace_s: float = Field(0.5, ge=0, le=60)

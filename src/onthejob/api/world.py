@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onthejob.api.asking import Asking
-from onthejob.api.frames import Reply, Teller
+from onthejob.api.frames import WORLD, Reply, Teller
 from onthejob.api.schema import Frames, Seats, WorldName
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import CUSTOMER, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.episode import NIGHT
 from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import State
 from onthejob.errors import ContractError, OnTheJobError, RecordError
@@ -58,6 +59,7 @@ class World:
         self.name: WorldName = name
         self.task = task
         self.seats: dict[str, Seat] = dict(seats)
+        """Role -> who sits there; without the customer its script plays it."""
         self.human = human
         self.pace_s = pace_s
         self.epoch = 0
@@ -66,14 +68,16 @@ class World:
         self.error = ""
         self._playing = False
         self._closed = False
-        self._teller = Teller()
+        asked = CUSTOMER in self.seats
+        self._config = OfficeConfig(profile=PROFILE, customer_asked=asked)
+        self._teller = Teller(world=(NIGHT,) if asked else WORLD)
         self._replies: list[tuple[str, str, str]] = []
         """(actor, policy, text) of every step."""
         self._marks: list[int] = []
         """Frames that were told before each of them."""
         self._snapshots: list[bytes] = []
         self._saying = Reply("", "", 0)
-        self._env = OfficeEnvironment(OfficeConfig(profile=PROFILE), on_turn=self._on_turn)
+        self._env = OfficeEnvironment(self._config, on_turn=self._on_turn)
         self._change = threading.Condition(threading.RLock())
         self._env.reset(task)
         self._teller.found(self._env.company, self._env.memories)
@@ -120,7 +124,7 @@ class World:
             if not 0 <= seq < self.length:
                 raise ContractError(f"seq must be in 0..{self.length - 1}, got {seq}. Ask for a frame that was played.")
             step = self._teller.frames[seq].step
-            env = OfficeEnvironment(OfficeConfig(profile=PROFILE))
+            env = OfficeEnvironment(self._config)
             nearest = step // SNAPSHOT_EVERY
             env.restore(self._snapshots[nearest])
             texts = [text for _, _, text in self._replies[nearest * SNAPSHOT_EVERY : step]]
@@ -319,7 +323,8 @@ def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
 
     The tries happen in a copy of the company: the world's own turn is the last reply, usable or not.
     """
-    twin = OfficeEnvironment(OfficeConfig(profile=PROFILE, retries=seat.retries))
+    # Whether the customer is asked makes no difference to a single turn, unless the turn is the customer's.
+    twin = OfficeEnvironment(OfficeConfig(profile=PROFILE, retries=seat.retries, customer_asked=True))
     twin.restore(before)
     messages = asked.messages
     while not twin.step(text).valid:

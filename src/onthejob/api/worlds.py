@@ -7,14 +7,16 @@ import threading
 from collections.abc import Mapping
 
 from onthejob.api.players import Players
-from onthejob.api.schema import Reset, SeatName
+from onthejob.api.schema import Reset, RoleName, SeatName
 from onthejob.api.world import Seat, World
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office
 from onthejob.rollout.replay import Replay
 
 DEFAULT_PLAYER = "heuristic"
+SCRIPT = "script"
+"""Plays the customer unless a model does."""
 
 
 class Worlds:
@@ -29,6 +31,8 @@ class Worlds:
         if replay is None:
             self.reset(default)
         else:
+            if CUSTOMER in default.seats:
+                raise ConfigError("in a recorded game the script plays the customer. Leave --seat customer=... out.")
             seats = {role: players.seat(DEFAULT_PLAYER, role) for role in SEATS} | self.seats(default.seats)
             task = dataclasses.replace(replay.task, payload={"scenario": "baseline", "days": 30} | dict(replay.task.payload))
             world = World("live", task, seats, pace_s=default.pace_s)
@@ -56,6 +60,8 @@ class Worlds:
         before = self._worlds.get(asked.world)
         seats: dict[str, Seat] = dict(before.seats) if before is not None else {}
         seats |= self.seats(asked.seats)
+        if asked.seats.get("customer") == SCRIPT:
+            seats.pop(CUSTOMER, None)
         seats |= {role: self._players.seat(DEFAULT_PLAYER, role) for role in SEATS if role not in seats}
         with self._lock:
             before = self._worlds.get(asked.world)
@@ -67,9 +73,10 @@ class Worlds:
         world.configure(playing=asked.playing)
         return world
 
-    def seats(self, asked: Mapping[SeatName, str]) -> dict[str, Seat]:
-        """The named players for these seats."""
-        return {role: self._players.seat(name, role, beside=tuple(asked.values())) for role, name in asked.items()}
+    def seats(self, asked: Mapping[RoleName, str] | Mapping[SeatName, str]) -> dict[str, Seat]:
+        """The named players for these seats; none for the script of the customer."""
+        named = {role: name for role, name in asked.items() if (role, name) != (CUSTOMER, SCRIPT)}
+        return {role: self._players.seat(name, role, beside=tuple(named.values())) for role, name in named.items()}
 
     def _names(self) -> set[str]:
         """Who sits in any world."""

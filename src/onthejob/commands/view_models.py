@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onthejob.api.asking import Asking, asking_in
 from onthejob.commands.seats import BASE, PARTNER, ModelOptions, adapters_for, load_model
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.players import scripted
 
@@ -101,8 +101,9 @@ class Loader:
 
         base = _anchored(source.partition(":")[2]) or self._options.name
         stack = self._base(base, seated)
-        asking = dict.fromkeys(SEATS, replace(self._usual, base=base))
-        return _Found(base, {}, Loaded(team=stack.team(source, {}, SEATS), encoder=stack.chat, asking=asking))
+        seats = (*SEATS, CUSTOMER)
+        asking = dict.fromkeys(seats, replace(self._usual, base=base))
+        return _Found(base, {}, Loaded(team=stack.team(source, {}, seats), encoder=stack.chat, asking=asking))
 
     def _adapted(self, source: str, adapters: Mapping[str, Adapter], seated: Collection[str]) -> _Found:
         """Adapters on the base of their run, asked as it asked them."""

@@ -8,9 +8,9 @@ from onthejob.api.asking import Asking
 from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.view import Company, View
 from onthejob.commands.workplace import Workplace, refuse_unused
-from onthejob.envs.office.env import SEATS
+from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
-from onthejob.office import Office
+from onthejob.office import Office, check_customer
 
 USED = ("scenarios", "days", "profile")
 """Options of the office that the viewer depends on."""
@@ -28,7 +28,8 @@ class ViewOffice(View):
     """Who sits in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
     `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`."""
+    """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`. A model named for
+    `customer` (`base` or a hosted one) plays it instead of its script, in the whole company."""
     seed: int = 1_000
     """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -72,7 +73,10 @@ class ViewOffice(View):
         seats = dict.fromkeys(SEATS, self.policy.removeprefix("run:"))
         for given in self.seat:
             role, equals, player = given.partition("=")
-            if role not in SEATS or not equals or not player:
-                raise ConfigError(f"--seat takes ROLE=PLAYER with a role of {', '.join(SEATS)}, got {given!r}.")
+            if role not in (*SEATS, CUSTOMER) or not equals or not player:
+                roles = ", ".join((*SEATS, CUSTOMER))
+                raise ConfigError(f"--seat takes ROLE=PLAYER with a role of {roles}, got {given!r}.")
+            if role == CUSTOMER:
+                check_customer(player)
             seats[role] = player.removeprefix("run:")
         return seats

@@ -12,3 +12,7 @@ export const lacking = ({ ready, needs }: Pick<PlayerInfo, 'ready' | 'needs'>): 
 
 /** Whether a typed name may be a model: of a provider, or of this machine. */
 export const isModelName = (name: string): boolean => /^(openai|anthropic|bedrock|base):\S/.test(name.trim());
+
+/** Whether a player can take the customer's seat: hosted models and bases without adapters. */
+export const playsCustomer = ({ kind, name }: Pick<PlayerInfo, 'kind' | 'name'>): boolean =>
+  kind === 'hosted' || (kind === 'model' && (name === 'base' || name.startsWith('base:')));

@@ -162,7 +162,7 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
   return (
     <Panel
       title={<RoleBadge role={role} person />}
-      tools={<span className="small dim mono">{role === 'customer' ? 'world' : world.seats.seats[role]}</span>}
+      tools={<span className="small dim mono">{world.seats.seats[role] ?? 'world'}</span>}
     >
       <div className="stack">
         <p className="small dim">{duties[role]}</p>
@@ -210,7 +210,7 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
               </p>
             )}
             {mine.why && <p className="small bad">{mine.why}</p>}
-            {role !== 'customer' && <pre className="block">{mine.text}</pre>}
+            {(role !== 'customer' || mine.text) && <pre className="block">{mine.text}</pre>}
             <Waterfall parts={mine.parts[role] ?? []} names={parts} />
             <Others frame={mine} role={role} />
           </>

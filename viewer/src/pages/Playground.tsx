@@ -12,7 +12,7 @@ import {
 } from '../api/client';
 import { dollars, words } from '../lib/format';
 import { GROWING_MS, useFetched } from '../lib/fetching';
-import { isModelName } from '../lib/players';
+import { isModelName, playsCustomer } from '../lib/players';
 import { ROLES } from '../lib/roles';
 import { act, seek, showLive, useStore } from '../lib/store';
 import { deed, paid, type World } from '../lib/world';
@@ -21,6 +21,8 @@ import { Panel, Pay, RoleBadge, Waterfall } from '../ui/small';
 import { Alternatives } from './Alternatives';
 
 const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id as SeatName);
+/** Plays the customer unless a model does. */
+const SCRIPT = 'script';
 /** Stands for a model that is not in the list yet. */
 const OTHER = '+';
 const TIERS = ['#f0686f', '#f2b84b', '#9bcf5c', '#58c4a7', '#5aa2f0', '#7f88f0', '#b48cf0', '#ee6fa3', '#9aa3ba'];
@@ -219,23 +221,30 @@ function Table({ world }: { world: World }) {
 
 function Founding({ world }: { world: World }) {
   const { value: scenarios } = useFetched<ScenarioInfo[]>('scenarios');
+  const { value: players } = useFetched<PlayerInfo[]>('models', {}, GROWING_MS);
   const canChange = useStore((state) => state.canChange);
   const [scenario, setScenario] = useState(world.seats.scenario);
   const [seed, setSeed] = useState(String(world.seats.seed));
   const [days, setDays] = useState(String(world.seats.days));
+  const [customer, setCustomer] = useState(world.seats.seats.customer ?? SCRIPT);
+  const [busy, setBusy] = useState(false);
+  const models = players?.filter(playsCustomer) ?? [];
   const chosen = scenarios?.find((one) => one.name === scenario);
   const found = async (): Promise<void> => {
     const { human } = world.seats;
+    setBusy(true);
     await act(
       post<'reset', Seats>('reset', {
         scenario,
         seed: Number(seed),
         days: Number(days),
+        seats: { customer },
         human: human as SeatName | '',
         playing: Boolean(human),
         pace_s: world.seats.pace_s,
       }),
     );
+    setBusy(false);
   };
   const usable = /^\d+$/.test(seed) && /^\d+$/.test(days) && Number(days) >= 1 && Number(days) <= 90;
   return (
@@ -266,9 +275,18 @@ function Founding({ world }: { world: World }) {
             <input value={days} onChange={(event) => setDays(event.target.value)} inputMode="numeric" />
           </label>
         </div>
-        <button type="button" onClick={() => void found()} disabled={!canChange || !usable}>
+        <label className="field">
+          customer
+          <select value={customer} onChange={(event) => setCustomer(event.target.value)}>
+            <option value={SCRIPT}>{SCRIPT}</option>
+            {customer !== SCRIPT && !models.some(({ name }) => name === customer) && <option value={customer}>{customer}</option>}
+            <PlayerOptions players={models} />
+          </select>
+        </label>
+        <button type="button" onClick={() => void found()} disabled={!canChange || !usable || busy}>
           Found it
         </button>
+        {busy && customer !== SCRIPT && <p className="small dim">Loading… a model takes a while the first time.</p>}
       </div>
     </Panel>
   );
