@@ -64,7 +64,21 @@ def test_a_person_plays_an_environment_of_their_own(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "check", ["pages", "timeline", "scrub", "playground", "group", "recorded", "curves", "race", "stages", "access", "export"]
+    "check",
+    [
+        "pages",
+        "timeline",
+        "scrub",
+        "playground",
+        "group",
+        "recorded",
+        "curves",
+        "race",
+        "stages",
+        "customer",
+        "access",
+        "export",
+    ],
 )
 def test_in_the_browser(check: str, address: str):
     play_in_browser(check, address, TOKEN)

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ROLES } from '../src/lib/roles';
+import { stops } from '../src/lib/world';
 import { arc, ARC_POINTS } from '../src/office/arcs';
 import { bubblesAt, receivers } from '../src/office/bubbles';
 import { Motion } from '../src/office/motion';
@@ -17,6 +18,20 @@ describe('lines of messages', () => {
     expect(receivers(talk('hr', 'dev'))).toEqual(['dev']);
     expect(receivers(talk('hr', 'hr'))).toEqual([]);
     expect(receivers(null)).toEqual([]);
+  });
+  it('go from where the customer stands to whom it speaks, and to all of the company', () => {
+    expect(receivers(talk('customer', 'dev'))).toEqual(['dev']);
+    expect(receivers(talk('customer', 'sales'))).toEqual(['sales']);
+    expect(receivers(talk('customer', 'all'))).toEqual(['ceo', 'dev', 'marketing', 'sales', 'content', 'hr']);
+    const motion = new Motion();
+    const asks = frame(1, { actor: 'customer', phase: 'standup', talk: talk('customer', 'dev') });
+    motion.follow([frame(0, { actor: '', phase: 'standup' }), asks]);
+    const [from, to] = [motion.pose('customer', 1.9), motion.pose('dev', 1.9)];
+    const points = arc(from, to);
+    expect(points[0]).toMatchObject({ x: from.x, z: from.y });
+    expect(points.at(-1)).toMatchObject({ x: to.x, z: to.y });
+    expect(points.at(-1)!.along).toBeGreaterThan(Math.hypot(to.x - from.x, to.y - from.y));
+    expect(from.x).not.toBe(to.x);
   });
   it('rise from mouth to mouth and know how far along each point is', () => {
     const points = arc({ x: 2, y: 3 }, { x: 6, y: 6 });
@@ -44,6 +59,23 @@ describe('bubbles', () => {
     expect(bubblesAt(frames, 1).map(({ kind }) => kind)).toEqual(['action']);
     // A reflection is of its turn: the next one shows the deed again.
     expect(bubblesAt([...frames, frame(3, { actor: 'ceo' })], 3).map(({ kind }) => kind)).not.toContain('reflect');
+  });
+  it('of the customer are messages over the customer', () => {
+    const asks = { actor: 'customer', policy: 'world', action: 'REQUEST_FEATURE' };
+    const says = { actor: 'customer', policy: 'world', action: 'GIVE_FEEDBACK' };
+    const frames = [
+      frame(0),
+      frame(1, { ...asks, talk: { sender: 'customer', to: 'dev', text: 'need sync' } }),
+      frame(2, { actor: 'ceo' }),
+      frame(3, { ...says, talk: { sender: 'customer', to: 'sales', text: 'unhappy Acme' } }),
+    ];
+    expect(bubblesAt(frames, 1)).toEqual([
+      { role: 'customer', kind: 'message', head: 'Request feature', text: 'to dev: need sync', pay: 0, age: 0 },
+    ]);
+    expect(bubblesAt(frames, 3)[0]).toMatchObject({ role: 'customer', kind: 'message', text: 'to sales: unhappy Acme' });
+    // What it does without a word is an action.
+    expect(bubblesAt([frame(0), frame(1, { actor: 'customer' })], 1)[0]).toMatchObject({ role: 'customer', kind: 'action' });
+    expect(stops(frames, 'message')).toEqual([1, 3]);
   });
   it('say message and error', () => {
     const frames = [frame(0), frame(1, { talk: talk('sales', 'dev') }), frame(2, { actor: 'dev', valid: false, why: 'No.' })];
