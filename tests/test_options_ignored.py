@@ -34,7 +34,10 @@ WITH_ANOTHER_OPTION = {
     "learner.loss.max_completion_tokens": {"learner.loss.loss": "dr_grpo"},
 }
 """Refused alone everywhere; what gives it an effect."""
-NAMES = {"roles", "init", "freeze", "reward", "model.name", "model.template_arguments", "judge", "learner.advantage.estimator"}
+NAMES = {
+    "roles", "init", "collected", "freeze", "reward", "model.name", "model.template_arguments", "judge",
+    "learner.advantage.estimator",
+}  # fmt: skip
 """Something of the user's, which is looked up; tested where that is."""
 VALUES: dict[str, Any] = {
     "train.opponents": "past:2", "train.adapters": "shared", "learner.loss.loss": "dapo", "learner.loss.delta": 2.0,

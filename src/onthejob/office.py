@@ -60,6 +60,14 @@ def office_of(config: OfficeConfig, *, model: str = "", on_turn: OnTurn | None =
     return OfficeEnvironment(config, count_tokens=count, on_turn=on_turn, reader=reader_of(config))
 
 
+def without_memories(snapshot: bytes) -> bytes:
+    """A snapshot of the full profile as the compact profile takes it, which keeps no memories; one without any stays as it is."""
+    size = int.from_bytes(snapshot[:4], "big")
+    head, _, _ = snapshot[4 : 4 + size].partition(b"\n")
+    bare = json.dumps({**json.loads(head), "memories": []}, separators=(",", ":")).encode() + b"\n"
+    return b"".join((len(bare).to_bytes(4, "big"), bare, snapshot[4 + size :]))
+
+
 def _count(model: str, text: str) -> int:
     # Only now: worker processes and players who read no prompt need no tokenizer, and a record can be replayed without it.
     return counter(model)(text)

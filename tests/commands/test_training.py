@@ -15,7 +15,6 @@ from transformers import MambaConfig
 
 from onthejob.cli import main
 from onthejob.commands.behaviours import Behaviours
-from onthejob.commands.collect_office import demonstrations
 from onthejob.commands.seats import ModelOptions
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office import scenarios
@@ -29,8 +28,8 @@ from onthejob.models.chat import ChatEncoder
 from onthejob.office import Office
 from onthejob.record import Run
 from onthejob.rollout.origin import read_origin
-from onthejob.testing import teach, tiny_model
-from onthejob.types import Kind, Message, Split
+from onthejob.testing import tiny_model
+from onthejob.types import Kind, Split
 
 UNSHAPED = (
     "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--env.scenarios", "baseline", "--env.days", "3",
@@ -42,22 +41,9 @@ SMALL = (*UNSHAPED, "--lora.rank", "2")
 
 
 @pytest.fixture(scope="module")
-def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_path(office_model: Path) -> Path:
     """A folder with a tiny model whose tokenizer knows the words of the office's prompts."""
-    folder = tmp_path_factory.mktemp("tiny")
-    tasks = office_tasks(Split.TRAIN, seeds=8, scenarios=["baseline"], days=3)
-    # Random legal replies of one role teach the format and leave every decision open, so that groups differ. HR has few targets,
-    # so that a model this small is often legal whatever the scenario's numbers are.
-    shown = [row for task in tasks for row in demonstrations(task, "random", 0.0) if row["role"] == "hr"]
-    examples = [(tuple(Message(**message) for message in row["messages"]), row["reply"]) for row in shown]
-    texts = " ".join(message.content for messages, _ in examples for message in messages)
-    # Words of the prompts and the fixed parts of a reply become single tokens, which keeps the sequences short.
-    words = {word for word in re.findall(r"[A-Za-z_]+", texts) if len(word) > 2}
-    tiny = tiny_model(words=[*sorted(words), '{"action_type":"', '","target":"', '"}'])
-    teach(tiny, examples, steps=120, batch=8)
-    tiny.model.save_pretrained(folder)
-    tiny.tokenizer.save_pretrained(folder)
-    return folder
+    return office_model
 
 
 def model(path: Path) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
         seed=origin.task.seed,
         days=int(payload.get("days", 30)),
         seats={role: policies.get(role, "–") for role in SEATS},
+        modes={},
         human="",
         playing=False,
         pace_s=0.5,

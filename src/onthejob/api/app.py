@@ -14,6 +14,7 @@ from fastapi.staticfiles import StaticFiles
 
 from onthejob import __version__
 from onthejob.api import comparisons, exported, playing, recorded, watching
+from onthejob.api.collecting import Collecting
 from onthejob.api.feed import Live
 from onthejob.api.players import Hosted, LoadTeam, Players
 from onthejob.api.schema import Problem, Reset
@@ -46,6 +47,7 @@ def create_app(
     default: Reset | None = None,
     replay: Replay | None = None,
     tables: Tables | None = None,
+    collecting: Collecting | None = None,
     pages: Path = PAGES,
 ) -> FastAPI:
     """The application.
@@ -61,10 +63,11 @@ def create_app(
         default: the company to found first.
         replay: a recorded game to show instead.
         tables: an environment of the user's own that can be played; None: there is none, and the pages are the office's.
+        collecting: receives the turns of seats in training mode; None: no seat can be in it.
         pages: folder of the built pages.
     """
     players = Players(runs=runs, load=load, extra=extra_players, hosted=hosted)
-    worlds = Worlds(players, default or Reset.model_validate({}), replay)
+    worlds = Worlds(players, default or Reset.model_validate({}), replay, collecting)
     store = recorded.Runs(runs if runs is not None else Path("runs"))
     tokens = Tokens()
 
@@ -83,8 +86,11 @@ def create_app(
         responses={400: {"model": Problem}, 404: {"model": Problem}, 409: {"model": Problem}, 500: {"model": Problem}},
     )
     env = None if tables is None else tables.describe()
+    collect = "" if collecting is None else collecting.name
     app.include_router(
-        watching.routes(worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run, env=env, pages=pages)
+        watching.routes(
+            worlds, players, lambda: tokens, runs=runs is not None, open_run=open_run, collect=collect, env=env, pages=pages
+        )
     )
     app.include_router(playing.routes(tables))
     reading = recorded.routes(store)

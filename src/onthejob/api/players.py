@@ -170,7 +170,13 @@ class Players:
             stay = {self._source(one, runs) for one in (*self.seated(), *beside)}
             loaded = self._load(self._source(name, runs), stay)
         policy = _OneAtATime(loaded.team.policies[role], self._lock)
-        return Seat(name=name, policy=policy, encoder=loaded.encoder, asking=loaded.asking.get(role, Asking()))
+        return Seat(
+            name=name,
+            policy=policy,
+            encoder=loaded.encoder,
+            asking=loaded.asking.get(role, Asking()),
+            fingerprint=loaded.team.fingerprints[role],
+        )
 
     def _source(self, name: str, runs: Collection[str]) -> str:
         """What `load` calls `name`."""

@@ -15,6 +15,7 @@ from onthejob.api.schema_base import Asked, Player, Seed, Sent
 from onthejob.api.schema_play import EnvView
 from onthejob.envs.office.actions import MAX_REPLY_BYTES
 from onthejob.envs.office.env import MAX_DAYS
+from onthejob.rollout.seats import Mode
 
 WorldName = Literal["live", "race-1", "race-2", "race-3"]
 ShownName = Literal["live", "race-1", "race-2", "race-3", "recorded"]
@@ -201,6 +202,8 @@ class Seats(Sent):
     seed: int
     days: int
     seats: dict[str, str]
+    modes: dict[str, Mode]
+    """Role -> how its seat is taken; empty for a recorded episode."""
     human: str
     """The seat that waits for a person, or empty."""
     playing: bool
@@ -235,6 +238,8 @@ class Config(Sent):
     """A folder of runs is served."""
     open_run: str
     """The run to show first, or empty."""
+    collect: str
+    """The run to which turns of seats in training mode are added; empty where no seat can be in it."""
     env: EnvView | None
     """An environment of the user's own, which is played here instead of the office."""
 
@@ -361,8 +366,10 @@ class Reset(Asked):
     seed: Seed = 1_000
     days: int = Field(30, ge=1, le=MAX_DAYS)
     seats: dict[RoleName, Player] = Field({})
-    """Who sits where; the others keep their seats, or are heuristic at first. The customer is played by
+    """Who sits where; the others keep their seats and modes, or are heuristic at first. The customer is played by
     `script`, as at first, or by a model, from the founding on."""
+    modes: dict[SeatName, Mode] = Field({})
+    """Other modes of seats than that which follows from who sits there."""
     human: SeatName | Literal[""] = ""
     playing: bool = False
     pace_s: float = Field(0.5, ge=0, le=60)
@@ -387,6 +394,9 @@ class Reconfigure(Asked):
 
     world: WorldName = "live"
     seats: dict[SeatName, Player] = Field({})
+    modes: dict[SeatName, Mode] = Field({})
+    """`training` adds the turns of a seat with a model of this machine to the run that the server collects in, `inference` ends
+    that. A seat that is given away is in the mode that follows from its player."""
     human: SeatName | Literal[""] | None = None
     playing: bool | None = None
     pace_s: float | None = Field(None, ge=0, le=60)

@@ -50,6 +50,7 @@ def routes(
     *,
     runs: bool,
     open_run: str,
+    collect: str,
     env: EnvView | None,
     pages: Path,
 ) -> APIRouter:
@@ -58,7 +59,7 @@ def routes(
 
     @api.get("/config")
     def config() -> Config:
-        return describe(worlds, runs=runs, open_run=open_run, env=env)
+        return describe(worlds, runs=runs, open_run=open_run, collect=collect, env=env)
 
     @api.get("/scenarios")
     def list_scenarios() -> list[ScenarioInfo]:
@@ -97,7 +98,7 @@ def routes(
     @api.post("/reconfigure")
     def reconfigure(asked: Reconfigure) -> Seats:
         world = worlds.get(asked.world)
-        seats = worlds.seats(asked.seats)
+        seats = worlds.changed(world, asked.seats, asked.modes)
         world.configure(seats=seats, human=asked.human, playing=asked.playing, pace_s=asked.pace_s)
         return world.status()
 
@@ -143,7 +144,7 @@ def routes(
     return api
 
 
-def describe(worlds: Worlds, *, runs: bool, open_run: str, env: EnvView | None = None) -> Config:
+def describe(worlds: Worlds, *, runs: bool, open_run: str, collect: str = "", env: EnvView | None = None) -> Config:
     """What does not change while the server runs, and the worlds as they are now."""
     return Config(
         version=__version__,
@@ -154,5 +155,6 @@ def describe(worlds: Worlds, *, runs: bool, open_run: str, env: EnvView | None =
         worlds=[world.status() for world in worlds.all()],
         runs=runs,
         open_run=open_run,
+        collect=collect,
         env=env,
     )

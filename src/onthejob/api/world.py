@@ -22,10 +22,14 @@ from onthejob.envs.office.reward import TurnLog
 from onthejob.envs.office.state import State
 from onthejob.errors import ContractError, OnTheJobError, RecordError
 from onthejob.keys import keyed_seed
-from onthejob.rollout.episode import Encoder
+from onthejob.office import without_memories
+from onthejob.rollout.contract import state_metrics
+from onthejob.rollout.episode import Encoder, TurnRecord
 from onthejob.rollout.replay import Said
+from onthejob.rollout.seats import Mode, mode_of
 from onthejob.texts import encodable
-from onthejob.types import Context, Kind, Message, Policy, Task
+from onthejob.train.collected import TEMPERATURE, CompanyRecorder, Sampled, TurnRecorder
+from onthejob.types import Completion, Context, Kind, Message, Policy, Sampling, Step, Task
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,20 @@ class Seat:
     """Times an unusable reply may be corrected with growing feedback, 0 to 8."""
     asking: Asking = field(default_factory=Asking)
     """The prompt that a policy of tokens reads, and the limit of a reply."""
+    fingerprint: str = ""
+    """Identity of the policy's behaviour, as `Team.fingerprints` has it."""
+    recorder: TurnRecorder | None = None
+    """Receives the seat's turns while it is in training mode; None in every other one."""
+
+    @property
+    def mode(self) -> Mode:
+        """How the seat is taken."""
+        return mode_of(self.policy, trained=self.recorder is not None)
+
+    @property
+    def sampling(self) -> Sampling:
+        """Of its turns: greedy, or in training mode as `train` samples."""
+        return self.asking.sampling() if self.recorder is None else self.asking.sampling(TEMPERATURE)
 
 
 class World:
@@ -76,6 +94,8 @@ class World:
         self._marks: list[int] = []
         """Frames that were told before each of them."""
         self._snapshots: list[bytes] = []
+        self._kept: CompanyRecorder | None = None
+        """Where turns are kept from the first one of a seat in training mode on."""
         self._saying = Reply("", "", 0)
         self._env = OfficeEnvironment(self._config, on_turn=self._on_turn)
         self._change = threading.Condition(threading.RLock())
@@ -102,6 +122,7 @@ class World:
             seed=self.task.seed,
             days=int(self.task.payload["days"]),
             seats={role: seat.name for role, seat in self.seats.items()},
+            modes={role: seat.mode for role, seat in self.seats.items()},
             human=self.human,
             playing=self._playing,
             pace_s=self.pace_s,
@@ -145,7 +166,7 @@ class World:
             if text is not None:
                 if observation.actor != self.human:
                     raise ContractError(f"{observation.actor} is asked, and the person sits at {self.human or 'no seat'}.")
-                self._say(observation.actor, HUMAN, text)
+                self._play(observation.actor, HUMAN, text)
                 self._change.notify_all()
                 return
             if observation.actor == self.human:
@@ -180,6 +201,7 @@ class World:
                 last -= 1
             if last < 0:
                 return False
+            self._end_kept()
             nearest = last // SNAPSHOT_EVERY
             replies = self._replies[nearest * SNAPSHOT_EVERY : last]
             self.epoch, self.kept, self.error = self.epoch + 1, self._marks[last], ""
@@ -214,6 +236,7 @@ class World:
         """Stop playing for good."""
         with self._change:
             self._closed = True
+            self._end_kept()
             self._change.notify_all()
 
     def suggest(self, seq: int, seat: Seat, count: int, temperature: float) -> tuple[str, list[str]]:
@@ -269,23 +292,64 @@ class World:
             if observation is None or observation.actor == self.human:
                 return False
             seat, mark = self.seats[observation.actor], (self.epoch, len(self._replies))
+            # Before the prompt is rendered, which counts as a use of the memories in it.
+            before = self._env.snapshot() if seat.retries or seat.recorder is not None else b""
             # Keyed by how many replies there were: taking a move back changes nobody's luck.
             asked = context(self._env, seat, keyed_seed(self.task.seed, "viewer", len(self._replies)))
             if seat.policy.reads == "view":
                 # A script reads the live state, and is done in less time than a lock takes to change hands.
                 (completion,) = seat.policy.act([asked], seat.asking.sampling())
-                self._say(observation.actor, seat.policy.version, completion.text)
+                self._play(observation.actor, seat.policy.version, completion.text)
                 return True
-            before = self._env.snapshot() if seat.retries else b""
         # A model thinks while others look at the world, or change it: then nobody wants its answer any more.
-        (completion,) = seat.policy.act([asked], seat.asking.sampling())
+        (completion,) = seat.policy.act([asked], seat.sampling)
         text = corrected(before, asked, completion.text, seat) if seat.retries else completion.text
         with self._change:
             if mark == (self.epoch, len(self._replies)) and not self._closed:
-                self._say(observation.actor, seat.policy.version, text)
+                if seat.recorder is not None and self._kept is None:
+                    self._kept = seat.recorder.begin(self.task)
+                sampled = self._sampled(seat, before, asked, completion) if seat.recorder is not None else None
+                self._play(observation.actor, seat.policy.version, text, sampled)
         return True
 
-    def _say(self, actor: str, policy: str, text: str) -> None:
+    def _sampled(self, seat: Seat, before: bytes, asked: Context, completion: Completion) -> Sampled:
+        """The pending turn of a seat in training mode."""
+        return Sampled(
+            snapshot=before if seat.asking.profile == PROFILE else without_memories(before),
+            day=self._env.company.day + 1,
+            prompt_ids=asked.prompt_ids,
+            completion=completion,
+            sampling=seat.sampling,
+            policy=seat.fingerprint,
+        )
+
+    def _play(self, actor: str, policy: str, text: str, sampled: Sampled | None = None) -> None:
+        """Play a turn that is new, and keep it where turns are kept."""
+        at, index = self._env.company.turn, len(self._replies)
+        step = self._say(actor, policy, text)
+        if self._kept is None:
+            return
+        played = TurnRecord(
+            index=index,
+            actor=actor,
+            policy=policy,
+            kind=Kind.ACT,
+            text=text,
+            valid=step.valid,
+            rewards=dict(step.rewards),
+            parts={role: dict(parts) for role, parts in step.parts.items()},
+            facts=dict(step.facts),
+        )
+        metrics = state_metrics(self._env.state(), "the office") if sampled is not None else None
+        self._kept.turn(played, at=at, sampled=sampled, stop=step.stop, metrics=metrics)
+
+    def _end_kept(self) -> None:
+        """What is played from now on belongs to another company in the record."""
+        if self._kept is not None:
+            self._kept.finish(over=False)
+            self._kept = None
+
+    def _say(self, actor: str, policy: str, text: str) -> Step:
         self._marks.append(self.length)
         self._replies.append((actor, policy, text))
         self._saying = Reply(policy, text, len(self._replies))
@@ -295,6 +359,7 @@ class World:
         self._teller.reflect(self._env.company.turn, self._env.memories)
         if len(self._replies) % SNAPSHOT_EVERY == 0:
             self._snapshots.append(self._env.snapshot())
+        return step
 
     def _on_turn(self, s: State, role: str, action: Action | None, turn: TurnLog) -> None:
         self._teller.turn(s, role, action, turn, self._saying)

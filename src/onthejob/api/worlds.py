@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping
 
+from onthejob.api.collecting import Collecting
 from onthejob.api.players import Players
 from onthejob.api.schema import Reset, RoleName, SeatName
 from onthejob.api.world import Seat, World
@@ -13,6 +14,9 @@ from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office
 from onthejob.rollout.replay import Replay
+from onthejob.rollout.seats import Mode, fitting
+from onthejob.train.collected import refuse_evaluation
+from onthejob.types import Task
 
 DEFAULT_PLAYER = "heuristic"
 SCRIPT = "script"
@@ -22,9 +26,18 @@ SCRIPT = "script"
 class Worlds:
     """The companies of this server."""
 
-    def __init__(self, players: Players, default: Reset, replay: Replay | None = None) -> None:
-        """default: the company to found first. replay: a recorded game to show instead, up to where it ended."""
-        self._players = players
+    def __init__(
+        self, players: Players, default: Reset, replay: Replay | None = None, collecting: Collecting | None = None
+    ) -> None:
+        """Found the first company.
+
+        Args:
+            players: who can sit in its seats.
+            default: the company.
+            replay: a recorded game to show instead, up to where it ended.
+            collecting: receives the turns of seats in training mode; None: no seat can be in it.
+        """
+        self._players, self._collecting = players, collecting
         self._lock = threading.Lock()
         self._worlds: dict[str, World] = {}
         players.seated = self._names
@@ -33,8 +46,9 @@ class Worlds:
         else:
             if CUSTOMER in default.seats:
                 raise ConfigError("in a recorded game the script plays the customer. Leave --seat customer=... out.")
-            seats = {role: players.seat(DEFAULT_PLAYER, role) for role in SEATS} | self.seats(default.seats)
             task = dataclasses.replace(replay.task, payload={"scenario": "baseline", "days": 30} | dict(replay.task.payload))
+            seats: dict[str, Seat] = {role: players.seat(DEFAULT_PLAYER, role) for role in SEATS}
+            seats |= self.seats(default.seats, default.modes, task, seats)
             world = World("live", task, seats, pace_s=default.pace_s)
             world.recall(replay.replies)
             self._worlds["live"] = world
@@ -59,10 +73,12 @@ class Worlds:
         task = Office().served_tasks().task_of(asked.seed, {"scenario": asked.scenario, "days": asked.days})
         before = self._worlds.get(asked.world)
         seats: dict[str, Seat] = dict(before.seats) if before is not None else {}
-        seats |= self.seats(asked.seats)
+        seats |= {role: self._players.seat(DEFAULT_PLAYER, role) for role in SEATS if role not in {**seats, **asked.seats}}
+        seats |= self.seats(asked.seats, asked.modes, task, seats)
         if asked.seats.get("customer") == SCRIPT:
             seats.pop(CUSTOMER, None)
-        seats |= {role: self._players.seat(DEFAULT_PLAYER, role) for role in SEATS if role not in seats}
+        if any(seat.mode is Mode.TRAINING for seat in seats.values()):
+            refuse_evaluation([task])
         with self._lock:
             before = self._worlds.get(asked.world)
             world = World(asked.world, task, seats, human=asked.human, pace_s=asked.pace_s)
@@ -73,10 +89,42 @@ class Worlds:
         world.configure(playing=asked.playing)
         return world
 
-    def seats(self, asked: Mapping[RoleName, str] | Mapping[SeatName, str]) -> dict[str, Seat]:
-        """The named players for these seats; none for the script of the customer."""
+    def changed(self, world: World, asked: Mapping[SeatName, str], modes: Mapping[SeatName, Mode]) -> dict[str, Seat]:
+        """The seats of `world` that are given away, or taken in another mode; errors as of `seats`."""
+        return self.seats(asked, modes, world.task, world.seats)
+
+    def seats(
+        self,
+        asked: Mapping[RoleName, str] | Mapping[SeatName, str],
+        modes: Mapping[SeatName, Mode],
+        task: Task,
+        held: Mapping[str, Seat],
+    ) -> dict[str, Seat]:
+        """The named players for these seats, in these modes; none for the script of the customer.
+
+        Args:
+            asked: seat -> player.
+            modes: seat -> mode; a seat that is given away and is not named has the one that follows from its player.
+            task: of the company.
+            held: seats as they are now.
+
+        Raises:
+            ConfigError: no such player, or a mode that it, the company or this server cannot be in.
+        """
         named = {role: name for role, name in asked.items() if (role, name) != (CUSTOMER, SCRIPT)}
-        return {role: self._players.seat(name, role, beside=tuple(named.values())) for role, name in named.items()}
+        made = {str(role): self._players.seat(name, role, beside=tuple(named.values())) for role, name in named.items()}
+        for role, mode in modes.items():
+            seat = made[role] if role in made else held[role]
+            recorder = None
+            if fitting(role, seat.policy, mode) is Mode.TRAINING:
+                refuse_evaluation([task])
+                if self._collecting is None:
+                    raise ConfigError(
+                        f"{role} cannot be in training mode: this viewer keeps no turns. Start it with --collect RUN."
+                    )
+                recorder = self._collecting.recorder(seat.asking)
+            made[role] = dataclasses.replace(seat, recorder=recorder)
+        return made
 
     def _names(self) -> set[str]:
         """Who sits in any world."""

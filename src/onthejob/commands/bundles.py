@@ -40,6 +40,6 @@ def check_tokens(chat: ChatEncoder, turns: Iterable[Turn]) -> None:
         text = chat.decode(turn.completion.token_ids)
         if text != turn.completion.text:
             raise ConfigError(
-                f"a reply of the bundles was sampled with another tokenizer: its text is {turn.completion.text[:40]!r}, and this "
+                f"a recorded reply was sampled with another tokenizer: its text is {turn.completion.text[:40]!r}, and this "
                 f"model decodes its ids to {text[:40]!r}. Name the model that sampled it with --model.name."
             )

@@ -51,12 +51,13 @@ def check_folder(path: Path, option: str) -> None:
         raise ConfigError(f"{option} cannot be written to {path}: {error}. Name another place.") from error
 
 
-def check_plain_name(name: str, what: str) -> None:
+def check_plain_name(name: str, what: str, option: str = "--name") -> None:
     """Refuse a name that could leave its folder, as a mistake of the command line.
 
     Args:
-        name: as it was given with --name.
+        name: as it was given with `option`.
         what: that it names, for the message.
+        option: that names it.
 
     Raises:
         ConfigError: it is no plain file name.
@@ -66,4 +67,4 @@ def check_plain_name(name: str, what: str) -> None:
     try:
         check_name(name, what)
     except RecordError as error:
-        raise ConfigError(f"--name: {error}") from error
+        raise ConfigError(f"{option}: {error}") from error

@@ -66,7 +66,7 @@ class Playing(ABC):
         place = Workplace(ref=self.workplace, env=options)
         tokens = options.max_new_tokens
         sampling = Sampling(
-            temperature=self.temperature, max_new_tokens=tokens if self.max_new_tokens is None else self.max_new_tokens
+            temperature=self.temperature or 0.0, max_new_tokens=tokens if self.max_new_tokens is None else self.max_new_tokens
         )
         if not 0.0 <= sampling.temperature < float("inf") or sampling.max_new_tokens < 1:
             got = f"{sampling.temperature} and {sampling.max_new_tokens}"

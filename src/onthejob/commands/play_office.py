@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from onthejob.commands.collected import collected_folder, free_seed, modes_of, office_place, open_collected
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.play import HUMAN, Playing, report, seated_apart, write_transcript
 from onthejob.commands.seats import PARTNER, HostedSeats, local_sources, names_and_sources, teams
 from onthejob.commands.terminal import Terminal
 from onthejob.commands.workplace import Workplace, refuse_unused
-from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig
+from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.models.catalogue import is_hosted
 from onthejob.office import Office, check_customer, make_office, scenarios_named
 from onthejob.players import scripted_players
-from onthejob.types import Message, Sampling, ToolSpec
+from onthejob.rollout.seats import Mode
+from onthejob.train.collected import TEMPERATURE, refuse_evaluation
+from onthejob.types import Message, Sampling, Task, ToolSpec
 
 if TYPE_CHECKING:
+    from onthejob.commands.play_collect import Keeping
     from onthejob.evaluate.teams import Team
     from onthejob.models.chat import ChatEncoder
     from onthejob.rollout.episode import LiveEpisode
     from onthejob.rollout.seats import Orders, Seats
     from onthejob.stack import Stack
-    from onthejob.types import Completion, Policy, Step
+    from onthejob.types import Completion, Step
 
 UNUSED = ("seeds", "first", "partner", "curriculum")
 """Options of the office that one episode, whose seed is --seed, does not depend on."""
@@ -50,17 +55,26 @@ class PlayOffice(Playing):
     """Who takes the seat of --role; `human` is you, with undo and a replay file; otherwise as for --seat."""
     replay: Path = Path("replay.json")
     """Where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
-    seed: int = 1_000
-    """Of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
+    seed: int | None = None  # type: ignore[assignment]
+    """Of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with a seat in
+    training mode the first training seed of which --collect holds no turn."""
+    temperature: float | None = None  # type: ignore[assignment]
+    """Of the model's replies; 0 decodes greedily. None takes 0, with a seat in training mode 1, as `train` does."""
     orders: Path | None = None
     """Watch this file, which `onthejob policy swap` writes: seats change hands while the episode runs."""
+    mode: tuple[str, ...] = ()
+    """Mode of the seats: `training` keeps the turns of all seats with a model of this machine in --collect, and
+    `--mode sales=training` those of one. Without it such a model is in `inference`, a hosted one in `llm`."""
+    collect: str = ""
+    """With a seat in training mode: the run to which its turns are added (a folder, or a name in `runs/`), for
+    `train --collected` and `sft --collected`."""
 
     def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
         from onthejob.envs.office.tasks import split_of
+        from onthejob.rollout.collect import require_trainable
         from onthejob.rollout.play import play
         from onthejob.rollout.room import check_room
         from onthejob.rollout.seats import Orders, Seats
-        from onthejob.types import Task
 
         refuse_unused(place.env, Office.starting_options("Play"), UNUSED, "play")
         place.check()
@@ -75,11 +89,19 @@ class PlayOffice(Playing):
         if (self.role is None) != (self.policy is None):
             raise ConfigError("--role and --policy go together, e.g. --role sales --policy human.")
         by_hand = self.policy == HUMAN
+        if by_hand and (self.mode or self.collect):
+            raise ConfigError("--mode and --collect have no effect on a game by hand. Leave them out.")
         if by_hand and (terminal.json or self.transcript):
             raise ConfigError("a game by hand is shown in the terminal and written as --replay. Drop --json and --transcript.")
         if self.role is not None and self.policy is not None and not by_hand:
             others[self.role] = self.policy
-        specs = [self.team, *others.values()]
+        specs, shipped = [self.team, *others.values()], scripted_players()
+        training = self._training({role: others.get(role, self.team) for role in SEATS}, office)
+        folder = collected_folder(self.collect) if training else None
+        seed = self.seed if self.seed is not None else 1_000 if folder is None else free_seed(folder)
+        if training:
+            sampling = replace(sampling, temperature=TEMPERATURE if self.temperature is None else self.temperature)
+            office = replace(office, retries=0)
         office = office.fitted(model=self.model.name, hosted=any(is_hosted(spec.rpartition("=")[2]) for spec in specs))
         config = replace(office.config, customer_asked=CUSTOMER in others)
         if by_hand and config != OfficeConfig(retries=config.retries):
@@ -87,7 +109,7 @@ class PlayOffice(Playing):
                 "a game by hand has the usual prompts and rewards, and a scripted customer. Drop --env.profile, "
                 "--env.prompt-budget, --env.reflect, --env.reader, --env.no-crisis-bonus and --seat customer=WHO."
             )
-        named, shipped = names_and_sources(specs), scripted_players()
+        named = names_and_sources(specs)
         # The customer has no memories, so it reflects on nothing.
         reflecting = zip(named, ("", *others), strict=True)
         models = [source for (_, source), role in reflecting if source not in shipped and role != CUSTOMER]
@@ -101,12 +123,16 @@ class PlayOffice(Playing):
         parts = [rest, *([role] for role in others)]
         make_env = make_office(config, model=office.tokenizer)
         task = Task(
-            id=f"office-{scenario}-{self.seed}",
+            id=f"office-{scenario}-{seed}",
             env="office",
-            split=split_of(self.seed),
-            seed=self.seed,
+            split=split_of(seed),
+            seed=seed,
             payload={"scenario": scenario, "days": office.days},
         )
+        env = make_env()
+        if training:
+            refuse_evaluation([task])
+            env.reset(task)  # it refuses what is kept for evaluation
         local = set(local_sources(named, shipped))
         actors = {role for (_, source), taken in zip(named, parts, strict=True) if source in local for role in taken}
 
@@ -114,9 +140,9 @@ class PlayOffice(Playing):
             check_room(chat, make_env, task, actors=actors, partners=dict.fromkeys(SEATS, shipped[PARTNER]), sampling=sampling)
 
         made, stack = self._teams(specs, parts, seats, terminal, check)
-        policies: dict[str, Policy] = dict(made[0].policies)
+        policies, fingerprints = dict(made[0].policies), dict(made[0].fingerprints)
         for role, team in zip(others, made[1:], strict=True):
-            policies[role] = team.policies[role]
+            policies[role], fingerprints[role] = team.policies[role], team.fingerprints[role]
 
         if by_hand and self.role is not None:
             from onthejob.commands.human import play_by_hand
@@ -124,32 +150,77 @@ class PlayOffice(Playing):
             check_writable(self.replay, "--replay")
             return play_by_hand(terminal, task, self.role, policies, self.replay)
 
-        table_seats, encoder = Seats(policies), LateEncoder(stack.chat if stack else None)
+        for role in training:
+            require_trainable(role, policies[role])
+        encoder = LateEncoder(stack.chat if stack else None)
         orders = Orders(self.orders) if self.orders is not None else None
-
-        def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
-            if not terminal.json:
-                terminal.say(line(episode, completion, step))
-            if orders is not None:
-                self._obey(orders, table_seats, encoder, seats, terminal)
-
         try:
-            (episode,) = play(
-                [make_env()],
-                [task],
-                table_seats,
-                sampling,
-                seed=self.seed,
-                encoder=encoder,
-                max_turns=office.max_turns,
-                on_turn=on_turn,
-            )
+            with self._keeping(folder, office, env, task, sampling, terminal) as keeping:
+                if keeping is not None:
+                    policies |= {role: keeping.policy(role, policies[role], fingerprints[role]) for role in training}
+                table_seats = Seats(policies, trained=tuple(training))
+
+                def on_turn(episode: LiveEpisode, completion: Completion, step: Step) -> None:
+                    if not terminal.json:
+                        terminal.say(line(episode, completion, step))
+                    if keeping is not None:
+                        keeping.on_turn(episode)
+                    if orders is not None:
+                        self._obey(orders, table_seats, encoder, seats, terminal, keeping)
+
+                (episode,) = play(
+                    [env],
+                    [task],
+                    table_seats,
+                    sampling,
+                    seed=seed,
+                    encoder=encoder,
+                    max_turns=office.max_turns,
+                    on_turn=on_turn,
+                )
             accounts = seats.accounts
         finally:
             seats.close()
         if self.transcript is not None:
             write_transcript(self.transcript, episode)
         return report(terminal, episode, accounts)
+
+    def _training(self, seated: Mapping[str, str], office: Office) -> list[str]:
+        """Roles whose seats are in training mode.
+
+        Raises:
+            ConfigError: a mode that does not fit, or options that do not go with it.
+        """
+        players = {role: spec.rpartition("=")[2] for role, spec in seated.items()}
+        modes = modes_of(self.mode, players, scripted_players())
+        training = [role for role, mode in modes.items() if mode is Mode.TRAINING]
+        if bool(training) != bool(self.collect):
+            raise ConfigError("--mode training and --collect RUN go together: the run is where the turns are kept. Give both.")
+        if training and office.retries:
+            raise ConfigError(
+                f"--env.retries must be 0 with a seat in training mode, got {office.retries}: a reply is worth what it is at "
+                "first. Leave it out."
+            )
+        return training
+
+    @contextmanager
+    def _keeping(
+        self, folder: Path | None, office: Office, env: OfficeEnvironment, task: Task, sampling: Sampling, terminal: Terminal
+    ) -> Iterator[Keeping | None]:
+        """What writes the turns to the run in `folder`; None without one."""
+        if folder is None:
+            yield None
+            return
+        from onthejob.commands.play_collect import Keeping
+        from onthejob.train.collected import TurnRecorder
+
+        model = self.model
+        run = open_collected(
+            folder, office_place(office), model=model.name, template_arguments=model.template_arguments, sampling=sampling
+        )
+        with closing(TurnRecorder(run)) as recorder:
+            terminal.progress(f"seed {task.seed}; turns of seats in training mode go to {folder}")
+            yield Keeping(recorder, env, task, sampling)
 
     def _teams(
         self,
@@ -162,8 +233,19 @@ class PlayOffice(Playing):
         shipped = scripted_players()
         return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted, parts=parts, check=check)
 
-    def _obey(self, orders: Orders, table_seats: Seats, encoder: LateEncoder, hosted: HostedSeats, terminal: Terminal) -> None:
-        """Carry out new orders; one that cannot be carried out is reported and changes nothing."""
+    def _obey(
+        self,
+        orders: Orders,
+        table_seats: Seats,
+        encoder: LateEncoder,
+        hosted: HostedSeats,
+        terminal: Terminal,
+        keeping: Keeping | None,
+    ) -> None:
+        """Carry out new orders; one that cannot be carried out is reported and changes nothing.
+
+        A seat in training mode stays in it when its next player can be trained.
+        """
         try:
             for role, who in orders.new().items():
                 if role == CUSTOMER:
@@ -171,8 +253,11 @@ class PlayOffice(Playing):
                 (team,), stack = self._teams([who], [[role]], hosted, terminal)
                 if stack is not None:
                     encoder.chat = stack.chat
-                before = table_seats.swap(role, team.policies[role])
-                terminal.progress(f"{role}: {team.policies[role].version} instead of {before.version}")
+                policy, mode = team.policies[role], None
+                if keeping is not None and table_seats.mode(role) is Mode.TRAINING and policy.reads == "tokens":
+                    policy, mode = keeping.policy(role, policy, team.fingerprints[role]), Mode.TRAINING
+                before = table_seats.swap(role, policy, mode)
+                terminal.progress(f"{role}: {policy.version} instead of {before.version}")
         except OnTheJobError as error:
             terminal.warn(str(error))
 

@@ -56,7 +56,7 @@ class ReplayRecord:
         from onthejob.record import Run
 
         with Run.open(folder, readonly=True) as run:
-            options = recorded_options(run, without=("demo",))
+            options = recorded_options(run, without=("demo", "mode"))
             encoder = _encoder(options, terminal)
             if options.train.branch.continuation == "policy":
                 terminal.warn("branches are not compared: the policies of that time played on in them")

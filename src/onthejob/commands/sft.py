@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar
 import tyro
 
 from onthejob.commands.bundles import bundled_groups, check_tokens
+from onthejob.commands.collected import load_collected
 from onthejob.commands.cores import usable_cores
 from onthejob.commands.outputs import check_folder
 from onthejob.commands.seats import ModelOptions, adapters_for, load_model, lora_of
@@ -43,7 +44,8 @@ class Sft:
     """Train one adapter per role to imitate demonstrations, and write them as version 0 into a folder.
 
     A demonstration is one decision (a prompt and its reply), or a whole conversation, of which every reply is imitated. With
-    --from-bundles demonstrations are the better ones of the trajectories that a run sampled, token for token.
+    --from-bundles demonstrations are the better ones of the trajectories that a run sampled, with --collected those of the turns
+    that a running office sampled, token for token.
     """
 
     data: tyro.conf.Positional[Path] = DATA
@@ -52,6 +54,15 @@ class Sft:
     """Imitate trajectories of this file instead, which `onthejob runs export RUN --bundles` wrote; of the same tokenizer."""
     min_reward: float | None = None
     """With --from-bundles: imitate trajectories of at least this return; None imitates those above the mean of their group."""
+    collected: str = ""
+    """Imitate the better-paid turns of this run of collected turns instead, which `play office --mode training` or
+    `view --collect` wrote; of the same tokenizer."""
+    keep_share: float = 0.25
+    """With --collected: share of each role's turns that is imitated, in (0, 1]: those that were paid most above the mean of the
+    role's turns of the same scenario within three days. Turns below that mean never are."""
+    return_turns: int = 14
+    """With --collected: turns of the environment over which the role's own rewards are added up, from its turn on; the office
+    has 14 a day."""
     out: Path = Path("adapters/sft")
     """Where the adapters go; `train --init` and every `--team` read them from there."""
     roles: tuple[str, ...] = ()
@@ -120,6 +131,19 @@ class Sft:
         return replace(command, model=self.model.settled())._share(demonstrations, terminal)
 
     def _check(self) -> None:
+        if not self.collected:
+            usual = Sft()
+            if (self.keep_share, self.return_turns) != (usual.keep_share, usual.return_turns):
+                raise ConfigError("--keep-share and --return-turns have no effect without --collected. Leave them out.")
+        else:
+            if self.from_bundles is not None or self.data != DATA:
+                other = self.data if self.from_bundles is None else f"--from-bundles {self.from_bundles}"
+                raise ConfigError(f"{other} and --collected {self.collected} both say what is imitated. Leave one out.")
+            if self.marks != Sft().marks:
+                raise ConfigError("--marks has no effect with --collected, whose turns have none. Use --keep-share.")
+            if not 0.0 < self.keep_share <= 1.0 or self.return_turns < 1:
+                got = f"{self.keep_share} and {self.return_turns}"
+                raise ConfigError(f"keep_share must be in (0, 1] and return_turns >= 1, got {got}. Set --keep-share 0.25.")
         if self.from_bundles is None:
             if self.min_reward is not None:
                 raise ConfigError("--min-reward has no effect without --from-bundles. Leave it out, or name a file of bundles.")
@@ -133,6 +157,10 @@ class Sft:
         """Role -> what is imitated."""
         if self.from_bundles is not None:
             return bundled_demonstrations(self.from_bundles, self.roles, min_reward=self.min_reward, limit=self.limit)
+        if self.collected:
+            return collected_demonstrations(
+                self.collected, self.roles, keep_share=self.keep_share, window=self.return_turns, limit=self.limit
+            )
         files = demonstration_files(self.data, self.roles)
         return {role: read_demonstrations(file, self.limit, self.marks) for role, file in files.items()}
 
@@ -148,7 +176,8 @@ class Sft:
 
         def encode(chat: ChatEncoder) -> None:
             for role, found in demonstrations.items():
-                examples[role] = encoded(chat, self.from_bundles or self.data / f"{role}.jsonl", found)
+                source = self.from_bundles or (Path(self.collected) if self.collected else self.data / f"{role}.jsonl")
+                examples[role] = encoded(chat, source, found)
 
         stack, learner = attach_learner(
             load_model(self.model, progress, encode, sampled=False),
@@ -237,11 +266,12 @@ class Demonstration(NamedTuple):
     name: str
     """Of the conversation, unique among all files; empty for a decision."""
     line: int
-    """In the file, from 1."""
+    """In the file, from 1; of a collected turn its number in the run."""
     tools: tuple[ToolSpec, ...] = ()
     """Those that may be called."""
     sampled: tuple[Turn, ...] = ()
-    """Of a bundle: the turns of one conversation, whose tokens are imitated as they are; `messages` is empty then."""
+    """Of a bundle or a collected turn: the turns of one conversation, whose tokens are imitated as they are; `messages` is empty
+    then."""
 
 
 def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstration]) -> list[Example]:
@@ -357,6 +387,36 @@ def bundled_demonstrations(
     if empty := [role for role, kept in found.items() if not kept]:
         wanted = "above the mean of its group" if min_reward is None else f"of at least {min_reward:g}"
         raise ConfigError(f"{file} has no trajectory of {', '.join(empty)} with a return {wanted}. Set a lower --min-reward.")
+    return {role: _evenly(kept, limit) for role, kept in found.items()}
+
+
+def collected_demonstrations(
+    named: str, roles: Sequence[str], *, keep_share: float, window: int, limit: int
+) -> dict[str, list[Demonstration]]:
+    """Role -> its better-paid turns in a run of collected turns, at most `limit` of a role (0: all).
+
+    Args:
+        named: the run's folder, or its name in `runs/`.
+        roles: which; none means every role that has turns.
+        keep_share: of each role's turns, in (0, 1].
+        window: turns over which a role's rewards are added up.
+        limit: turns of a role, taken evenly from the run.
+
+    Raises:
+        ConfigError: no such run, or a role without such a turn.
+        RecordError: it is damaged.
+    """
+    from onthejob.train.collected import better_paid
+
+    collected = load_collected(named, roles)
+    found: dict[str, list[Demonstration]] = {turn.actor: [] for turn in collected.turns}
+    for turn in better_paid(collected.returns(window), keep_share):
+        found[turn.actor].append(Demonstration((), None, "expert", 1.0, "", turn.number, sampled=(turn.turn,)))
+    if empty := [role for role, kept in found.items() if not kept]:
+        raise ConfigError(
+            f"{named} has no usable turn of {', '.join(empty)} that was paid above the mean and followed by {window} turns. "
+            "Collect more, set a lower --return-turns, or name other --roles."
+        )
     return {role: _evenly(kept, limit) for role, kept in found.items()}
 
 

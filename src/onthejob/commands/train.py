@@ -20,6 +20,7 @@ from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.seats import HostedOptions, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.train_bundles import check_bundles, update_from_bundles
+from onthejob.commands.train_collected import check_collected, collected_states, fitted_to_collected, with_collected
 from onthejob.commands.training import (
     assemble,
     corrected,
@@ -83,6 +84,9 @@ class Train:
     init: str = ""
     """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model, in their --lora
     shape. What they are at the start is also the reference of the KL term."""
+    collected: str = ""
+    """Start every segment in a state of this run of collected turns, which `play office --mode training` or `view --collect`
+    wrote: K replies are sampled there and branched. Without --roles the roles that it has turns of are trained."""
     freeze: tuple[str, ...] = ()
     """Seats that are played by adapters and not trained, each `ROLE=ADAPTERS` (a run, `RUN:best` or a folder), e.g.
     `seller=runs/first:best`. Without --roles all others are trained."""
@@ -184,6 +188,8 @@ class Train:
         fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
         if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
             fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)
+        if self.collected and loop.grouping == "branch":
+            fitted["collect"] = fitted_to_collected(loop, usual)
         frozen, roles = {seat.partition("=")[0] for seat in self.freeze}, self.roles
         if frozen and roles == self.place().roles:
             roles = tuple(role for role in roles if role not in frozen)
@@ -245,6 +251,7 @@ class Train:
             raise ConfigError("--smoke collects, --from-groups repeats what was collected. Leave one of them out.")
         if self.from_bundles is not None:
             check_bundles(self)
+        check_collected(self)
         if self.eval_tasks < 1 or not 0.0 <= self.eval_temperature < float("inf"):
             got = f"{self.eval_tasks} and {self.eval_temperature}"
             raise ConfigError(f"eval_tasks must be >= 1 and eval_temperature finite and >= 0, got {got}.")
@@ -306,12 +313,16 @@ class Train:
         from onthejob.record import Run
 
         again = None if self.resume is None else existing_run(self.resume)
+        begun = False
         if again is None:
             self._check_new()
         else:
             # Another writer, or a disk that takes nothing, is met before a model is loaded.
-            Run.open(again).close()
+            with Run.open(again) as held:
+                begun = held.last_iteration() is not None
         started = anchored(self) if again is None else self._recorded(again)
+        # A run that has begun holds its states in its checkpoints.
+        started, collected = (started, None) if begun else with_collected(started)
         options = started._extended(self.extend)
         init = adapters_for(options.init, options.roles) if options.init and again is None else None
         if init is not None:
@@ -323,6 +334,7 @@ class Train:
         with seated(options) as others, options.place().opened() as make_env:
             if (place := options.place()).plain and (odd := quick_check(place)):
                 terminal.warn(odd)
+            states = collected_states(collected, make_env, terminal)
             options = options._ready(terminal, init)
             stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
             with updated_by(options, stack, learner) as learner:
@@ -332,8 +344,9 @@ class Train:
                     terminal.progress(f"run {run.path}")
                     with tracked(self.track, run.path, terminal):
                         result = run_loop(
-                            options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler, resume=not new
-                        )
+                            options, terminal, make_env, pool, stack, learner, run, others,
+                            sampler=sampler, collected=states, resume=not new,
+                        )  # fmt: skip
                     path = run.path
         rows = [(role, adapter.name, str(adapter.path)) for role, adapter in result.adapters.items()]
         data = {
@@ -409,7 +422,8 @@ def anchored(options: Train) -> Train:
         model = dataclasses.replace(model, name=str(Path(model.name).expanduser().absolute()))
     seats = [seat.partition("=") for seat in options.freeze]
     freeze = tuple(f"{role}={absolute_source(source)}" for role, _, source in seats)
-    return dataclasses.replace(_found_everywhere(options), model=model, freeze=freeze)
+    collected = str(existing_run(Path(options.collected)).absolute()) if options.collected else ""
+    return dataclasses.replace(_found_everywhere(options), model=model, freeze=freeze, collected=collected)
 
 
 def _found_everywhere(options: Train) -> Train:

@@ -13,8 +13,10 @@ from onthejob.commands.judging import judge_of
 from onthejob.commands.rewarding import reward_of
 from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, load_model, lora_of, named_adapters
 from onthejob.commands.terminal import Terminal, table
+from onthejob.commands.train_collected import collected_states, with_collected
 from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
+from onthejob.rollout.library import Entry
 from onthejob.rollout.pool import TaskPool
 from onthejob.train import Evaluate, TrainResult
 from onthejob.train.reports import line
@@ -202,6 +204,7 @@ def run_loop(
     others: Others,
     *,
     sampler: Sampler | None,
+    collected: Sequence[Entry] = (),
     resume: bool = False,
 ) -> TrainResult:
     """Train in a workplace that is open; `sampler` is that of this process, None where another program samples."""
@@ -228,6 +231,7 @@ def run_loop(
             evaluate=_validator(options, place, make_env, samples, partners) if options.train.eval_every else None,
             judge=judge,
             reward=reward_of(options),
+            collected=collected,
             on_progress=lambda report: terminal.progress(line(report, options.train.grouping)),
             resume=resume,
         )
@@ -257,15 +261,17 @@ def look(options: Train, terminal: Terminal) -> int:
         collect=dataclasses.replace(options.train.collect, episodes=SMOKE_TASKS),
         branch=dataclasses.replace(options.train.branch, group_size=SMOKE_SIZE),
     )
+    options, collected = with_collected(dataclasses.replace(options, train=loop))
     init = adapters_for(options.init, options.roles) if options.init else None
     servers_ready(options, terminal)
-    options = dataclasses.replace(options, train=loop)
     pool = task_pool(options)
     with seated(options) as others, options.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
+        states = collected_states(collected, make_env, terminal)
         options = planned(options, terminal, init)
         stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))
         with updated_by(options, stack, learner) as learner, Run.create(folder, config={}, name="smoke") as run:
-            run_loop(options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler_here(options, stack))
+            sampler = sampler_here(options, stack)
+            run_loop(options, terminal, make_env, pool, stack, learner, run, others, sampler=sampler, collected=states)
             groups = list(run.read_groups(1))
     found, mix = spreads(groups), stop_mix(groups)
     alive = sum(signal(group) is not Signal.DEAD for group in groups)

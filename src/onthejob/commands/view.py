@@ -12,12 +12,14 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
 
 from onthejob.api.asking import Asking
+from onthejob.commands.collected import collected_folder, free_seed, modes_of, office_place, open_collected
 from onthejob.commands.env import group_prefix
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
 from onthejob.commands.runs import RUNS, run_folder
@@ -31,9 +33,12 @@ from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import load_catalogue
+from onthejob.office import Office
+from onthejob.train.collected import TEMPERATURE
 
 if TYPE_CHECKING:
     from onthejob.api.tables import Played
+    from onthejob.record import Run
 
 LEADS = (
     '<!doctype html><meta charset="utf-8"><title>onthejob</title><meta http-equiv="refresh" content="0; url={address}">'
@@ -47,13 +52,18 @@ class Company:
 
     scenario: str = "baseline"
     days: int = 30
-    seed: int = 1_000
+    seed: int | None = None
+    """None: 1000, or where turns are collected the first training seed of which there are none yet."""
     seats: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(SEATS, PARTNER))
     model: ModelOptions = field(default_factory=ModelOptions)
     hosted: HostedOptions = field(default_factory=HostedOptions)
     asking: Asking = field(default_factory=Asking)
     """How models are asked whose training is not recorded."""
     max_model_gib: float | None = None
+    mode: tuple[str, ...] = ()
+    """Of the seats, as for `play`."""
+    collect: str = ""
+    """The run to which turns of seats in training mode are added; empty: no seat can be in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +115,7 @@ class View:
         from pydantic import ValidationError
 
         from onthejob.api.app import PAGES, create_app
+        from onthejob.api.collecting import Collecting
         from onthejob.api.schema import Reset
         from onthejob.api.security import LOOPBACK
         from onthejob.api.tables import Tables
@@ -125,8 +136,17 @@ class View:
         ]
         load_catalogue()  # a mistake in the user's own is better said now than on a page
         away = Away(company.hosted)
+        folder = collected_folder(company.collect, root) if company.collect else None
+        seed = company.seed if company.seed is not None else 1_000 if folder is None else free_seed(folder)
+        modes = modes_of(company.mode, company.seats, players()) if company.mode else {}
         try:
-            asked = {"scenario": company.scenario, "seed": company.seed, "days": company.days, "seats": dict(company.seats)}
+            asked = {
+                "scenario": company.scenario,
+                "seed": seed,
+                "days": company.days,
+                "seats": dict(company.seats),
+                "modes": modes,
+            }
             first = Reset.model_validate(asked)
         except ValidationError as error:
             problem = error.errors()[0]
@@ -139,6 +159,10 @@ class View:
             if played is not None:
                 played.check()
                 tables = held.enter_context(Tables(tables_of(played), threads=played.env.threads, name=played.name))
+            collecting = None
+            if folder is not None:
+                collecting = held.enter_context(closing(Collecting(folder.name, partial(opened_for, folder))))
+                terminal.progress(f"seed {seed}; turns of seats in training mode go to {folder}")
             app = create_app(
                 token=token,
                 hosts=LOOPBACK if is_loopback(self.host) else (*LOOPBACK, self.host, socket.gethostname()),
@@ -150,6 +174,7 @@ class View:
                 default=first,
                 replay=replay,
                 tables=tables,
+                collecting=collecting,
             )
             if not (PAGES / "index.html").is_file():
                 terminal.warn("the viewer's pages are not built; the API works. With node and npm: make viewer.")
@@ -175,6 +200,18 @@ class View:
         if spent := away.spent():
             terminal.progress(f"hosted models: {spent}")
         return 0
+
+
+def opened_for(folder: Path, asking: Asking) -> Run:
+    """The run of collected turns in `folder`, for seats that are asked like `asking`."""
+    office = Office(profile=asking.profile, prompt_budget=asking.budget, tokenizer=asking.tokenizer)
+    return open_collected(
+        folder,
+        office_place(office),
+        model=asking.base,
+        template_arguments=asking.template_arguments,
+        sampling=asking.sampling(TEMPERATURE),
+    )
 
 
 def tables_of(place: Workplace) -> Callable[[], AbstractContextManager[Played]]:

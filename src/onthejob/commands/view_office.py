@@ -11,6 +11,7 @@ from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office, check_customer
+from onthejob.rollout.seats import Mode
 
 USED = ("scenarios", "days", "profile")
 """Options of the office that the viewer depends on."""
@@ -30,8 +31,15 @@ class ViewOffice(View):
     seat: tuple[str, ...] = ()
     """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`. A model named for
     `customer` (`base` or a hosted one) plays it instead of its script, in the whole company."""
-    seed: int = 1_000
-    """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds."""
+    seed: int | None = None
+    """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with --collect the
+    first training seed of which the run holds no turn: what is kept for evaluation is not trained on."""
+    collect: str = ""
+    """Add the turns of seats in training mode to this run (a folder, or a name among the runs that are shown), for
+    `train --collected` and `sft --collected`. The browser chooses the seats, and --mode those at first."""
+    mode: tuple[str, ...] = ()
+    """Mode of the seats at first: `training` for all with a model of this machine, `sales=training` for one. Without it such a
+    model is in `inference`, a hosted one in `llm`."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model behind `base` and adapters whose run is not known; loaded when somebody asks for it."""
     max_new_tokens: int = Office.max_new_tokens
@@ -54,6 +62,8 @@ class ViewOffice(View):
             raise ConfigError(f"--max-new-tokens must be >= 1, got {self.max_new_tokens}.")
         if self.max_model_gib is not None and not 0 < self.max_model_gib < float("inf"):
             raise ConfigError(f"--max-model-gib must be above 0, got {self.max_model_gib}. Leave it out for half of the memory.")
+        if not self.collect and any(mode.endswith(Mode.TRAINING) for mode in self.mode):
+            raise ConfigError(f"--mode {' '.join(self.mode)} needs --collect RUN, the run where the turns are kept.")
         return Company(
             scenario=options.scenarios[0],
             days=options.days,
@@ -63,6 +73,8 @@ class ViewOffice(View):
             hosted=self.hosted,
             asking=Asking(profile=options.profile, max_new_tokens=self.max_new_tokens),
             max_model_gib=self.max_model_gib,
+            mode=self.mode,
+            collect=self.collect,
         )
 
     def tables(self, place: Workplace) -> None:

@@ -37,8 +37,13 @@ class Origin:
 
 def origin_facts(episode: Episode, stand_ins: Rates) -> dict[str, Any]:
     """What the record keeps of where `episode` began; a snapshot of the office takes about 1.5 kB."""
-    start = None if episode.start is None else base64.b64encode(zlib.compress(episode.start, 9)).decode()
-    return {FACT: {"task": episode.task.row(), "start": start, "stand_ins": stand_ins}}
+    return facts_of(Origin(task=episode.task, start=episode.start, stand_ins=stand_ins))
+
+
+def facts_of(origin: Origin) -> dict[str, Any]:
+    """As `read_origin` reads it."""
+    start = None if origin.start is None else base64.b64encode(zlib.compress(origin.start, 9)).decode()
+    return {FACT: {"task": origin.task.row(), "start": start, "stand_ins": origin.stand_ins}}
 
 
 def read_origin(facts: Mapping[str, Any], where: str) -> Origin | None:

@@ -134,6 +134,15 @@ class TaskPool:
         spreads = [self._spreads.get(self._family[task.id], average) for task in self.tasks]
         return [_FLOOR * average + (1.0 - _FLOOR) * spread for spread in spreads]
 
+    def meet(self, tasks: Sequence[Task]) -> None:
+        """Count groups of these tasks under their families, although they are not drawn from this pool.
+
+        Raises:
+            ConfigError: a held-out task.
+        """
+        _refuse_held_out(tasks)
+        self._changed |= {task.id: self._family_of(task) for task in tasks if task.id not in self._family}
+
     def observe(self, groups: Sequence[tuple[Group, bool]]) -> None:
         """Record one iteration's (group, is alive)."""
         for group, alive in groups:

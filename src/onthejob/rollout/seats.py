@@ -1,8 +1,8 @@
 """Who sits where, changeable while an episode runs: a mapping of actors to policies that `play` reads at every turn.
 
-Three ways of sitting in a seat, per role and at any time: `llm` (a hosted model acts), `training` (a local model acts, and what
-it samples is recorded to be trained on) and `inference` (a local model acts, with or without an adapter). A fourth, `scripted`,
-is for the workplace's own players.
+Three modes of a seat, per role and at any time: `llm` (a hosted model acts), `training` (a local model acts, and what it samples
+is recorded to be trained on, see `train.collected`) and `inference` (a local model acts, with or without an adapter). A fourth,
+`scripted`, is for the workplace's own players.
 """
 
 from __future__ import annotations
@@ -48,6 +48,24 @@ def mode_of(policy: Policy, *, trained: bool = False) -> Mode:
     if trained:
         return Mode.TRAINING
     return {"messages": Mode.LLM, "tokens": Mode.INFERENCE}.get(policy.reads, Mode.SCRIPTED)
+
+
+def fitting(actor: str, policy: Policy, mode: Mode) -> Mode:
+    """`mode`, when a seat with this policy can be taken so.
+
+    Args:
+        actor: of the seat, for the message.
+        policy: of the seat.
+        mode: that was asked for.
+
+    Raises:
+        ConfigError: the policy returns no tokens to train on, or the mode is that of another kind of policy.
+    """
+    if mode is Mode.TRAINING:
+        require_trainable(actor, policy)
+    elif mode is not mode_of(policy):
+        raise ConfigError(f"{policy.version} reads {policy.reads}, which is {mode_of(policy)} and not {mode}.")
+    return mode
 
 
 class Seats(Mapping[str, Policy]):
@@ -104,11 +122,7 @@ class Seats(Mapping[str, Policy]):
 
     @staticmethod
     def _checked(actor: str, policy: Policy, mode: Mode) -> Seat:
-        if mode is Mode.TRAINING:
-            require_trainable(actor, policy)
-        elif mode is not mode_of(policy):
-            raise ConfigError(f"{policy.version} reads {policy.reads}, which is {mode_of(policy)} and not {mode}.")
-        return Seat(policy=policy, mode=mode)
+        return Seat(policy=policy, mode=fitting(actor, policy, mode))
 
 
 class Orders:

@@ -25,6 +25,7 @@ from onthejob.rollout.collect import Collection, Collector
 from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.judge import add_opinion
+from onthejob.rollout.library import Entry
 from onthejob.rollout.origin import origin_facts
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.reward import RewardFunction
@@ -72,6 +73,7 @@ def train(
     evaluate: Evaluate | None = None,
     judge: Judge | None = None,
     reward: RewardFunction | None = None,
+    collected: Sequence[Entry] = (),
     on_progress: Callable[[IterationReport], None] | None = None,
     resume: bool = False,
 ) -> TrainResult:
@@ -95,6 +97,8 @@ def train(
         evaluate: called at the start and every `config.eval_every` iterations.
         judge: adds its opinion to one-turn trajectories, with the weight it was made with; at weight 0 it is only recorded.
         reward: gives every trajectory a return in the place of the environment's, before the judge adds its opinion.
+        collected: training states, some of every trained role, that fill the library in the place of those that the partners
+            reach, and stay in it. A run that is resumed has them in its checkpoint.
         on_progress: called after every committed iteration.
         resume: continue `run` after its last committed iteration, with the settings that it was made with; only iterations,
             minutes, workers and the learner's `max_tokens` and `gradient_checkpointing` may differ.
@@ -133,6 +137,7 @@ def train(
         evaluate=evaluate,
         judge=judge,
         reward=reward,
+        collected=tuple(collected),
     )
     if config.grouping == "episodes":
         state, last = _enter(parts, None, until, resume=resume)

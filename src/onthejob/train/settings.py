@@ -31,7 +31,7 @@ def settings_of(parts: Parts) -> dict[str, Any]:
         "base_digest": parts.base_digest,
         "pool": parts.pool.identity(),
     }
-    return json.loads(json.dumps(dict(_flat(nested))))
+    return json.loads(json.dumps(dict(flat(nested))))
 
 
 def check_settings(recorded: Mapping[str, Any] | None, parts: Parts) -> None:
@@ -63,11 +63,12 @@ def check_settings(recorded: Mapping[str, Any] | None, parts: Parts) -> None:
         parts.run.live("resumed", {"iteration": parts.run.last_iteration(), "changed": changed})
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Dotted name -> value of nested tables."""
     return [
         pair
         for name, value in values.items()
-        for pair in (_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)])
+        for pair in (flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)])
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from onthejob.errors import ConfigError
@@ -37,14 +38,18 @@ def begin(parts: Parts, scorer: BranchScorer | None, *, until: float = math.inf)
     for members in adapter_sets(config.adapters, parts.roles).values():
         share_state(parts.learner, members)
     adapters = {role: publish(parts, role, 0, parent=None) for role in parts.roles}
-    library = SnapshotLibrary(per_day=config.library_per_day)
+    library = SnapshotLibrary(per_day=None if parts.collected else config.library_per_day)
     partner_library = SnapshotLibrary(per_day=None)
     scales, stand_ins = {role: Scales() for role in parts.roles}, StandIns()
-    if scorer is not None and config.library_tasks > 0:
-        tasks = parts.pool.sample(config.library_tasks, iteration=0)
-        visited = _visited(parts, tasks, share=config.library_share)
+    if scorer is not None and (parts.collected or config.library_tasks > 0):
+        if parts.collected:
+            tasks, visited = [], list(parts.collected)
+            parts.pool.meet([entry.task for entry in visited])
+        else:
+            tasks = parts.pool.sample(config.library_tasks, iteration=0)
+            visited = _visited(parts, tasks, share=config.library_share)
+            partner_library.add(visited)
         library.add(visited)
-        partner_library.add(visited)
         if config.scale_states > 0:
             states = _scale_states(parts, tasks, visited)
             scales = measure_scales(
@@ -88,6 +93,8 @@ def begin(parts: Parts, scorer: BranchScorer | None, *, until: float = math.inf)
             record.adapter(adapters[role])
             record.metrics(f"scales/{role}", {"outcome": scales[role].outcome, "return": scales[role].ret})
         record.metrics("loop", {"library": float(len(library))})
+        if parts.collected:
+            record.event("collected", {"turns": dict(Counter(entry.actor for entry in parts.collected))})
         if evaluation:
             record.metrics("eval", evaluation)
     return state

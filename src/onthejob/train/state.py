@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from onthejob.errors import ConfigError
 from onthejob.rollout.branch import Scales
 from onthejob.rollout.episode import Encoder
-from onthejob.rollout.library import SnapshotLibrary
+from onthejob.rollout.library import Entry, SnapshotLibrary
 from onthejob.rollout.opponents import Opponents
 from onthejob.rollout.pool import TaskPool
 from onthejob.rollout.reward import RewardFunction
@@ -48,6 +48,8 @@ class Parts:
     evaluate: Evaluate | None
     judge: Judge | None = None
     reward: RewardFunction | None = None
+    collected: tuple[Entry, ...] = ()
+    """States to start from in the place of those that the partners reach; read at the start of a run only."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,6 +26,7 @@ export type Kpis = Schemas['Kpis'];
 export type Legal = Schemas['Legal'];
 export type Move = Schemas['Move'];
 export type MemoryView = Schemas['MemoryView'];
+export type Mode = Schemas['Mode'];
 export type PlayerInfo = Schemas['PlayerInfo'];
 export type PromptView = Schemas['PromptView'];
 export type ReplyView = Schemas['ReplyView'];

@@ -162,7 +162,12 @@ function Inspector({ world, seq }: { world: World; seq: number }) {
   return (
     <Panel
       title={<RoleBadge role={role} person />}
-      tools={<span className="small dim mono">{world.seats.seats[role] ?? 'world'}</span>}
+      tools={
+        <span className="row small dim">
+          <span className="mono">{world.seats.seats[role] ?? 'world'}</span>
+          {world.seats.modes[role] && world.seats.human !== role && <span data-testid="mode">{world.seats.modes[role]}</span>}
+        </span>
+      }
     >
       <div className="stack">
         <p className="small dim">{duties[role]}</p>

@@ -4,6 +4,7 @@ import {
   get,
   post,
   type Legal,
+  type Mode,
   type PlayerInfo,
   type PromptView,
   type ScenarioInfo,
@@ -23,6 +24,8 @@ import { Alternatives } from './Alternatives';
 const SEATED = ROLES.filter((role) => role.id !== 'customer').map((role) => role.id as SeatName);
 /** Plays the customer unless a model does. */
 const SCRIPT = 'script';
+/** Modes between which a model of this machine may change. */
+const LOCAL: readonly Mode[] = ['inference', 'training'];
 /** Stands for a model that is not in the list yet. */
 const OTHER = '+';
 const TIERS = ['#f0686f', '#f2b84b', '#9bcf5c', '#58c4a7', '#5aa2f0', '#7f88f0', '#b48cf0', '#ee6fa3', '#9aa3ba'];
@@ -138,7 +141,13 @@ function Table({ world }: { world: World }) {
   const [asking, setAsking] = useState<SeatName | ''>('');
   const [spec, setSpec] = useState('');
   const { seats } = world;
+  const collect = useStore((state) => state.config?.collect) ?? '';
   const spent = players?.find((player) => player.kind === 'hosted')?.spent;
+  const take = async (role: SeatName, mode: Mode): Promise<void> => {
+    setBusy(role);
+    await act(post<'reconfigure', Seats>('reconfigure', { modes: { [role]: mode } }));
+    setBusy('');
+  };
   const change = async (role: SeatName, name: string): Promise<void> => {
     setAsking(name === OTHER ? role : '');
     if (name === OTHER) return;
@@ -155,7 +164,7 @@ function Table({ world }: { world: World }) {
   };
   return (
     <Panel title="Who sits where" tools={<span className="small dim">from the next reply on</span>}>
-      <div className="seatgrid">
+      <div className="seatgrid modes">
         {SEATED.map((role) => (
           <div key={role} style={{ display: 'contents' }}>
             <label htmlFor={`seat-${role}`}>
@@ -174,6 +183,13 @@ function Table({ world }: { world: World }) {
               <PlayerOptions players={players} />
               <option value={OTHER}>another model…</option>
             </select>
+            <SeatMode
+              role={role}
+              mode={seats.human === role ? undefined : seats.modes[role]}
+              choice={collect !== ''}
+              disabled={!canChange || busy !== ''}
+              onChange={(mode) => void take(role, mode)}
+            />
           </div>
         ))}
       </div>
@@ -211,11 +227,49 @@ function Table({ world }: { world: World }) {
           </div>
         </form>
       )}
+      {collect && (
+        <p className="small dim">
+          Turns of seats in training are kept in the run <span className="mono">{collect}</span>.
+        </p>
+      )}
       <ModelList players={players} />
       {spent && <p className="small dim">Hosted models so far: {spent}</p>}
       {busy && <p className="small dim">Loading… a model takes a while the first time.</p>}
       {!canChange && <p className="small dim">Read-only: open the address that `onthejob view` printed to play.</p>}
     </Panel>
+  );
+}
+
+/** How a seat is taken; a model of this machine may collect its turns to be trained on. */
+function SeatMode({
+  role,
+  mode,
+  choice,
+  disabled,
+  onChange,
+}: {
+  role: SeatName;
+  mode: Mode | undefined;
+  choice: boolean;
+  disabled: boolean;
+  onChange: (mode: Mode) => void;
+}) {
+  if (!mode) return <span />;
+  if (!choice || !LOCAL.includes(mode)) return <span className="small dim">{mode}</span>;
+  return (
+    <select
+      aria-label={`Mode of ${ROLES.find((info) => info.id === role)?.title}`}
+      data-testid={`mode-${role}`}
+      value={mode}
+      disabled={disabled}
+      onChange={(event) => onChange(event.target.value as Mode)}
+    >
+      {LOCAL.map((one) => (
+        <option key={one} value={one}>
+          {one}
+        </option>
+      ))}
+    </select>
   );
 }
 

@@ -1,0 +1,59 @@
+"""Where a viewer's companies write the turns of seats in training mode: one run, made when the first such seat is taken."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+
+from onthejob.api.asking import Asking
+from onthejob.errors import ConfigError
+from onthejob.record import Run
+from onthejob.train.collected import TurnRecorder
+
+
+class Collecting:
+    """The run of a viewer's collected turns. May be used from any thread."""
+
+    def __init__(self, name: str, open_run: Callable[[Asking], Run]) -> None:
+        """Nothing is written before a seat is in training mode.
+
+        Args:
+            name: of the run, as it is shown.
+            open_run: makes the run of seats that are asked so, or opens it for more turns.
+        """
+        self.name = name
+        self._open = open_run
+        self._lock = threading.Lock()
+        self._held: tuple[Asking, TurnRecorder] | None = None
+
+    def recorder(self, asking: Asking) -> TurnRecorder:
+        """What keeps the turns of a seat that is asked like this.
+
+        Raises:
+            ConfigError: the run holds turns of seats that are asked otherwise.
+            RecordError: it cannot be written.
+        """
+        asking = plain(asking)
+        with self._lock:
+            if self._held is None:
+                self._held = asking, TurnRecorder(self._open(asking))
+            first, recorder = self._held
+        old, new = dataclasses.asdict(first), dataclasses.asdict(asking)
+        if differs := [f"{name} {old[name]} (here {new[name]})" for name in old if old[name] != new[name]]:
+            raise ConfigError(
+                f"{self.name} collects turns of seats with {', '.join(differs)}. Seats in training mode at the same time have "
+                "one base and are asked alike. Collect others in another run."
+            )
+        return recorder
+
+    def close(self) -> None:
+        """Write what is left, and close the run."""
+        with self._lock:
+            if self._held is not None:
+                self._held[1].close()
+
+
+def plain(asking: Asking) -> Asking:
+    """`asking` without a tokenizer that counts nothing."""
+    return asking if asking.budget is not None else dataclasses.replace(asking, tokenizer="")
