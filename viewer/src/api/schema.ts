@@ -756,6 +756,8 @@ export interface components {
             actions: {
                 [key: string]: string[];
             };
+            /** Collect */
+            collect: string;
             /** Duties */
             duties: {
                 [key: string]: string;
@@ -1239,6 +1241,12 @@ export interface components {
             turn: number;
         };
         /**
+         * Mode
+         * @description How a seat is taken.
+         * @enum {string}
+         */
+        Mode: "llm" | "training" | "inference" | "scripted";
+        /**
          * Move
          * @description An account that arrived, changed its stage or left.
          */
@@ -1363,6 +1371,13 @@ export interface components {
         Reconfigure: {
             /** Human */
             human?: ("ceo" | "dev" | "marketing" | "sales" | "content" | "hr") | "" | null;
+            /**
+             * Modes
+             * @default {}
+             */
+            modes: {
+                [key: string]: components["schemas"]["Mode"];
+            };
             /** Pace S */
             pace_s?: number | null;
             /** Playing */
@@ -1452,6 +1467,13 @@ export interface components {
              * @default
              */
             human: ("ceo" | "dev" | "marketing" | "sales" | "content" | "hr") | "";
+            /**
+             * Modes
+             * @default {}
+             */
+            modes: {
+                [key: string]: components["schemas"]["Mode"];
+            };
             /**
              * Pace S
              * @default 0.5
@@ -1600,6 +1622,10 @@ export interface components {
             human: string;
             /** Length */
             length: number;
+            /** Modes */
+            modes: {
+                [key: string]: components["schemas"]["Mode"];
+            };
             /** Pace S */
             pace_s: number;
             /** Playing */
