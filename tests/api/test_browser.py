@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from onthejob.api.app import PAGES
+from onthejob.record import Run
+from onthejob.testing import tiny_model
+from onthejob.train.collected import read_collected
 
 from .recording import claw_run, comparison, long_run, office_run
 from .serving import TOKEN, served
@@ -58,6 +61,29 @@ def test_a_person_plays_an_environment_of_their_own(name: str, tmp_path: Path):
         assert process.stdout is not None
         address, token = process.stdout.readline().strip().split("/#token=")
         play_in_browser("seats", address, token)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_a_seat_is_put_into_training_mode(tmp_path: Path):
+    node()
+    tiny = tiny_model(words=["customers", "company"])
+    tiny.model.save_pretrained(tmp_path / "base")
+    tiny.tokenizer.save_pretrained(tmp_path / "base")
+    words = [
+        sys.executable, "-m", "onthejob", "view", "--collect", "shift", "--seat", "sales=base", "--env.days", "3", "--no-open",
+        "--port", "0", "--max-new-tokens", "3", "--model.name", "base", "--model.dtype", "float32", "--quiet",
+    ]  # fmt: skip
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        assert process.stdout is not None
+        address, token = process.stdout.readline().strip().split("/#token=")
+        play_in_browser("modes", address, token)
+        with Run.open(tmp_path / "runs/shift", readonly=True) as run:
+            turns = read_collected(run).turns
+        assert [turn.actor for turn in turns] == ["sales"] * 4, "two days of sales"
+        assert {turn.task.seed for turn in turns} == {100_000}
     finally:
         process.terminate()
         process.communicate(timeout=60)

@@ -164,12 +164,21 @@ function Table({ world }: { world: World }) {
   };
   return (
     <Panel title="Who sits where" tools={<span className="small dim">from the next reply on</span>}>
-      <div className="seatgrid modes">
+      <div className="seatgrid">
         {SEATED.map((role) => (
           <div key={role} style={{ display: 'contents' }}>
-            <label htmlFor={`seat-${role}`}>
-              <RoleBadge role={role} />
-            </label>
+            <div>
+              <label htmlFor={`seat-${role}`}>
+                <RoleBadge role={role} />
+              </label>
+              <SeatMode
+                role={role}
+                mode={seats.human === role ? undefined : seats.modes[role]}
+                choice={collect !== ''}
+                disabled={!canChange || busy !== ''}
+                onChange={(mode) => void take(role, mode)}
+              />
+            </div>
             <select
               id={`seat-${role}`}
               value={asking === role ? OTHER : seats.human === role ? 'you' : seats.seats[role]}
@@ -183,13 +192,6 @@ function Table({ world }: { world: World }) {
               <PlayerOptions players={players} />
               <option value={OTHER}>another model…</option>
             </select>
-            <SeatMode
-              role={role}
-              mode={seats.human === role ? undefined : seats.modes[role]}
-              choice={collect !== ''}
-              disabled={!canChange || busy !== ''}
-              onChange={(mode) => void take(role, mode)}
-            />
           </div>
         ))}
       </div>
@@ -228,7 +230,7 @@ function Table({ world }: { world: World }) {
         </form>
       )}
       {collect && (
-        <p className="small dim">
+        <p className="small dim" style={{ marginTop: 8 }}>
           Turns of seats in training are kept in the run <span className="mono">{collect}</span>.
         </p>
       )}
@@ -254,12 +256,12 @@ function SeatMode({
   disabled: boolean;
   onChange: (mode: Mode) => void;
 }) {
-  if (!mode) return <span />;
-  if (!choice || !LOCAL.includes(mode)) return <span className="small dim">{mode}</span>;
+  if (!mode) return null;
+  if (!choice || !LOCAL.includes(mode)) return <div className="small dim">{mode}</div>;
   return (
     <select
       aria-label={`Mode of ${ROLES.find((info) => info.id === role)?.title}`}
-      data-testid={`mode-${role}`}
+      className="small"
       value={mode}
       disabled={disabled}
       onChange={(event) => onChange(event.target.value as Mode)}
