@@ -129,6 +129,14 @@ def test_modes_by_name():
     assert modes_of(("ceo=llm", "hr=scripted"), seats, shipped) == usual
 
 
+def test_a_recipe_with_a_library_of_its_own_is_told_what_to_add(call, repository: Path):
+    train = ("train", "--config", repository / "recipes/office.toml", "--collected", "nowhere")
+    said = " ".join(call(*train, code=2).split())
+    told = said.partition("where --config sets it, add ")[2].rstrip(".").split()
+    assert "--library-refresh" in told
+    assert "there is no run nowhere" in call(*train, *told, code=2), "with these all options fit"
+
+
 @pytest.mark.slow
 def test_what_was_collected_is_trained_on_and_imitated(call, office_model: Path):
     play = ("play", "office", "--env.days", "3", *TOKENS, *model(office_model))

@@ -1,4 +1,4 @@
-"""Where a viewer's companies write the turns of seats in training mode: one run, made when the first such seat is taken."""
+"""The run to which a viewer's companies add the turns of seats in training mode; made when the first such seat is taken."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Collecting:
         self._held: tuple[Asking, TurnRecorder] | None = None
 
     def recorder(self, asking: Asking) -> TurnRecorder:
-        """What keeps the turns of a seat that is asked like this.
+        """The writer of the turns of seats that are asked like this.
 
         Raises:
             ConfigError: the run holds turns of seats that are asked otherwise.

@@ -61,7 +61,7 @@ class Seat:
 
     @property
     def mode(self) -> Mode:
-        """How the seat is taken."""
+        """Follows from the policy, but for training."""
         return mode_of(self.policy, trained=self.recorder is not None)
 
     @property
@@ -95,7 +95,7 @@ class World:
         """Frames that were told before each of them."""
         self._snapshots: list[bytes] = []
         self._kept: CompanyRecorder | None = None
-        """Where turns are kept from the first one of a seat in training mode on."""
+        """Receives all turns from the first one of a seat in training mode on."""
         self._saying = Reply("", "", 0)
         self._env = OfficeEnvironment(self._config, on_turn=self._on_turn)
         self._change = threading.Condition(threading.RLock())
@@ -344,7 +344,7 @@ class World:
         self._kept.turn(played, at=at, sampled=sampled, stop=step.stop, metrics=metrics)
 
     def _end_kept(self) -> None:
-        """What is played from now on belongs to another company in the record."""
+        """End the company in the record: later turns belong to another one."""
         if self._kept is not None:
             self._kept.finish(over=False)
             self._kept = None

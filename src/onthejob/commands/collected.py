@@ -63,7 +63,7 @@ def modes_of(given: Sequence[str], seats: Mapping[str, str], scripted: Collectio
 
 
 def office_place(office: Office) -> Workplace:
-    """The office by what its turns depend on; which companies are founded in it does not belong to that.
+    """The office with the options on which its turns depend, without those that choose companies.
 
     Args:
         office: with its tokenizer fitted.

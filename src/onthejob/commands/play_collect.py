@@ -1,4 +1,4 @@
-"""What `onthejob play office --mode training` adds to an episode: the turns of its seats are kept as they happen."""
+"""The turns of `onthejob play office --mode training`, kept as they happen."""
 
 from __future__ import annotations
 

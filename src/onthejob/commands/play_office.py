@@ -207,7 +207,7 @@ class PlayOffice(Playing):
     def _keeping(
         self, folder: Path | None, office: Office, env: OfficeEnvironment, task: Task, sampling: Sampling, terminal: Terminal
     ) -> Iterator[Keeping | None]:
-        """What writes the turns to the run in `folder`; None without one."""
+        """A writer of the turns to the run in `folder`; None without one."""
         if folder is None:
             yield None
             return

@@ -29,24 +29,30 @@ def fitted_to_collected(loop: TrainConfig, usual: TrainConfig) -> CollectConfig:
     """`loop.collect`, in which every segment starts in the library, and nothing enters it.
 
     Raises:
-        ConfigError: an option that says otherwise.
+        ConfigError: an option that says otherwise; names the values with which a file that sets it can be used.
     """
-    given = [f"--collect.{name.replace('_', '-')}" for name in SHARES
-             if getattr(loop.collect, name) not in (0.0, getattr(usual.collect, name))]  # fmt: skip
-    given += [f"--{name.replace('_', '-')}" for name in LIBRARY if getattr(loop, name) != getattr(usual, name)]
+    given = {
+        f"--collect.{name.replace('_', '-')}": 0
+        for name in SHARES
+        if getattr(loop.collect, name) not in (0.0, getattr(usual.collect, name))
+    }
+    given |= {
+        f"--{name.replace('_', '-')}": getattr(usual, name) for name in LIBRARY if getattr(loop, name) != getattr(usual, name)
+    }
     if given:
+        neutral = " ".join(f"{flag} {value}" for flag, value in given.items())
         raise ConfigError(
             f"{', '.join(given)} has no effect with --collected: every segment starts in a collected turn, and the library holds "
-            "those alone. Leave it out."
+            f"those alone. Leave it out; where --config sets it, add {neutral}."
         )
     return dataclasses.replace(loop.collect, **dict.fromkeys(SHARES, 0.0))
 
 
 def check_collected(options: Train) -> None:
-    """Refuse what has no collected turns to start from.
+    """Refuse options with which no segment can start in a collected turn.
 
     Raises:
-        ConfigError: says what.
+        ConfigError: names them.
     """
     if not options.collected:
         return

@@ -311,7 +311,7 @@ def library_of(turns: Sequence[CollectedTurn], make_env: Callable[[], Environmen
     Raises:
         ConfigError: the environment refuses to train on a task, or cannot restore a snapshot.
         ContractError: the environment is not `Forkable`.
-        RecordError: somebody else is asked in a snapshot.
+        RecordError: another role is asked in a snapshot.
     """
     env = forkable(make_env)
     entries = []
@@ -338,7 +338,7 @@ def library_of(turns: Sequence[CollectedTurn], make_env: Callable[[], Environmen
 def better_paid(returns: Sequence[tuple[CollectedTurn, float]], keep_share: float) -> list[CollectedTurn]:
     """The turns that were paid more than usual, at most the share `keep_share` of each role's, in the order of play.
 
-    What is usual is the mean return of the same role and scenario within `BASELINE_DAYS` days: a company that grows pays more
+    Usual is the mean return of the same role and scenario within `BASELINE_DAYS` days: a company that grows pays more
     for the same decision every day. Replies that could not be used count in it and are never kept.
     """
     met: dict[tuple[str, str, int], list[float]] = {}
