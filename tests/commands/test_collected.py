@@ -164,6 +164,12 @@ def test_what_was_collected_is_trained_on_and_imitated(call, office_model: Path)
     call("train", "--resume", "resumed", "--extend", "2")
     with Run.open("runs/resumed", readonly=True) as run, Run.open("runs/after", readonly=True) as whole:
         assert list(run.read_groups(2)) == list(whole.read_groups(2)), "the states are in the checkpoint"
+    # A run that was killed before its first commit has no checkpoint yet.
+    settings = call(*train, "--collected", "moved", "--iterations", "1", "--print-config")
+    Run.create("runs", config=settings, name="early").close()
+    call("train", "--resume", "early")
+    with Run.open("runs/early", readonly=True) as run:
+        assert sum(run.read_events(kind="collected")[0].payload["turns"].values()) == len(states)
     looked = call(*train, "--collected", "moved", "--smoke")
     assert looked["groups"]
 
@@ -194,7 +200,7 @@ def test_what_was_collected_is_trained_on_and_imitated(call, office_model: Path)
         ((*sft, "--return-turns", "400", "--roles", "dev"), "no usable turn of dev"),
     ):
         assert said in " ".join(call(*words, code=2).split()), words
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["after", "hr", "resumed"], "no empty run is left"
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["after", "early", "hr", "resumed"], "no empty run is left"
 
 
 @dataclass
