@@ -109,8 +109,8 @@ def loads(data: bytes) -> State:
     version = values[0] if isinstance(values, list) and values else None
     new = State.__new__(State)
     new.acted, new.goal = {}, {}
-    fixed = {VERSION: _FIXED, _OLD: _OLD_FIXED}.get(version)
-    slots = {_JSON_VERSION: State.__slots__, _OLD_JSON: _OLD_SLOTS}.get(version)
+    fixed = _FIXED if version == VERSION else _OLD_FIXED if version == _OLD else None
+    slots = State.__slots__ if version == _JSON_VERSION else _OLD_SLOTS if version == _OLD_JSON else None
     if fixed is not None and len(values) == 3 + len(fixed):
         _set(new, ("demand", *fixed), values[1:-1])
         _from_columns(new, values[-1], block)
