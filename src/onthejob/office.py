@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -18,6 +19,7 @@ from onthejob.envs.env import Env, Reply, ServedTasks
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import OnTurn
+from onthejob.envs.office.fitting import fitting_tokens
 from onthejob.envs.office.memory import REFLECTION_TURNS
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
@@ -31,8 +33,11 @@ from onthejob.evaluate.cache import source_fingerprint
 from onthejob.files import where_kept
 from onthejob.models.base import weights_digest
 from onthejob.models.catalogue import is_hosted
+from onthejob.models.counting import estimated_tokens
 from onthejob.rollout.branch import BranchConfig
-from onthejob.types import Observation, Rubric, Split, Task
+from onthejob.types import Observation, PromptBudget, Rubric, Split, Task, Window
+
+log = logging.getLogger(__name__)
 
 JUDGED = Rubric(
     text="""You grade one decision of an employee of a small company. Judge only how sensible it is in the situation shown.
@@ -50,13 +55,13 @@ JUDGED = Rubric(
 
 
 def make_office(config: OfficeConfig | None = None, *, model: str = "") -> Callable[[], OfficeEnvironment]:
-    """A maker of environments that can be pickled; `model` is the one whose tokenizer counts a prompt's budget."""
+    """A maker of environments that can be pickled; `model` is the one whose tokenizer counts a budget's tokens; empty estimates."""
     return partial(office_of, config or OfficeConfig(), model=model)
 
 
 def office_of(config: OfficeConfig, *, model: str = "", on_turn: OnTurn | None = None) -> OfficeEnvironment:
-    """An environment with the reader that its configuration names, and the tokenizer of `model` where prompts have a budget."""
-    count = partial(_count, model) if config.budget is not None and model else None
+    """An environment with the reader that its configuration names, and what counts tokens where prompts have a budget."""
+    count = counting(model) if config.budget is not None else None
     return OfficeEnvironment(config, count_tokens=count, on_turn=on_turn, reader=reader_of(config))
 
 
@@ -68,12 +73,17 @@ def without_memories(snapshot: bytes) -> bytes:
     return b"".join((len(bare).to_bytes(4, "big"), bare, snapshot[4 + size :]))
 
 
+def counting(model: str) -> Count:
+    """A function that counts tokens as `model` does, whose tokenizer is loaded with the first text; empty estimates."""
+    return partial(_count, model) if model else estimated_tokens
+
+
 def _count(model: str, text: str) -> int:
     # Only now: worker processes and players who read no prompt need no tokenizer, and a record can be replayed without it.
     return counter(model)(text)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def counter(model: str) -> Count:
     """What counts tokens as `model` does; one per tokenizer and process."""
     from onthejob.models.counting import token_counter
@@ -81,23 +91,31 @@ def counter(model: str) -> Count:
     return cached(token_counter(model))
 
 
-def check_prompts(budget: int | None, reflect: bool, *, local: bool, models: bool, prefix: str = "--env.") -> None:
+def _cached_later(count: Count) -> Count:
+    """`count` with a cache that is made for the first text: most prompts are never counted."""
+
+    @cache
+    def made() -> Count:
+        return cached(count)
+
+    return lambda text: made()(text)
+
+
+def check_prompts(budget: int | None, reflect: bool, *, models: bool, prefix: str = "--env.") -> None:
     """Refuse options of a model's prompts where no model reads them.
 
     Args:
         budget: tokens of a prompt at most.
         reflect: models reflect themselves.
-        local: whether a model of this machine plays, whose tokenizer counts.
         models: whether any model plays, hosted ones included.
         prefix: of the options on the command line.
 
     Raises:
         ConfigError: the option has no effect.
     """
-    if budget is not None and not local:
+    if budget is not None and not models:
         raise ConfigError(
-            f"{prefix}prompt-budget has no effect without a model of this machine, whose tokenizer counts: scripted players "
-            "read no prompt. Seat `base`, a run or adapters, or leave it out."
+            f"{prefix}prompt-budget has no effect without a model: scripted players read no prompt. Seat one, or leave it out."
         )
     if reflect and not models:
         raise ConfigError(
@@ -262,10 +280,11 @@ class Office(Env):
     """Folder of a trained reader of claims (adapters/claims) that judges what texts promise, one forward pass per text; by
     default linear weights judge."""
     prompt_budget: int | None = None
-    """Tokens of a prompt's user message at most, counted by --env.tokenizer; what matters least is omitted."""
+    """Tokens of a prompt's user message at most, counted by --env.tokenizer; what matters least is omitted. None leaves
+    each model what its context holds beside everything else."""
     tokenizer: str = ""
-    """With --env.prompt-budget: the model whose tokenizer counts, as for `onthejob model fetch`; by default the one that
-    plays."""
+    """With --env.prompt-budget: the model whose tokenizer counts, as for `onthejob model fetch`; by default the one of this
+    machine that plays. Where only hosted models do, tokens are estimated from above."""
     reflect: bool = False
     """With --env.profile full: models reflect themselves every 70 turns (raise the limit of a reply); else a template does."""
 
@@ -312,7 +331,7 @@ class Office(Env):
         if self.reader:
             own += f"+reader {_reader_digest(Path(self.reader))}"
         if self.prompt_budget is not None:
-            own += f"+budget{self.prompt_budget} by {self.tokenizer}"
+            own += f"+budget{self.prompt_budget} by {self.tokenizer or 'estimate'}"
         own += "+reflect" if self.reflect else ""
         # A file of one's own can be edited under the same path; those of the package are among the sources.
         own += "".join(f"+{digest}" for digest in _files_digests(self.scenarios))
@@ -334,17 +353,30 @@ class Office(Env):
     def hosted_partner(self) -> str:
         return self.partner if is_hosted(self.partner) else ""
 
-    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
-        counts = self.tokenizer or model if self.prompt_budget is not None else self.tokenizer
+    def fitted(self, *, model: str = "", hosted: bool = False, window: Window | None = None) -> Self:
         retries = (8 if hosted else 0) if self.retries is None else self.retries
-        return replace(self, tokenizer=counts, retries=retries)
+        fitted = replace(self, retries=retries)
+        if window is not None and (budget := fitted.budget_for(window)) is not None:
+            fitted = replace(fitted, prompt_budget=budget.tokens)
+        return replace(fitted, tokenizer=self.tokenizer or model) if fitted.prompt_budget is not None else fitted
+
+    def budget_for(self, window: Window) -> PromptBudget | None:
+        if self.prompt_budget is not None:
+            return None
+        tokens = fitting_tokens(window, profile=self.profile, retries=self.retries or 0, reflect=self.reflect)
+        if tokens is None:
+            return None
+        count = window.count if window.estimated else _cached_later(window.count)
+        return PromptBudget(tokens=tokens, count=count, estimated=window.estimated)
 
     def anchored(self) -> Mapping[str, Any]:
         # Scenario files stay as they were given: their names are part of the tasks' ids, from which all luck descends.
         return {"reader": str(Path(self.reader).expanduser().absolute())} if self.reader else {}
 
     def check_players(self, *, local: bool, models: bool) -> None:
-        check_prompts(self.prompt_budget, self.reflect, local=local, models=models)
+        check_prompts(self.prompt_budget, self.reflect, models=models)
+        if self.prompt_budget is not None and not self.tokenizer:
+            log.info("the tokens of --env.prompt-budget are estimated from above: no tokenizer of a hosted model is here")
 
     def check_options(self, *, training: bool = False) -> None:
         if training and self.retries:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onthejob.errors import ConfigError, ModelError
 from onthejob.evaluate.teams import Team, adapter_fingerprint
-from onthejob.types import Adapter, Policy
+from onthejob.types import Adapter, Policy, PromptBudget
 
 if TYPE_CHECKING:
     from onthejob.learn.learner import Learner, LearnerConfig
@@ -63,11 +63,13 @@ class Stack:
         *,
         goes_on: bool = False,
         others: Policy | None = None,
+        prompt_budget: PromptBudget | None = None,
     ) -> Team:
         """The model in `seats`: with its adapters, or without any in all of them as it is.
 
         Where only some seats have an adapter, `others` takes the rest: a role that was trained among scripted partners is not
         worth what the bare model makes of the other seats. None leaves those to the bare model.
+        `prompt_budget` is that of the prompts which the model reads.
         """
         from onthejob.models.in_process import InProcessPolicy
 
@@ -81,7 +83,9 @@ class Stack:
             if adapter is None and adapters and others is not None:
                 policies[seat], fingerprints[seat] = others, others.version
                 continue
-            policies[seat] = InProcessPolicy(sampler, self.chat, adapter=None if adapter is None else adapter.name)
+            policies[seat] = InProcessPolicy(
+                sampler, self.chat, adapter=None if adapter is None else adapter.name, prompt_budget=prompt_budget
+            )
             fingerprints[seat] = self.fingerprint(adapter)
         learned = frozenset(adapters) if adapters else frozenset(seats)
         return Team(name=name, policies=policies, fingerprints=fingerprints, learned=learned)

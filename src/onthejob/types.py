@@ -182,6 +182,43 @@ class TextObservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The context of a model, and the sizes of what goes into it, before anything is sent."""
+
+    tokens: int
+    """Of a prompt and its reply together."""
+    reply: int
+    """Of the longest reply."""
+    count: Callable[[str], int]
+    """Tokens of a text in a message."""
+    measure: Callable[[Sequence[Message]], int]
+    """Tokens of a whole conversation up to its next reply, with all that is written around the messages."""
+    estimated: bool = False
+    """Whether both estimate from above, because the tokenizer of the model is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptBudget:
+    """Share of its context that a model has for what it is shown."""
+
+    tokens: int
+    """Of the user message at most."""
+    count: Callable[[str], int]
+    """Tokens of a text in a message."""
+    estimated: bool = False
+    """Whether `count` estimates from above."""
+
+
+@runtime_checkable
+class Prunable(Protocol):
+    """An observation whose prompt can omit what matters least."""
+
+    def within(self, budget: PromptBudget) -> Sequence[Message]:
+        """The messages, the user message within `budget`; those that cannot be pruned as they are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What one reply did."""
 
@@ -395,6 +432,16 @@ class Policy(Protocol):
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
         """One completion per context, in order. Batched: an in-process model runs them as one lock-step batch."""
+        ...
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """A policy whose model has a context of known size."""
+
+    @property
+    def prompt_budget(self) -> PromptBudget | None:
+        """Budget of the prompts that it reads; None sets none."""
         ...
 
 

@@ -147,7 +147,9 @@ def test_the_catalogue_is_listed_with_what_each_model_needs(tmp_path: Path, monk
     assert found["anthropic:ours"]["note"] == "$1 and $5 for a million tokens read and written"
     assert needs("base:smollm2-135m") == ({"weights": False}, True)
     assert needs("base:me/mine") == ({"weights": False}, True)
-    assert found["base:me/mine"]["note"] == "fetched when it is first seated"
+    assert found["base:me/mine"]["note"] == "fetched when it is first seated; prompts fit its context"
+    priced = "$1 and $5 for a million tokens read and written; prompts fit its context of 200,000 tokens, by estimate"
+    assert found["anthropic:claude-haiku-4-5"]["note"] == priced
 
 
 def test_a_model_of_this_machine_is_seated_by_its_name(tmp_path: Path):

@@ -109,14 +109,14 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
     ("words", "said"),
     [
         (("play", "--env.reflect", "--env.profile", "full"), "--env.reflect has no effect without a model"),
-        (("play", "--env.prompt-budget", "200"), "--env.prompt-budget has no effect without a model of this machine"),
+        (("play", "--env.prompt-budget", "200"), "--env.prompt-budget has no effect without a model: scripted"),
         (("compare", "heuristic", "expert", "--env.prompt-budget", "200"), "--env.prompt-budget has no effect"),
         (("compare", "heuristic", "--env.reflect", "--env.profile", "full"), "--env.reflect has no effect"),
         (("compare", "base", "--env.reflect"), "reflect needs the memories of the full profile"),
         (("compare", "base", "--env.prompt-budget", "0"), "budget must be at least 1 token"),
         (("train", "--env.reflect"), "reflect needs the memories of the full profile"),
         (("train", "--env", "claw", "--env.prompt-budget", "200"), "Unrecognized options: --env.prompt-budget"),
-        (("office", "behaviours", "--prompt-budget", "200"), "--prompt-budget has no effect without a model of this machine"),
+        (("office", "behaviours", "--prompt-budget", "200"), "--prompt-budget has no effect without a model: scripted"),
         (("office", "behaviours", "--reflect"), "--reflect has no effect without a model"),
         (
             ("office", "behaviours", "--teams", "base", "--reflect", "--memory", "off"),
@@ -124,11 +124,11 @@ def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
         ),
         (("office", "behaviours", "--teams", "base", "--reflect", "--replays", "a.json"), "--reflect does not fit --replays"),
         (("serve", "env", "--env.prompt-budget", "200"), "--env.prompt-budget needs --env.tokenizer here"),
-        (("serve", "env", "--env.tokenizer", "smollm2-135m"), "--env.tokenizer has no effect without --env.prompt-budget"),
+        (("serve", "env", "--max-new-tokens", "64"), "needs --env.tokenizer without --env.prompt-budget"),
         (("serve", "env", "--env.reflect"), "reflect needs the memories of the full profile"),
         (("serve", "env", "--env.retries", "9"), "retries must be in 0..8, got 9"),
         (("serve", "env", "claw", "--env.reflect"), "Unrecognized options: --env.reflect"),
-        (("play", "--env.prompt-budget", "200", "--seat", "sales=openai:http://127.0.0.1:9/v1#small"), "of this machine"),
+        (("play", "--env.tokenizer", "x", "--seat", "sales=base"), "--env.tokenizer has no effect without --env.prompt-budget"),
     ],
 )
 def test_options_of_prompts_that_nobody_reads_are_refused(call, words: tuple[str, ...], said: str):

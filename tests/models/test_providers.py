@@ -22,7 +22,7 @@ import pytest
 from onthejob.envs.office.schema import action_schema
 from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.breaker import BreakerConfig
-from onthejob.models.catalogue import behaviour_of, find, load_catalogue, make_client
+from onthejob.models.catalogue import behaviour_of, find, load_catalogue, make_client, window_of
 from onthejob.models.hosted import Accounts, HostedPolicy, Price
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient, Question, plain_schema
 from onthejob.models.transport import Limits, Outcome, Transport, retry_after
@@ -621,6 +621,35 @@ def test_the_catalogue_can_be_extended(tmp_path):
             load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})
 
 
+def test_a_context_is_stated_or_reported(provider: Provider):
+    catalogue = load_catalogue({})
+    stated = {"claude-haiku-4-5": 200_000, "claude-opus-5-5": 1_000_000, "gpt-4.1-mini": 1_047_576, "llama-3.3-70b": 131_072,
+              "qwen3-next-80b": 262_144}  # fmt: skip
+    assert {name: catalogue.models[name].window for name in stated} == stated
+    served: list[dict[str, Any]] = [{"id": "base", "max_model_len": 4096}]
+    provider.behave = lambda handler, _: send(handler, json.dumps({"data": served}).encode())
+    transport = Transport(Limits(deadline_s=20))
+
+    def window(spec: str) -> int | None:
+        _, entry = make_client(spec, transport, catalogue=catalogue, environ={"ANTHROPIC_API_KEY": SECRET})
+        return window_of(spec, entry, transport, catalogue=catalogue, environ={})
+
+    try:
+        assert window(f"openai:{provider.url}/v1") == 4096
+        assert len(provider.requests) == 1, "asked once which model it serves and how long its context is"
+        served += [{"id": "sales", "parent": "base"}, {"id": "odd", "max_model_len": "8k", "parent": ["base"]}, {"id": "other"}]
+        assert [window(f"openai:{provider.url}/v1#{name}") for name in ("base", "sales", "odd", "other", "none")] == [
+            4096, 4096, None, None, None,
+        ]  # fmt: skip
+        provider.behave = lambda handler, _: send(handler, b"{}", status=404)
+        assert window(f"openai:{provider.url}/v1#base") is None
+        asked = len(provider.requests)
+        assert (window("anthropic:claude-haiku-4-5"), window("anthropic:new")) == (200_000, None)
+        assert len(provider.requests) == asked
+    finally:
+        transport.close()
+
+
 def test_a_server_of_ones_own_may_take_no_key(tmp_path, provider: Provider):
     own = tmp_path / "mine.toml"
     text = f'[endpoints.here]\nurl = "{provider.url}/v1"\n[models.mine]\nprovider = "openai"\nid = "x"\nendpoint = "here"\n'
@@ -637,7 +666,9 @@ def test_a_server_of_ones_own_may_take_no_key(tmp_path, provider: Provider):
     longer = behaviour_of(*find("openai:mine", load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})))
     own.write_text(text + "input_usd = 1.0\n", encoding="utf-8")
     dearer = behaviour_of(*find("openai:mine", load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})))
-    assert dearer == before != longer
+    own.write_text(text + "window = 8192\n", encoding="utf-8")
+    roomier = behaviour_of(*find("openai:mine", load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})))
+    assert roomier == dearer == before != longer
 
 
 def test_retry_after_reads_seconds_and_dates():

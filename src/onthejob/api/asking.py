@@ -10,7 +10,7 @@ from typing import Any, Literal
 from onthejob.envs.office import prompt
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.observation import OfficeObservation
-from onthejob.office import Office, counter
+from onthejob.office import Office, counting
 from onthejob.record import Run
 from onthejob.types import Message, Sampling
 
@@ -22,7 +22,7 @@ class Asking:
     profile: Literal["compact", "full"] = "compact"
     """Of the prompt."""
     budget: int | None = None
-    """Tokens of the user message at most; None sets no limit."""
+    """Tokens of the user message at most: those of the run, or what the context of the base leaves; None sets no limit."""
     tokenizer: str = ""
     """The model whose tokenizer counts them, as for `onthejob model fetch`."""
     max_new_tokens: int = Office.max_new_tokens
@@ -43,12 +43,12 @@ class Asking:
         if self.profile == "full" and self.budget is None:
             return asked.messages
         blocks = env.sections(asked.actor) if self.profile == "full" else prompt.sections(asked.view)
-        count = counter(self.tokenizer) if self.budget is not None else None
+        count = counting(self.tokenizer) if self.budget is not None else None
         return prompt.rendered(asked.actor, self.profile, blocks, budget=self.budget, count=count)
 
     def describe(self) -> str:
         """What a seat plays with, in a few words."""
-        budget = f" of up to {self.budget} tokens" if self.budget is not None else ""
+        budget = f" of up to {self.budget} tokens" if self.budget is not None else " as its context allows"
         window = f", {self.window} in all" if self.window is not None else ""
         return f"{self.profile} prompt{budget}, replies of up to {self.max_new_tokens} tokens{window}"
 

@@ -125,7 +125,7 @@ class Players:
         catalogue = load_catalogue()
         found = [_info(name, "scripted", NOTES.get(name, "")) for name in players()]
         if self._load is not None:
-            found.append(_info(BASE, "model", "the base model without adapters"))
+            found.append(_info(BASE, "model", "the base model without adapters; prompts fit its context"))
             found += [
                 _local(name.removeprefix(OTHER_BASE)) if name.startswith(OTHER_BASE) else _info(name, "model", "adapters")
                 for name in self._extra
@@ -212,7 +212,7 @@ def _info(name: str, kind: Literal["scripted", "model"], note: str) -> PlayerInf
 def _local(name: str) -> PlayerInfo:
     """A base of the catalogue."""
     there = is_here(name)
-    note = "on this machine" if there else "fetched when it is first seated"
+    note = ("on this machine" if there else "fetched when it is first seated") + "; prompts fit its context"
     needs = [NeedInfo(what="weights", there=there)]
     return PlayerInfo(name=f"{OTHER_BASE}{name}", kind="model", note=note, needs=needs, ready=True, spent="")
 
@@ -223,8 +223,10 @@ def _hosted(name: str, catalogue: Catalogue, spent: str) -> PlayerInfo:
     needs = [NeedInfo(what=need.what, there=need.there) for need in needs_of(entry, endpoint)]
     known = entry.input_usd is not None and entry.output_usd is not None
     price = f"${entry.input_usd:g} and ${entry.output_usd:g} for a million tokens read and written" if known else ""
+    context = f"prompts fit its context of {entry.window:,} tokens, by estimate" if entry.window is not None else ""
     ready = all(need.there is not False for need in needs)
-    return PlayerInfo(name=name, kind="hosted", note=price, needs=needs, ready=ready, spent=spent)
+    note = "; ".join(filter(None, (price, context)))
+    return PlayerInfo(name=name, kind="hosted", note=note, needs=needs, ready=ready, spent=spent)
 
 
 def _listed(root: Path) -> list[RunSummary]:

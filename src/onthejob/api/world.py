@@ -25,6 +25,7 @@ from onthejob.keys import keyed_seed
 from onthejob.office import without_memories
 from onthejob.rollout.contract import state_metrics
 from onthejob.rollout.episode import Encoder, TurnRecord
+from onthejob.rollout.reading import messages_for
 from onthejob.rollout.replay import Said
 from onthejob.rollout.seats import Mode, mode_of
 from onthejob.texts import encodable
@@ -377,7 +378,7 @@ def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
     if seat.policy.reads == "view":
         return Context(observation=observation, seed=seed)
     if seat.policy.reads == "messages":
-        return Context(observation=observation, messages=tuple(observation.messages), seed=seed)
+        return Context(observation=observation, messages=tuple(messages_for(seat.policy, observation)), seed=seed)
     if seat.encoder is None:
         raise ContractError(f"{seat.name} reads tokens and has no encoder.")
     return Context(observation=observation, prompt_ids=seat.encoder.encode(seat.asking.messages(env, observation)), seed=seed)

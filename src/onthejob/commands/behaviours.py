@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from onthejob.commands.fitting import local_window
 from onthejob.commands.seats import ModelOptions, local_sources, names_and_sources, teams
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
@@ -54,7 +55,8 @@ class Behaviours:
     """Leave out the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
     and the gains that the insights in a full prompt speak of; for the rest, a team plays as before."""
     prompt_budget: int | None = None
-    """The most tokens of a prompt, by the tokenizer of --model.name; what matters least is left out."""
+    """Tokens of a prompt's user message at most, by the tokenizer of --model.name; what matters least is omitted. None takes what
+    the context of that model leaves, when it plays."""
     reflect: bool = False
     """With memory: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     temperature: float = 1.0
@@ -82,7 +84,7 @@ class Behaviours:
             got = f"{self.temperature} and {self.max_new_tokens}"
             raise ConfigError(f"temperature must be finite and >= 0 and max_new_tokens >= 1, got {got}.")
         local = local_sources(names_and_sources(self.teams), scripted_players())
-        check_prompts(self.prompt_budget, self.reflect, local=bool(local), models=bool(local), prefix="--")
+        check_prompts(self.prompt_budget, self.reflect, models=bool(local), prefix="--")
         if self.reflect and self.replays:
             raise ConfigError("--reflect does not fit --replays: nobody reflected in a game by hand. Leave one of them out.")
         _ = self._config  # it says what is wrong with it
@@ -119,6 +121,17 @@ class Behaviours:
             reflect=self.reflect,
         )
 
+    def _fitted(self, shipped: Collection[str], terminal: Terminal) -> OfficeConfig:
+        """The office, whose prompts fit the context of the model if one plays: what they showed is measured, too."""
+        from onthejob.envs.office.fitting import fitting_tokens
+
+        config = self._config
+        if config.budget is not None or not local_sources(names_and_sources(self.teams), shipped):
+            return config
+        window = local_window(self.model, reply=self.max_new_tokens, progress=terminal.progress)
+        tokens = None if window is None else fitting_tokens(window, profile=config.profile, reflect=config.reflect)
+        return replace(config, budget=tokens)
+
     def _episodes(self, tasks: Sequence[Task], terminal: Terminal) -> list[tuple[str, list[Played]]]:
         """Team -> its episodes."""
         from onthejob.envs.office.env import SEATS
@@ -128,9 +141,9 @@ class Behaviours:
         from onthejob.rollout.replay import Replay
         from onthejob.types import Sampling
 
-        make_env = make_office(self._config, model=self.model.name)
-        sampling = Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
         shipped = scripted_players()
+        make_env = make_office(self._fitted(shipped, terminal), model=self.model.name)
+        sampling = Sampling(temperature=self.temperature, max_new_tokens=self.max_new_tokens)
         made, stack = teams(self.teams, self.model, terminal.progress, seats=SEATS, shipped=shipped) if self.teams else ([], None)
         found: list[tuple[str, list[Played]]] = []
         for team in made:

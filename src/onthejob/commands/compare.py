@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
+from onthejob.commands.fitting import Fit
 from onthejob.commands.outputs import check_plain_name, check_writable
 from onthejob.commands.reports import check_names, complete, run_behind
 from onthejob.commands.runs import RUNS
@@ -20,6 +21,7 @@ from onthejob.commands.seats import (
     HostedSeats,
     ModelOptions,
     account_rows,
+    local_model,
     local_sources,
     names_and_sources,
     teams,
@@ -98,8 +100,9 @@ class Compare:
     def place(self) -> Workplace:
         """The workplace of these options."""
         own = starting(self.env, "Compare") if self.own is None else self.own
-        hosted = any(is_hosted(source) for _, source in names_and_sources(self.teams))
-        return Workplace(ref=self.env, env=own).fitted(model=self.model.name, hosted=hosted)
+        named = names_and_sources(self.teams)
+        hosted = any(is_hosted(source) for _, source in named)
+        return Workplace(ref=self.env, env=own).fitted(model=local_model(named, own, self.model), hosted=hosted)
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
@@ -132,16 +135,15 @@ class Compare:
             check_writable(self.report, "--report")
         if self.name:
             check_writable(kept_path(RUNS, self.name), "--name")
-        hosted = HostedSeats(
-            self.hosted,
-            schema=place.schema,
-            exact=self.max_new_tokens is not None,
-        )
+        fit = Fit(env=place.env, reply=tokens)
+        hosted = HostedSeats(self.hosted, schema=place.schema, exact=self.max_new_tokens is not None, fit=fit)
         groupings = place.env.groupings()
         with closing(hosted), place.opened() as make_env:
 
             def check(chat: ChatEncoder) -> None:
-                check_room(chat, make_env, tasks[0], actors=place.roles, partners=partners, sampling=sampling)
+                check_room(
+                    chat, make_env, tasks[0], actors=place.roles, partners=partners, sampling=sampling, budget=fit.local(chat)
+                )
 
             made, stack = teams(
                 self.teams,
@@ -151,6 +153,7 @@ class Compare:
                 shipped=shipped,
                 hosted=hosted,
                 goes_on=place.env.goes_on,
+                fit=fit,
                 check=check,
             )
             check_learned(made, self.alone, "--alone")

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from onthejob.commands.fitting import Fit
 from onthejob.commands.options import overlay
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
+from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, local_model, names_and_sources, teams
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.commands.workplace import Workplace
 from onthejob.commands.workplaces import EnvOptions, as_table, starting
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.types import Sampling, Split
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class Eval:
     def place(self) -> Workplace:
         """The workplace of these options."""
         # Without retries also where hosted models play: a decision is what is replied at first.
-        return Workplace(ref=self.env, env=self._own).fitted(model=self.model.name)
+        model = local_model(names_and_sources(self.teams), self._own, self.model)
+        return Workplace(ref=self.env, env=self._own).fitted(model=model)
 
     @property
     def _own(self) -> Any:
@@ -126,7 +128,8 @@ class Eval:
         )
         if not known:
             check_writable(file, "--states")
-        seats = HostedSeats(self.hosted, schema=place.schema, exact=self.max_new_tokens is not None)
+        fit = Fit(env=place.env, reply=tokens)
+        seats = HostedSeats(self.hosted, schema=place.schema, exact=self.max_new_tokens is not None, fit=fit)
         tasks = place.tasks(Split(self.split))
         shipped = place.players(tasks)
         if "random" not in shipped:
@@ -134,7 +137,7 @@ class Eval:
                 f"eval measures decisions beside random legal ones, and {self.env} has no player `random`. "
                 "Pass legal=[...] to self.ask, or return one from players()."
             )
-        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=seats)
+        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=seats, fit=fit)
         check_learned(made, roles, "--roles")
         encoder = stack.chat if stack else None
         with closing(seats), place.opened() as make_env, EvaluationCache(self.cache, env=place.fingerprint) as cache:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from onthejob.commands.collected import collected_folder, free_seed, modes_of, office_place, open_collected
+from onthejob.commands.fitting import Fit
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.play import HUMAN, Playing, report, seated_apart, write_transcript
-from onthejob.commands.seats import PARTNER, HostedSeats, local_sources, names_and_sources, teams
+from onthejob.commands.seats import PARTNER, HostedSeats, local_model, local_sources, names_and_sources, teams
 from onthejob.commands.terminal import Terminal
 from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
@@ -102,23 +103,25 @@ class PlayOffice(Playing):
         if training:
             sampling = replace(sampling, temperature=TEMPERATURE if self.temperature is None else self.temperature)
             office = replace(office, retries=0)
-        office = office.fitted(model=self.model.name, hosted=any(is_hosted(spec.rpartition("=")[2]) for spec in specs))
+        named = names_and_sources(specs)
+        # Whom --orders will seat is not known yet.
+        model = self.model.name if self.orders is not None else local_model(named, office, self.model)
+        office = office.fitted(model=model, hosted=any(is_hosted(source) for _, source in named))
         config = replace(office.config, customer_asked=CUSTOMER in others)
         if by_hand and config != OfficeConfig(retries=config.retries):
             raise ConfigError(
                 "a game by hand has the usual prompts and rewards, and a scripted customer. Drop --env.profile, "
                 "--env.prompt-budget, --env.reflect, --env.reader, --env.no-crisis-bonus and --seat customer=WHO."
             )
-        named = names_and_sources(specs)
         # The customer has no memories, so it reflects on nothing.
         reflecting = zip(named, ("", *others), strict=True)
         models = [source for (_, source), role in reflecting if source not in shipped and role != CUSTOMER]
-        # Whom --orders will seat is not known yet.
         office.check_players(
             local=bool(local_sources(named, shipped) or self.orders),
             models=bool(models or self.orders),
         )
-        seats = HostedSeats(self.hosted, exact=self.exact)
+        fit = Fit(env=office, reply=sampling.max_new_tokens)
+        seats = HostedSeats(self.hosted, exact=self.exact, fit=fit)
         rest = [role for role in SEATS if role not in others] or SEATS
         parts = [rest, *([role] for role in others)]
         make_env = make_office(config, model=office.tokenizer)
@@ -137,9 +140,14 @@ class PlayOffice(Playing):
         actors = {role for (_, source), taken in zip(named, parts, strict=True) if source in local for role in taken}
 
         def check(chat: ChatEncoder) -> None:
-            check_room(chat, make_env, task, actors=actors, partners=dict.fromkeys(SEATS, shipped[PARTNER]), sampling=sampling)
+            partners = dict.fromkeys(SEATS, shipped[PARTNER])
+            check_room(chat, make_env, task, actors=actors, partners=partners, sampling=sampling, budget=fit.local(chat))
 
-        made, stack = self._teams(specs, parts, seats, terminal, check)
+        try:
+            made, stack = self._teams(specs, parts, seats, terminal, fit, check)
+        except OnTheJobError:
+            seats.close()
+            raise
         policies, fingerprints = dict(made[0].policies), dict(made[0].fingerprints)
         for role, team in zip(others, made[1:], strict=True):
             policies[role], fingerprints[role] = team.policies[role], team.fingerprints[role]
@@ -166,7 +174,7 @@ class PlayOffice(Playing):
                     if keeping is not None:
                         keeping.on_turn(episode)
                     if orders is not None:
-                        self._obey(orders, table_seats, encoder, seats, terminal, keeping)
+                        self._obey(orders, table_seats, encoder, seats, terminal, fit, keeping)
 
                 (episode,) = play(
                     [env],
@@ -228,10 +236,13 @@ class PlayOffice(Playing):
         parts: Sequence[Sequence[str]],
         hosted: HostedSeats,
         terminal: Terminal,
+        fit: Fit,
         check: Callable[[ChatEncoder], None] | None = None,
     ) -> tuple[list[Team], Stack | None]:
         shipped = scripted_players()
-        return teams(specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted, parts=parts, check=check)
+        return teams(
+            specs, self.model, terminal.progress, seats=SEATS, shipped=shipped, hosted=hosted, parts=parts, fit=fit, check=check
+        )
 
     def _obey(
         self,
@@ -240,6 +251,7 @@ class PlayOffice(Playing):
         encoder: LateEncoder,
         hosted: HostedSeats,
         terminal: Terminal,
+        fit: Fit,
         keeping: Keeping | None,
     ) -> None:
         """Carry out new orders; one that cannot be carried out is reported and changes nothing.
@@ -250,7 +262,7 @@ class PlayOffice(Playing):
             for role, who in orders.new().items():
                 if role == CUSTOMER:
                     check_customer(who)
-                (team,), stack = self._teams([who], [[role]], hosted, terminal)
+                (team,), stack = self._teams([who], [[role]], hosted, terminal, fit)
                 if stack is not None:
                     encoder.chat = stack.chat
                 policy, mode = team.policies[role], None

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from onthejob.commands.runs import RUNS, run_folder
+from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
 from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.files import where_kept
+from onthejob.models.catalogue import is_hosted
 from onthejob.types import Adapter, Context, Policy
 
 if TYPE_CHECKING:
+    from onthejob.commands.fitting import Fit
     from onthejob.learn.lora import LoraSpec
     from onthejob.models.base import Dtype
     from onthejob.models.catalogue import Entry
@@ -86,20 +89,23 @@ def office_schema(context: Context) -> Schema | None:
 class HostedSeats:
     """Hosted models at the table: one transport and one account for all of them, made when the first is seated."""
 
-    def __init__(self, options: HostedOptions, *, schema: SchemaOf | None = office_schema, exact: bool = False) -> None:
+    def __init__(
+        self, options: HostedOptions, *, schema: SchemaOf | None = office_schema, exact: bool = False, fit: Fit | None = None
+    ) -> None:
         """Nothing is connected before a model is seated.
 
         Args:
             options: bounds of all of them.
             schema: what replies must look like; None where they are free text, as a shell agent's are.
             exact: the limit of a reply was stated and holds for hosted models too; else the catalogue's applies when longer.
+            fit: budgets of their prompts; None sets none.
 
         Raises:
             ConfigError: `options` lifts a schema that there is none of.
         """
         if schema is None and options.free_text:
             raise ConfigError("--hosted.free-text has no effect here: replies are free text in any case. Leave it out.")
-        self._options, self._exact = options, exact
+        self._options, self._exact, self._fit = options, exact, fit
         self._schema = None if options.free_text else schema
         self._shared: tuple[Transport, Accounts] | None = None
 
@@ -120,6 +126,7 @@ class HostedSeats:
             schema=self._schema if entry.schema_ else None,
             temperature=entry.temperature,
             min_tokens=None if self._exact else entry.max_tokens,
+            prompt_budget=self._fit.hosted(spec, entry, transport, exact=self._exact) if self._fit is not None else None,
         )
 
     def client(self, spec: str) -> tuple[ChatClient, Entry, Transport, Accounts]:
@@ -314,6 +321,7 @@ def teams(
     hosted: HostedSeats | None = None,
     parts: Sequence[Sequence[str]] = (),
     goes_on: bool = False,
+    fit: Fit | None = None,
     check: Callable[[ChatEncoder], None] | None = None,
 ) -> tuple[list[Team], Stack | None]:
     """One team per spec, and the model that was loaded for them, if any needed one.
@@ -327,13 +335,12 @@ def teams(
         hosted: makes hosted models; None where none can sit.
         parts: of each spec the seats that its team takes; without, all of `seats`.
         goes_on: of the workplace.
+        fit: budgets of the local model's prompts; None sets none.
         check: as for `load_model`.
 
     Raises:
         ConfigError: a spec names nothing that can play, or adapters of other roles than those of its seats.
     """
-    from onthejob.models.catalogue import is_hosted
-
     named = names_and_sources(specs)
     local = local_sources(named, shipped)
     # Every name is checked before a model is loaded: a typing mistake should not cost a minute.
@@ -348,7 +355,15 @@ def teams(
             if hosted is None:
                 raise ConfigError(f"{source!r} is a hosted model, which cannot sit here. Name a local one.")
             away[place] = hosted.team(name, source, taken)
-    stack = load_model(options, progress, check) if local else None
+
+    def checked(chat: ChatEncoder) -> None:
+        if fit is not None:
+            fit.local(chat)
+        if check is not None:
+            check(chat)
+
+    stack = load_model(options, progress, checked) if local else None
+    budget = fit.local(stack.chat) if stack is not None and fit is not None else None
     made: list[Team] = []
     for place, ((name, source), taken, known) in enumerate(zip(named, places, adapters, strict=True)):
         if place in away:
@@ -359,7 +374,7 @@ def teams(
             partner = shipped.get(PARTNER)
             if known and partner is not None and (without := [seat for seat in taken if seat not in known]):
                 progress(f"{name}: no adapter of {', '.join(without)}; the {PARTNER} sits there")
-            made.append(stack.team(name, known, taken, goes_on=goes_on, others=partner))
+            made.append(stack.team(name, known, taken, goes_on=goes_on, others=partner, prompt_budget=budget))
     return made, stack
 
 
@@ -368,11 +383,14 @@ def names_and_sources(specs: Sequence[str]) -> list[tuple[str, str]]:
     return [(name or default_name(source), source) for name, _, source in (spec.rpartition("=") for spec in specs)]
 
 
-def local_sources(named: Sequence[tuple[str, str]], shipped: Mapping[str, Policy]) -> list[str]:
+def local_sources(named: Sequence[tuple[str, str]], shipped: Collection[str]) -> list[str]:
     """Of `names_and_sources` those who are played by a model of this machine: neither scripted nor hosted."""
-    from onthejob.models.catalogue import is_hosted
-
     return [source for _, source in named if source not in shipped and not is_hosted(source)]
+
+
+def local_model(named: Sequence[tuple[str, str]], env: Env, options: ModelOptions) -> str:
+    """The name of the local model where some of `names_and_sources` play it in `env`; else empty."""
+    return options.name if local_sources(named, env.players()) else ""
 
 
 def _adapters_of(source: str, seats: Sequence[str], shipped: Mapping[str, Policy]) -> dict[str, Adapter]:
@@ -388,6 +406,4 @@ def _adapters_of(source: str, seats: Sequence[str], shipped: Mapping[str, Policy
 
 def default_name(source: str) -> str:
     """What a team is called when nobody said: its folder's name, or a hosted model's own."""
-    from onthejob.models.catalogue import is_hosted
-
     return source if is_hosted(source) else Path(source).name

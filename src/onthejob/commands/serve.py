@@ -56,7 +56,7 @@ class Env:
         check_parsed(self.workplace, own, "serve env")
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
-        place = Workplace(ref=self.workplace, env=own)
+        place = self.fitted(Workplace(ref=self.workplace, env=own), terminal)
         self.check(place)
         key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
 
@@ -73,6 +73,14 @@ class Env:
                 trainer_key=key,
             )
             return self._serve(terminal, app, held)
+
+    def fitted(self, place: Workplace, terminal: Terminal) -> Workplace:
+        """The workplace with the options that follow from others.
+
+        Raises:
+            ConfigError: they cannot.
+        """
+        return place
 
     def check(self, place: Workplace) -> None:
         """Refuse options that cannot work, or have no effect here.

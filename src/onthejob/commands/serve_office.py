@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
+from onthejob.commands.fitting import local_window
+from onthejob.commands.seats import ModelOptions
 from onthejob.commands.serve import Env
+from onthejob.commands.terminal import Terminal
 from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.errors import ConfigError
 from onthejob.office import Office, counter, reader_of
@@ -12,7 +16,37 @@ from onthejob.office import Office, counter, reader_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvOffice(Env):
-    """Serve the office under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md."""
+    """Serve the office under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md.
+
+    With --env.tokenizer alone prompts are pruned to the context of that model.
+    """
+
+    max_new_tokens: int | None = None
+    """With --env.tokenizer and no --env.prompt-budget: limit of the clients' replies in tokens, for which prompts leave room;
+    default 32."""
+
+    def fitted(self, place: Workplace, terminal: Terminal) -> Workplace:
+        office = place.env
+        if not isinstance(office, Office):
+            return place
+        derived = bool(office.tokenizer) and office.prompt_budget is None
+        if self.max_new_tokens is not None and (self.max_new_tokens < 1 or not derived):
+            raise ConfigError(
+                "--max-new-tokens must be >= 1 and needs --env.tokenizer without --env.prompt-budget: it says how much of "
+                f"the model's context prompts leave to replies. Got {self.max_new_tokens}."
+            )
+        if not derived:
+            return place
+        _ = office.config  # it says what is wrong with it
+        reply = Office.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens
+        window = local_window(ModelOptions(name=office.tokenizer), reply=reply, progress=terminal.progress)
+        fitted = office.fitted(window=window)
+        if fitted.prompt_budget is None:
+            # No prompt can exceed this context, so none is counted.
+            fitted = dataclasses.replace(fitted, tokenizer="")
+        else:
+            terminal.progress(f"user messages of up to {fitted.prompt_budget} tokens, as the context of {office.tokenizer} holds")
+        return dataclasses.replace(place, env=fitted)
 
     def check(self, place: Workplace) -> None:
         Env.check(self, place)

@@ -26,6 +26,7 @@ from onthejob.commands.training import (
     corrected,
     frozen_seats,
     look,
+    opened,
     planned,
     replay,
     room_of,
@@ -331,7 +332,7 @@ class Train:
         # Tasks that cannot be read and a misspelt judge should not cost a download, or the minute in which a model is loaded.
         # A curriculum spans what the run was started with, however far it is extended.
         pool = task_pool(started)
-        with seated(options) as others, options.place().opened() as make_env:
+        with seated(options) as others, opened(options, terminal, new=again is None) as (options, make_env):
             if (place := options.place()).plain and (odd := quick_check(place)):
                 terminal.warn(odd)
             states = collected_states(collected, make_env, terminal)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
+from onthejob.commands.fitting import Fit, local_window
 from onthejob.commands.judging import judge_of
 from onthejob.commands.rewarding import reward_of
 from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, load_model, lora_of, named_adapters
@@ -138,8 +139,9 @@ def seated(options: Train) -> Iterator[Others]:
         MissingDependency: its provider's extra is not installed.
         ProviderError: its server does not say what it serves.
     """
-    with closing(HostedSeats(options.hosted, schema=options.place().schema)) as hosted:
-        place = options.place()
+    place = options.place()
+    fit = Fit(env=place.env, reply=options.train.sampling.max_new_tokens)
+    with closing(HostedSeats(options.hosted, schema=place.schema, fit=fit)) as hosted:
         if place.env.hosted_partner:
             partners: Mapping[str, Policy] = dict.fromkeys(place.roles, hosted.policy(place.env.hosted_partner))
         else:
@@ -163,6 +165,34 @@ def servers_ready(options: Train, terminal: Terminal) -> None:
         from onthejob.serve.server import check_start
 
         check_start(options.server)
+
+
+@contextmanager
+def opened(options: Train, terminal: Terminal, *, new: bool = True) -> Iterator[tuple[Train, Callable[[], Environment]]]:
+    """The environment, open: `options` with the budget of prompts that the model's context leaves, and what makes environments.
+
+    The budget becomes an option of the environment, so that a run's record states it. No weights are read.
+
+    Args:
+        options: of the run.
+        terminal: is told what is fetched.
+        new: False keeps the budget as it is, that of the record.
+
+    Raises:
+        ConfigError: the model's context is too small.
+    """
+    if new and Fit(env=options.place().env, reply=1).prunes:
+        window = local_window(
+            options.model,
+            reply=options.train.sampling.max_new_tokens,
+            progress=terminal.progress,
+            limit=options.server.max_model_len if options.sampler == "vllm" else None,
+        )
+        env = options.place().env
+        if window is not None and env.budget_for(window) is not None:
+            options = dataclasses.replace(options, own=env.fitted(model=options.model.name, window=window))
+    with options.place().opened() as make_env:
+        yield options, make_env
 
 
 @contextmanager
@@ -265,7 +295,11 @@ def look(options: Train, terminal: Terminal) -> int:
     init = adapters_for(options.init, options.roles) if options.init else None
     servers_ready(options, terminal)
     pool = task_pool(options)
-    with seated(options) as others, options.place().opened() as make_env, TemporaryDirectory(prefix="onthejob-smoke-") as folder:
+    with (
+        seated(options) as others,
+        opened(options, terminal) as (options, make_env),
+        TemporaryDirectory(prefix="onthejob-smoke-") as folder,
+    ):
         states = collected_states(collected, make_env, terminal)
         options = planned(options, terminal, init)
         stack, learner = assemble(options, terminal, init, room_of(options, make_env, pool, others.partners))

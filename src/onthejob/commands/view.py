@@ -21,6 +21,7 @@ import tyro
 from onthejob.api.asking import Asking
 from onthejob.commands.collected import collected_folder, free_seed, modes_of, office_place, open_collected
 from onthejob.commands.env import group_prefix
+from onthejob.commands.fitting import Fit
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.seats import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
@@ -282,7 +283,12 @@ class Away(HostedSeats):
     """Hosted models for seats, and what they took."""
 
     def __init__(self, options: HostedOptions) -> None:
-        super().__init__(options)
+        from onthejob.api.players import HOSTED_RETRIES
+        from onthejob.api.world import PROFILE
+
+        # As a world shows prompts and corrects replies; the limit of a reply is the catalogue's where it is longer.
+        office = Office(profile=PROFILE, retries=HOSTED_RETRIES)
+        super().__init__(options, fit=Fit(env=office, reply=Office.max_new_tokens))
         self._last = ""
 
     def spent(self) -> str:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onthejob.api.asking import Asking, asking_in
+from onthejob.commands.fitting import Fit
 from onthejob.commands.seats import BASE, PARTNER, ModelOptions, adapters_for, load_model
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
+from onthejob.office import Office
 from onthejob.players import scripted
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class Loader:
         base = _anchored(source.partition(":")[2]) or self._options.name
         stack = self._base(base, seated)
         seats = (*SEATS, CUSTOMER)
-        asking = dict.fromkeys(seats, replace(self._usual, base=base))
+        asking = dict.fromkeys(seats, _fitted(replace(self._usual, base=base), stack.chat))
         return _Found(base, {}, Loaded(team=stack.team(source, {}, seats), encoder=stack.chat, asking=asking))
 
     def _adapted(self, source: str, adapters: Mapping[str, Adapter], seated: Collection[str]) -> _Found:
@@ -117,6 +119,7 @@ class Loader:
         stack = self._base(base, seated)
         if (first.template_arguments, first.window) != (self._options.template_arguments, None):
             stack = replace(stack, chat=_encoder(base, first))
+        asking = {role: _fitted(replace(one, base=base), stack.chat) for role, one in asking.items()}
         team = stack.team(source, adapters, SEATS, others=scripted(PARTNER))
         return _Found(base, adapters, Loaded(team=team, encoder=stack.chat, asking=asking))
 
@@ -169,6 +172,14 @@ class Loader:
 
 def _made_with(asking: Asking) -> tuple[object, ...]:
     return asking.base, asking.template_arguments, asking.window
+
+
+def _fitted(asking: Asking, chat: ChatEncoder) -> Asking:
+    """`asking` with the budget that the context of its base leaves, where its run states none."""
+    if asking.budget is not None:
+        return asking
+    budget = Fit(env=Office(profile=asking.profile), reply=asking.max_new_tokens).local(chat)
+    return asking if budget is None else replace(asking, budget=budget.tokens, tokenizer=asking.base)
 
 
 def _anchored(model: str) -> str:

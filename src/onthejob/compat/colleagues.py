@@ -10,6 +10,7 @@ from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
 from onthejob.errors import ConfigError
 from onthejob.keys import keyed_seed
+from onthejob.rollout.reading import messages_for
 from onthejob.types import Context, Policy, Sampling, Split
 
 Teammates = str | Mapping[str, str | Policy]
@@ -61,7 +62,7 @@ def _keyed(reply: Callable[[OfficeObservation, int], str]) -> Answer:
 
 def _by_policy(policy: Policy) -> Callable[[OfficeObservation, int], str]:
     def reply(request: OfficeObservation, seed: int) -> str:
-        messages = tuple(request.messages) if policy.reads == "messages" else ()
+        messages = tuple(messages_for(policy, request)) if policy.reads == "messages" else ()
         (completion,) = policy.act([Context(observation=request, messages=messages, seed=seed)], Sampling())
         return completion.text
 

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
-from onthejob.types import Environment, Message, Observation, Rubric, Split, StopReason, Task, ToolSpec
+from onthejob.types import Environment, Message, Observation, PromptBudget, Rubric, Split, StopReason, Task, ToolSpec, Window
 
 FIRST_SEEDS: Mapping[Split, int] = {Split.TRAIN: 100_000, Split.DEV: 1_000, Split.TEST: 50_000}
 """First seed of each split's tasks; a split holds fewer tasks than lie between two of them."""
@@ -227,14 +227,28 @@ class Env:
             ConfigError: says which.
         """
 
-    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
+    def fitted(self, *, model: str = "", hosted: bool = False, window: Window | None = None) -> Self:
         """This environment with the options that were left open as they follow from who plays.
 
         Args:
             model: the local model, with which the loop or a team samples.
             hosted: a hosted model plays.
+            window: context of the only model that plays, when it is known.
         """
         return self
+
+    def budget_for(self, window: Window) -> PromptBudget | None:
+        """Budget of the prompts that a model reads; None where no prompt can exceed its context, or none can be pruned.
+
+        Its requests are then `onthejob.types.Prunable`.
+
+        Args:
+            window: context of the model.
+
+        Raises:
+            ConfigError: it cannot hold what no prompt may omit.
+        """
+        return None
 
     def full_fingerprint(self) -> str:
         """Identifies code and rules; results are cached under it. Empty to derive it from source, options and `fingerprint`."""

@@ -13,6 +13,7 @@ from onthejob.evaluate.states import HeldOutState
 from onthejob.evaluate.teams import Team
 from onthejob.keys import keyed_seed
 from onthejob.rollout.episode import Encoder, exceeds
+from onthejob.rollout.reading import messages_for
 from onthejob.types import Completion, Context, Forkable, Observation, Policy, Sampling
 
 
@@ -68,11 +69,12 @@ def policy_replies(
         for team in teams:
             if state.actor not in team.policies:
                 continue
-            policies[team.fingerprints[state.actor]] = team.policies[state.actor]
+            identity = team.identity(state.actor)
+            policies[identity] = team.policies[state.actor]
             for number, decoding in enumerate(config.decodings):
                 name = decoding_name(decoding)
                 for sample in range(config.samples if decoding.temperature > 0.0 else 1):
-                    key = ReplyKey(team.fingerprints[state.actor], state.key, name, _sample_id(config.seed, sample))
+                    key = ReplyKey(identity, state.key, name, _sample_id(config.seed, sample))
                     asks[key].append((index, (Cell(team.name, state.actor, name), sample)))
                     known = cache.reply(key)
                     if known is None:
@@ -123,12 +125,14 @@ def _context(
     seed: int,
 ) -> Context:
     observation = _restore(env, state)
-    if policy.reads == "tokens":
-        if encoder is None:
-            raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
-        return Context(observation=observation, prompt_ids=encoder.encode(observation.messages, observation.tools), seed=seed)
-    messages = tuple(observation.messages) if policy.reads == "messages" else ()
-    return Context(observation=observation, messages=messages, seed=seed)
+    if policy.reads == "view":
+        return Context(observation=observation, seed=seed)
+    messages = messages_for(policy, observation)
+    if policy.reads == "messages":
+        return Context(observation=observation, messages=tuple(messages), seed=seed)
+    if encoder is None:
+        raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
+    return Context(observation=observation, prompt_ids=encoder.encode(messages, observation.tools), seed=seed)
 
 
 def _check_room(contexts: Sequence[Context], encoder: Encoder | None, sampling: Sampling) -> None:

@@ -176,7 +176,8 @@ def source_fingerprint(environment: type, *, settings: str = "") -> str:
 def playing_fingerprint() -> str:
     """sha256 (16 hex digits) over our code by which models reply, and by which episodes are played and measured."""
     package = Path(__file__).parents[1]
-    others = [package / file for file in ("evaluate/compare.py", "rollout/episode.py", "keys.py", "rollout/play.py")]
+    names = ("evaluate/compare.py", "rollout/episode.py", "keys.py", "rollout/play.py", "rollout/reading.py")
+    others = [package / name for name in names]
     return _fingerprint(package, [*sorted(package.glob("models/*.py")), *others])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onthejob.errors import ConfigError
+from onthejob.rollout.reading import budget_of
 from onthejob.types import Adapter, Policy
 
 
@@ -31,10 +32,18 @@ class Team:
         if unknown := sorted(self.learned - set(self.policies)):
             raise ConfigError(f"team {self.name!r} names {unknown} as learned, but only has {sorted(self.policies)}.")
 
+    def identity(self, actor: str) -> str:
+        """Of what the actor replies to a request: its fingerprint, and how much of the prompt it is shown where that is limited.
+
+        Another limit is another prompt, so what is cached under one limit is not found under the other.
+        """
+        budget = budget_of(self.policies[actor])
+        return self.fingerprints[actor] + ("" if budget is None else f":prompt{budget.tokens}")
+
     @property
     def fingerprint(self) -> str:
         """Identity of the whole team, 24 hex digits; its name is not part of it."""
-        lines = "\n".join(f"{actor}={self.fingerprints[actor]}" for actor in sorted(self.policies))
+        lines = "\n".join(f"{actor}={self.identity(actor)}" for actor in sorted(self.policies))
         counted = ",".join(sorted(self.counted))
         return hashlib.sha256(f"{lines}\ncounted={counted}".encode()).hexdigest()[:24]
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.addresses import is_internal
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient
 from onthejob.models.transport import Request, Transport
@@ -60,14 +60,15 @@ class Entry(BaseModel):
     temperature: bool = True
     schema_: bool = Field(default=True, alias="schema")
     max_tokens: int = Field(default=256, ge=1)
+    window: int | None = Field(default=None, ge=1)
     input_usd: float | None = Field(default=None, ge=0)
     output_usd: float | None = Field(default=None, ge=0)
 
 
 def behaviour_of(entry: Entry, endpoint: Endpoint | None) -> str:
-    """What decides how a hosted model replies, in 12 hex digits: not its price, and not which key it takes."""
+    """What decides how a hosted model replies to a prompt, in 12 hex digits: not its price or context, nor which key it takes."""
     said = [
-        entry.model_dump(exclude={"input_usd", "output_usd"}),
+        entry.model_dump(exclude={"input_usd", "output_usd", "window"}),
         None if endpoint is None else endpoint.model_dump(exclude={"key_env"}),
     ]
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:12]
@@ -185,12 +186,16 @@ def make_client(
         key = None if endpoint.key_env is None else _key(environ, endpoint.key_env, spec)
     if key and not _is_private(endpoint.url):
         raise ConfigError(f"a key is only sent over https or to this machine, not to {endpoint.url}. Use https.")
-    model = entry.id if entry.id != "-" else _served(transport, endpoint.url, key)
+    if entry.id == "-":
+        served = _served(transport, endpoint.url, key)
+        model, entry = served["id"], entry.model_copy(update={"window": _length(served)})
+    else:
+        model = entry.id
     client = OpenAIClient(
         transport,
         base_url=endpoint.url,
         model=model,
-        name=spec if entry.id != "-" else printable(f"{spec}#{model}"),
+        name=spec if model == entry.id else printable(f"{spec}#{model}"),
         key=key,
         extra=endpoint.extra,
         tokens_field=endpoint.tokens_field,
@@ -198,17 +203,60 @@ def make_client(
     return client, entry
 
 
-def _served(transport: Transport, url: str, key: str | None) -> str:
-    """The one model that a server lists first as its base."""
+def window_of(
+    spec: str, entry: Entry, transport: Transport, *, catalogue: Catalogue | None = None, environ: Mapping[str, str] | None = None
+) -> int | None:
+    """Tokens of a hosted model's context: as the catalogue states it, or a server that is named by its URL reports it.
+
+    Args:
+        spec: the model.
+        entry: what `make_client` returned for it.
+        transport: of the same client.
+        catalogue: as for `make_client`.
+        environ: as for `make_client`.
+
+    Returns:
+        None where neither says, or the server does not answer.
+    """
+    environ = os.environ if environ is None else environ
+    _, endpoint = find(spec, load_catalogue(environ) if catalogue is None else catalogue)
+    by_url = endpoint is not None and endpoint.key_env == ENDPOINT_KEY_ENV
+    if endpoint is None or not by_url or entry.window is not None or entry.id == "-":
+        return entry.window
+    log.info("asking %s how long the context of %s is", endpoint.url, printable(entry.id))
+    try:
+        models = _listed(transport, endpoint.url, environ.get(ENDPOINT_KEY_ENV, "").strip() or None)
+    except ProviderError as error:
+        log.info("%s does not say: %s", endpoint.url, error)
+        return None
+    listed = {item["id"]: item for item in models}
+    served = listed.get(entry.id, {})
+    # vLLM states it of the base to which an adapter belongs.
+    return _length(served) or _length(listed.get(str(served.get("parent")), {}))
+
+
+def _served(transport: Transport, url: str, key: str | None) -> Mapping[str, Any]:
+    """The one model that a server lists."""
     log.info("asking %s which model it serves", url)
+    models = _listed(transport, url, key)
+    if len(models) != 1:
+        shown = printable(", ".join(item["id"] for item in models[:8])) or "none"
+        raise ConfigError(f"{url} serves {len(models)} models ({shown}). Name one: openai:{url}#MODEL.")
+    return models[0]
+
+
+def _listed(transport: Transport, url: str, key: str | None) -> list[Mapping[str, Any]]:
+    """What a server says of each model that it serves."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     request = Request(url=url.rstrip("/") + "/models", body=b"", headers=headers, method="GET")
     listed = transport.run(transport.turn(lambda _: transport.exchange(request))).get("data")
-    models = [item["id"] for item in listed if isinstance(item, dict) and isinstance(item.get("id"), str)] if listed else []
-    if len(models) != 1:
-        shown = printable(", ".join(models[:8])) or "none"
-        raise ConfigError(f"{url} serves {len(models)} models ({shown}). Name one: openai:{url}#MODEL.")
-    return models[0]
+    return [item for item in listed if isinstance(item, dict) and isinstance(item.get("id"), str)] if listed else []
+
+
+def _length(served: Mapping[str, Any]) -> int | None:
+    """The context that a server reports of a model, as vLLM does."""
+    length = served.get("max_model_len")
+    return length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None
 
 
 def _key(environ: Mapping[str, str], name: str, spec: str) -> str:

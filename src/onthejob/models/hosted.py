@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.providers import Answer, ChatClient, Question, Schema, Usage
 from onthejob.models.transport import Outcome, Transport, failure
-from onthejob.types import Completion, Context, Sampling
+from onthejob.types import Completion, Context, PromptBudget, Sampling
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,7 @@ class HostedPolicy:
         schema: SchemaOf | None = None,
         temperature: bool = True,
         min_tokens: int | None = 256,
+        prompt_budget: PromptBudget | None = None,
     ) -> None:
         """Seat a model.
 
@@ -146,10 +147,12 @@ class HostedPolicy:
             temperature: False where the model refuses the field.
             min_tokens: a reply may be at least this long, whatever `Sampling` says, as a hosted model may think first; a reply
                 that is cut there is asked for once more with twice the room. None: the limit of `Sampling` is exact.
+            prompt_budget: of the prompts that it reads; None sets none.
         """
         self._client, self._transport, self._accounts = client, transport, accounts
         self._price, self._schema = price or Price(), schema
         self._temperature, self._min_tokens = temperature, min_tokens
+        self._prompt_budget = prompt_budget
 
     @property
     def version(self) -> str:
@@ -158,6 +161,10 @@ class HostedPolicy:
     @property
     def reads(self) -> str:
         return "messages"
+
+    @property
+    def prompt_budget(self) -> PromptBudget | None:
+        return self._prompt_budget
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
         """One reply per context, asked in parallel.

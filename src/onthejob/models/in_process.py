@@ -5,18 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onthejob.models.chat import ChatEncoder
-from onthejob.types import Completion, Context, Sampler, Sampling
+from onthejob.types import Completion, Context, PromptBudget, Sampler, Sampling
 
 
 class InProcessPolicy:
     """One adapter of a sampler (or the base) as a policy."""
 
-    def __init__(self, sampler: Sampler, chat: ChatEncoder, *, adapter: str | None, name: str = "base") -> None:
-        """adapter: a published adapter's name, or None for the base; name: the version recorded then."""
+    def __init__(
+        self,
+        sampler: Sampler,
+        chat: ChatEncoder,
+        *,
+        adapter: str | None,
+        name: str = "base",
+        prompt_budget: PromptBudget | None = None,
+    ) -> None:
+        """Seat a model.
+
+        Args:
+            sampler: holds it.
+            chat: encodes its prompts.
+            adapter: a published adapter's name, or None for the base.
+            name: the version that is recorded of the base.
+            prompt_budget: of the prompts that it reads; None sets none.
+        """
         self._sampler = sampler
         self._chat = chat
         self._adapter = adapter
         self._name = name
+        self._prompt_budget = prompt_budget
 
     @property
     def version(self) -> str:
@@ -25,6 +42,10 @@ class InProcessPolicy:
     @property
     def reads(self) -> str:
         return "tokens"
+
+    @property
+    def prompt_budget(self) -> PromptBudget | None:
+        return self._prompt_budget
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
         return self._sampler.generate(

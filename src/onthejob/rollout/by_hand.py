@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
+from onthejob.rollout.reading import messages_for
 from onthejob.rollout.replay import Replay, Said, execute
 from onthejob.types import Context, Forkable, Observation, Policy, Sampling, Step, Task
 
@@ -85,7 +86,7 @@ class Game:
     def _until_asked(self, steps: list[tuple[Said, Step]]) -> Move:
         while (request := self.request) is not None and request.actor != self._role:
             policy = self._others[request.actor]
-            messages = tuple(request.messages) if policy.reads == "messages" else ()
+            messages = tuple(messages_for(policy, request)) if policy.reads == "messages" else ()
             # Keyed by how many replies there were: taking a move back changes nobody's luck.
             seed = keyed_seed(self._task.seed, "by hand", len(self._replies))
             (completion,) = policy.act([Context(observation=request, messages=messages, seed=seed)], Sampling())

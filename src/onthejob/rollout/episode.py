@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from onthejob.errors import ConfigError, ContractError
 from onthejob.rollout.contract import accepted_step, check_messages, state_metrics
+from onthejob.rollout.reading import messages_for
 from onthejob.texts import encodable
 from onthejob.types import (
     Completion,
@@ -197,24 +198,24 @@ class LiveEpisode:
         """
         observation = self.pending()
         actor = observation.actor
-        if policy.reads in ("tokens", "messages"):
-            check_messages(observation.messages, self._where())
+        if policy.reads == "view":
+            return Context(observation=observation, seed=seed)
+        if policy.reads not in ("tokens", "messages"):
+            raise ConfigError(f"policy.reads must be tokens, messages or view, got {policy.reads!r} from {policy.version}.")
+        messages = messages_for(policy, observation)
+        check_messages(messages, self._where())
         if policy.reads == "tokens":
             if self._encoder is None:
                 raise ConfigError(f"policy {policy.version} reads tokens but encoder is None. Pass encoder=ChatEncoder(...).")
             held = None if observation.fresh else self._tokens.get(actor)
             ids = (
-                self._encoder.encode(observation.messages, observation.tools)
+                self._encoder.encode(messages, observation.tools)
                 if held is None
-                else self._encoder.extend(held[0], held[1], observation.messages)
+                else self._encoder.extend(held[0], held[1], messages)
             )
             return Context(observation=observation, prompt_ids=tuple(ids), seed=seed)
-        if policy.reads == "messages":
-            held_messages = [] if observation.fresh else self._messages.get(actor, [])
-            return Context(observation=observation, messages=(*held_messages, *observation.messages), seed=seed)
-        if policy.reads == "view":
-            return Context(observation=observation, seed=seed)
-        raise ConfigError(f"policy.reads must be tokens, messages or view, got {policy.reads!r} from {policy.version}.")
+        held_messages = [] if observation.fresh else self._messages.get(actor, [])
+        return Context(observation=observation, messages=(*held_messages, *messages), seed=seed)
 
     def fits(self, context: Context, sampling: Sampling) -> bool:
         """True when the prompt and a reply at its limit are within the model's context."""

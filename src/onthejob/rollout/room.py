@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from onthejob.errors import ConfigError
 from onthejob.rollout.episode import Encoder, exceeds
-from onthejob.types import Context, Environment, Policy, Sampling, Task
+from onthejob.rollout.reading import messages_within
+from onthejob.types import Context, Environment, Policy, PromptBudget, Sampling, Task
 
 SHORTER = (
     "Lower the limit of a reply (--max-new-tokens, --sampling.max-new-tokens), shorten the prompts (--env.prompt-budget "
@@ -24,6 +25,7 @@ def check_room(
     actors: Collection[str],
     partners: Mapping[str, Policy],
     sampling: Sampling,
+    budget: PromptBudget | None = None,
 ) -> None:
     """Refuse actors whose first prompt, with a reply at its limit, exceeds the model's context.
 
@@ -34,6 +36,7 @@ def check_room(
         actors: those that the model plays.
         partners: actor -> scripted policy; an episode goes no further than the first actor without one.
         sampling: limit of a reply.
+        budget: of the model's prompts.
 
     Raises:
         ConfigError: names the actor, its prompt's length and the context.
@@ -47,7 +50,7 @@ def check_room(
             actor = observation.actor
             if actor in waiting:
                 waiting.remove(actor)
-                _refuse_long(actor, encoder, encoder.encode(observation.messages, observation.tools), sampling)
+                _refuse_long(actor, encoder, encoder.encode(messages_within(observation, budget), observation.tools), sampling)
             partner = partners.get(actor)
             if not waiting or partner is None or partner.reads != "view":
                 return

@@ -20,13 +20,16 @@ class Chat:
         self.status = 200
         self.finish = "stop"
         """Why replies of the OpenAI protocol end; `length`: each was cut at its limit."""
+        self.window: int | None = None
+        """The context that it reports, in tokens."""
         chat = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self._send({"object": "list", "data": [{"id": "small"}]}, chat.status)
+                model = {"id": "small"} | ({} if chat.window is None else {"max_model_len": chat.window})
+                self._send({"object": "list", "data": [model]}, chat.status)
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -36,7 +36,7 @@ from onthejob.envs.office.team_memory import TeamMemory
 from onthejob.envs.office.vaporware import Reader
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
-from onthejob.types import Branch, Kind, Message, Observation, Step, StopReason, Task
+from onthejob.types import Branch, Kind, Message, Observation, PromptBudget, Step, StopReason, Task
 
 INVALID_KEY = "invalid"
 """Canonical key of every reply that does nothing because it is not usable."""
@@ -57,7 +57,8 @@ class OfficeConfig:
     profile: str = "compact"
     """`compact` (about 250 prompt tokens, for small models) or `full` (adds team status, board, memories and reasoning)."""
     budget: int | None = None
-    """Tokens of the user message; sections of lower priority are dropped to fit. None means no limit. Needs a token counter."""
+    """Tokens of the user message; sections of lower priority are dropped to fit. Needs a token counter. None leaves the limit to
+    who reads (`OfficeObservation.within`)."""
     retries: int = 0
     """Times an unusable reply may be corrected with growing feedback, 0 to 8. Keep 0 in training, so that the policy feels it.
     The feedback appends to the actor's context and is not part of `budget`."""
@@ -519,11 +520,13 @@ class OfficeEnvironment:
         seen = OfficeView(view(s, role), lambda: self._legal_at(turn, role))
         extra = memory.lines(s, role, seen) if memory is not None else None
 
-        def rendered() -> tuple[Message, ...]:
+        def rendered(within: PromptBudget | None = None) -> tuple[Message, ...]:
             told = extra() if extra is not None else None
-            return prompt.messages(seen, profile=config.profile, extra=told, budget=config.budget, count=count)
+            tokens, by = (config.budget, count) if within is None else (within.tokens, within.count)
+            return prompt.messages(seen, profile=config.profile, extra=told, budget=tokens, count=by)
 
-        return OfficeObservation(role, seen, rendered)
+        # A budget that was stated holds for every reader.
+        return OfficeObservation(role, seen, rendered, prune=rendered if config.budget is None else None)
 
     def _rules(self) -> Simulator:
         if self._simulator is None:

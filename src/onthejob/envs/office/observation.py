@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onthejob.types import Kind, Message, ToolSpec
+from onthejob.types import Kind, Message, PromptBudget, ToolSpec
 
 
 class OfficeView(dict[str, Any]):
@@ -32,7 +32,7 @@ class OfficeView(dict[str, Any]):
 class OfficeObservation:
     """A request to one role. The prompt is rendered only when somebody reads it."""
 
-    __slots__ = ("_messages", "_render", "actor", "fresh", "kind", "view")
+    __slots__ = ("_messages", "_prune", "_render", "actor", "fresh", "kind", "view")
 
     def __init__(
         self,
@@ -42,12 +42,14 @@ class OfficeObservation:
         *,
         kind: Kind = Kind.ACT,
         fresh: bool = True,
+        prune: Callable[[PromptBudget], tuple[Message, ...]] | None = None,
     ) -> None:
         self.actor = actor
         self.view = seen
         self.kind = kind
         self.fresh = fresh
         self._render = render_messages
+        self._prune = prune
         self._messages: tuple[Message, ...] | None = None
 
     @property
@@ -61,3 +63,10 @@ class OfficeObservation:
         if self._messages is None:
             self._messages = self._render()
         return self._messages
+
+    def within(self, budget: PromptBudget) -> Sequence[Message]:
+        """As `messages`, with sections of lower priority omitted until the user message fits `budget`.
+
+        A retry and a request for reflection have no sections, and stay as they are.
+        """
+        return self.messages if self._prune is None else self._prune(budget)

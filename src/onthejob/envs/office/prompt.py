@@ -135,11 +135,10 @@ def rendered(
     role: str, profile: str, blocks: Sequence[Section], *, budget: int | None, count: Count | None
 ) -> tuple[Message, ...]:
     """`messages` of sections that were made before."""
-    text = (
-        prune(blocks, budget, count).text
-        if budget is not None and count is not None
-        else "\n".join(b.text for b in blocks if b.text)
-    )
+    text = "\n".join(b.text for b in blocks if b.text)
+    # A token has at least one byte, so most prompts need not be counted.
+    if budget is not None and count is not None and len(text.encode("utf-8", "surrogatepass")) > budget:
+        text = prune(blocks, budget, count).text
     return (Message("system", system_text(role, profile)), Message("user", text))
 
 
