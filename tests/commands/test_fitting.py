@@ -13,11 +13,11 @@ import pytest
 from onthejob.api.asking import Asking
 from onthejob.cli import main
 from onthejob.commands.behaviours import Behaviours
+from onthejob.commands.fitting import opened
 from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.serve_office import EnvOffice
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.commands.train import Train
-from onthejob.commands.training import opened
 from onthejob.commands.view import Away
 from onthejob.commands.view_models import Loader
 from onthejob.commands.workplace import Workplace

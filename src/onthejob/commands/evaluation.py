@@ -137,7 +137,13 @@ class Eval:
                 f"eval measures decisions beside random legal ones, and {self.env} has no player `random`. "
                 "Pass legal=[...] to self.ask, or return one from players()."
             )
-        made, stack = teams(self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=seats, fit=fit)
+        try:
+            made, stack = teams(
+                self.teams, self.model, terminal.progress, seats=place.roles, shipped=shipped, hosted=seats, fit=fit
+            )
+        except OnTheJobError:
+            seats.close()
+            raise
         check_learned(made, roles, "--roles")
         encoder = stack.chat if stack else None
         with closing(seats), place.opened() as make_env, EvaluationCache(self.cache, env=place.fingerprint) as cache:

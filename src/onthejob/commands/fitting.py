@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onthejob.envs.env import Env
 from onthejob.models.catalogue import Entry, window_of
 from onthejob.models.counting import chat_window, hosted_window
-from onthejob.types import PromptBudget, Window
+from onthejob.types import Environment, PromptBudget, Window
 
 if TYPE_CHECKING:
     from onthejob.commands.seats import ModelOptions
+    from onthejob.commands.terminal import Terminal
+    from onthejob.commands.train import Train
     from onthejob.models.chat import ChatEncoder
     from onthejob.models.transport import Transport
 
@@ -94,3 +98,31 @@ def local_window(
     if limit is not None:
         chat.limit(limit)
     return chat_window(chat, reply=reply)
+
+
+@contextmanager
+def opened(options: Train, terminal: Terminal, *, new: bool = True) -> Iterator[tuple[Train, Callable[[], Environment]]]:
+    """The environment, open: `options` with the budget of prompts that the model's context leaves, and what makes environments.
+
+    The budget becomes an option of the environment, so that a run's record states it. No weights are read.
+
+    Args:
+        options: of the run.
+        terminal: receives a line per step.
+        new: False keeps the budget as it is, that of the record.
+
+    Raises:
+        ConfigError: the model's context is too small.
+    """
+    env = options.place().env
+    if new and Fit(env=env, reply=1).prunes:
+        window = local_window(
+            options.model,
+            reply=options.train.sampling.max_new_tokens,
+            progress=terminal.progress,
+            limit=options.server.max_model_len if options.sampler == "vllm" else None,
+        )
+        if window is not None and env.budget_for(window) is not None:
+            options = dataclasses.replace(options, own=env.fitted(model=options.model.name, window=window))
+    with options.place().opened() as make_env:
+        yield options, make_env

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.checking import quick_check
+from onthejob.commands.fitting import opened
 from onthejob.commands.judging import check_judge
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
@@ -26,7 +27,6 @@ from onthejob.commands.training import (
     corrected,
     frozen_seats,
     look,
-    opened,
     planned,
     replay,
     room_of,
@@ -34,6 +34,7 @@ from onthejob.commands.training import (
     sampler_here,
     seated,
     servers_ready,
+    shape_asked,
     task_pool,
     tracked,
     updated_by,
@@ -332,6 +333,7 @@ class Train:
         # Tasks that cannot be read and a misspelt judge should not cost a download, or the minute in which a model is loaded.
         # A curriculum spans what the run was started with, however far it is extended.
         pool = task_pool(started)
+        shape_asked(options, init)
         with seated(options) as others, opened(options, terminal, new=again is None) as (options, make_env):
             if (place := options.place()).plain and (odd := quick_check(place)):
                 terminal.warn(odd)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from onthejob.commands.fitting import Fit, local_window
+from onthejob.commands.fitting import Fit, opened
 from onthejob.commands.judging import judge_of
 from onthejob.commands.rewarding import reward_of
 from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, load_model, lora_of, named_adapters
@@ -26,6 +26,7 @@ from onthejob.types import Adapter, Environment, Learner, Policy, Sampler, Sampl
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
     from onthejob.learn.learner import Learner as LocalLearner
+    from onthejob.learn.lora import LoraSpec
     from onthejob.models.chat import ChatEncoder
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
@@ -73,8 +74,19 @@ def planned(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | No
         ConfigError: the shapes of `init` and --lora do not fit each other, an option of adapters that these are not, or targets
             that the model does not have.
     """
-    from onthejob.learn.learner import LearnerConfig
     from onthejob.stack import plan_lora
+
+    lora = plan_lora(options.model.name, shape_asked(options, init), progress=terminal.progress)
+    return dataclasses.replace(options, lora=lora)
+
+
+def shape_asked(options: Train, init: Mapping[str, Adapter] | None) -> LoraSpec:
+    """The shape of the adapters as far as it does not depend on the model.
+
+    Raises:
+        ConfigError: as `planned`, but for targets.
+    """
+    from onthejob.learn.learner import LearnerConfig
 
     lora = lora_of(options.init, options.roles, options.lora) if init else options.lora
     if options.learner.logit_scale_lr != LearnerConfig().logit_scale_lr and not lora.logit_scale:
@@ -82,7 +94,7 @@ def planned(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | No
             f"--learner.logit-scale-lr {options.learner.logit_scale_lr:g} has no effect on adapters without a logit scale. "
             "Add --lora.logit-scale, or leave it out."
         )
-    return dataclasses.replace(options, lora=plan_lora(options.model.name, lora, progress=terminal.progress))
+    return lora
 
 
 class Others(NamedTuple):
@@ -165,34 +177,6 @@ def servers_ready(options: Train, terminal: Terminal) -> None:
         from onthejob.serve.server import check_start
 
         check_start(options.server)
-
-
-@contextmanager
-def opened(options: Train, terminal: Terminal, *, new: bool = True) -> Iterator[tuple[Train, Callable[[], Environment]]]:
-    """The environment, open: `options` with the budget of prompts that the model's context leaves, and what makes environments.
-
-    The budget becomes an option of the environment, so that a run's record states it. No weights are read.
-
-    Args:
-        options: of the run.
-        terminal: is told what is fetched.
-        new: False keeps the budget as it is, that of the record.
-
-    Raises:
-        ConfigError: the model's context is too small.
-    """
-    if new and Fit(env=options.place().env, reply=1).prunes:
-        window = local_window(
-            options.model,
-            reply=options.train.sampling.max_new_tokens,
-            progress=terminal.progress,
-            limit=options.server.max_model_len if options.sampler == "vllm" else None,
-        )
-        env = options.place().env
-        if window is not None and env.budget_for(window) is not None:
-            options = dataclasses.replace(options, own=env.fitted(model=options.model.name, window=window))
-    with options.place().opened() as make_env:
-        yield options, make_env
 
 
 @contextmanager
@@ -295,6 +279,7 @@ def look(options: Train, terminal: Terminal) -> int:
     init = adapters_for(options.init, options.roles) if options.init else None
     servers_ready(options, terminal)
     pool = task_pool(options)
+    shape_asked(options, init)
     with (
         seated(options) as others,
         opened(options, terminal) as (options, make_env),
