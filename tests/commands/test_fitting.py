@@ -241,3 +241,15 @@ def test_a_hosted_model_in_the_viewer_is_shown_what_fits(chat: Chat, secret: str
         assert PINNED_BYTES < budget.tokens < (8_192 - 512) // 2
         assert budget.estimated
         assert chat.seen == []
+
+
+def test_single_decisions_are_judged_by_prompts_that_fit(call, loud: Chat):
+    small = ("--env.scenarios", "viral", "--env.seeds", "1", "--env.days", "2", "--env.profile", "full")
+    small += ("--per-role", "4", "--worlds", "2", "--turns", "4", "--candidates", "4", "--max-new-tokens", "64")
+    words = ("eval", f"{loud.name}#small", *small)
+    call(*words, "--states", "whole.bin")
+    assert max(asked(loud)) > 2_600
+    loud.seen.clear()
+    loud.window = 2_600
+    call(*words, "--states", "whole.bin", "--roles", "hr")
+    assert PINNED_BYTES < max(asked(loud)) < 2_600, "replies to a longer prompt are not taken from the cache"

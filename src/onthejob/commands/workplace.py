@@ -26,7 +26,7 @@ from onthejob.rollout.apart import Apart
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.train.config import TrainConfig
-from onthejob.types import Environment, Policy, Sampling, Split, Task, Window
+from onthejob.types import Environment, Policy, Sampling, Split, Task
 
 if TYPE_CHECKING:
     from onthejob.models.hosted import SchemaOf
@@ -120,9 +120,9 @@ class Workplace:
             best_metric=env.best_metric,
         )
 
-    def fitted(self, *, model: str = "", hosted: bool = False, window: Window | None = None) -> Self:
+    def fitted(self, *, model: str = "", hosted: bool = False) -> Self:
         """As `Env.fitted`."""
-        return dataclasses.replace(self, env=self.env.fitted(model=model, hosted=hosted, window=window))
+        return dataclasses.replace(self, env=self.env.fitted(model=model, hosted=hosted))
 
     def check(self, *, training: bool = False) -> None:
         """Refuse what cannot work, before anything is loaded.
