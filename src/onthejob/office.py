@@ -55,7 +55,7 @@ JUDGED = Rubric(
 
 
 def make_office(config: OfficeConfig | None = None, *, model: str = "") -> Callable[[], OfficeEnvironment]:
-    """A maker of environments that can be pickled; `model` is the one whose tokenizer counts a budget's tokens; empty estimates."""
+    """A maker of environments that can be pickled; `model` is the one whose tokenizer counts for a budget, empty estimates."""
     return partial(office_of, config or OfficeConfig(), model=model)
 
 
