@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,6 +18,7 @@ from onthejob.api.asking import Asking
 from onthejob.api.collecting import Collecting
 from onthejob.api.schema import Reset
 from onthejob.commands.collected import free_seed, load_collected, modes_of
+from onthejob.commands.play_collect import Noted
 from onthejob.commands.seats import ModelOptions
 from onthejob.commands.sft import collected_demonstrations
 from onthejob.commands.view import opened_for
@@ -25,12 +26,15 @@ from onthejob.commands.view_models import Loader
 from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.errors import ConfigError
 from onthejob.models.chat import ChatEncoder
+from onthejob.models.in_process import InProcessPolicy
 from onthejob.office import make_office
 from onthejob.players import scripted_players
 from onthejob.record import Run
 from onthejob.rollout.origin import read_origin
+from onthejob.rollout.reading import budget_of
 from onthejob.testing import tiny_model
 from onthejob.train.collected import library_of, read_collected
+from onthejob.types import PromptBudget
 
 TOKEN = "a-token-for-tests-0123"
 TOKENS = ("--max-new-tokens", "40")
@@ -366,3 +370,9 @@ def test_seats_that_are_asked_otherwise_collect_in_another_run(untaught: Path, t
     assert len(made) == 1
     with pytest.raises(ConfigError, match=r"env.profile compact \(now full\).*name another one with --collect"):
         opened_for(tmp_path / "shift", Asking(base=str(untaught), profile="full"))
+
+
+def test_a_seat_in_training_mode_reads_prompts_that_fit_its_model() -> None:
+    budget = PromptBudget(tokens=900, count=len)
+    policy = InProcessPolicy(cast(Any, None), cast(Any, None), adapter=None, prompt_budget=budget)
+    assert budget_of(Noted(policy, lambda context, completion: None)) is budget

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.rollout.contract import state_metrics
 from onthejob.rollout.episode import LiveEpisode
+from onthejob.rollout.reading import budget_of
 from onthejob.train.collected import Sampled, TurnRecorder
-from onthejob.types import Completion, Context, Kind, Policy, Sampling, Task
+from onthejob.types import Completion, Context, Kind, Policy, PromptBudget, Sampling, Task
 
 
 class Keeping:
@@ -71,6 +72,10 @@ class Noted:
     @property
     def reads(self) -> str:
         return self._policy.reads
+
+    @property
+    def prompt_budget(self) -> PromptBudget | None:
+        return budget_of(self._policy)
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
         """The policy's replies."""
