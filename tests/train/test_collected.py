@@ -247,7 +247,7 @@ def test_dev_turns_are_refused_when_they_are_read(tmp_path: Path):
             policy="",
         )
         company.turn(played, at=1, sampled=sampled)
-    with pytest.raises(ConfigError, match=r"seed 1003 is of split dev.*100000 or more"):
+    with pytest.raises(ConfigError, match=r"seed 1003 is of split dev. Play with a training seed"):
         read(tmp_path / "dev")
 
 

@@ -286,8 +286,8 @@ def require_collected(run: Run) -> None:
     """
     if run.config.get("mode") != Mode.TRAINING:
         raise ConfigError(
-            f"{run.path} is no run of collected turns. `onthejob play office --mode training --collect NAME` and "
-            "`onthejob view --collect NAME` write one."
+            f"{run.path} is no run of collected turns. `onthejob play` and `onthejob view` write one with --collect NAME and "
+            "--mode training."
         )
 
 
@@ -300,8 +300,8 @@ def refuse_evaluation(tasks: Sequence[Task]) -> None:
     for task in tasks:
         if task.split is not Split.TRAIN:
             raise ConfigError(
-                f"training refuses held-out tasks: {task.id} with seed {task.seed} is of split {task.split}. Play the company "
-                "with a training seed, in the office 100000 or more."
+                f"training refuses held-out tasks: {task.id} with seed {task.seed} is of split {task.split}. Play with a "
+                "training seed; without --seed, --collect takes one."
             )
 
 
