@@ -78,6 +78,11 @@ PAIN_INDEX = {name: index for index, name in enumerate(PAINS)}
 SEGMENT_INDEX = {name: index for index, name in enumerate(SEGMENTS)}
 
 
+def promoters(satisfaction: float) -> float:
+    """The net promoter score in [-100, 100] of a mean satisfaction: of 0.5 it is 0, of 0.9 80."""
+    return max(-100.0, min(100.0, 200.0 * (satisfaction - 0.5)))
+
+
 class _Record:
     """A mutable row of primitives, packed to a tuple for forks and snapshots."""
 
@@ -365,8 +370,8 @@ class State:
         return sum(sats) / len(sats) if sats else self.base_sat
 
     def nps(self) -> float:
-        """Net promoter score in [-100, 100], from satisfaction: 0.5 is 0, 0.9 is 80."""
-        return max(-100.0, min(100.0, 200.0 * (self.satisfaction() - 0.5)))
+        """Net promoter score in [-100, 100]."""
+        return promoters(self.satisfaction())
 
     def fit(self, pain: int) -> float:
         """How much of `pain` shipped features cure, [0, 1]."""

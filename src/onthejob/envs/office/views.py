@@ -21,7 +21,20 @@ from onthejob.envs.office.reward import focus_name
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios.goals import MEASURES, shown
 from onthejob.envs.office.simulator import phase_of
-from onthejob.envs.office.state import DEMO, KINDS, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, WON, Stage, State
+from onthejob.envs.office.state import (
+    DEMO,
+    KINDS,
+    PAINS,
+    SEGMENTS,
+    SIZES,
+    STAGES,
+    TIERS,
+    TURNS_PER_DAY,
+    WON,
+    Stage,
+    State,
+    promoters,
+)
 
 View = dict[str, Any]
 DRAFTS = 2
@@ -50,14 +63,16 @@ def _common(s: State, role: str) -> View:
     }
 
 
-def _kpis(s: State, v: View) -> None:
-    """What both who watch the whole company are shown of it."""
+def _kpis(s: State, v: View) -> float:
+    """What both who watch the whole company are shown of it; returns the customers' mean satisfaction."""
     mrr = pipeline = customers = leads = 0
+    satisfied = 0.0
     for a in s.accounts:  # once for all of them: a branch looks at every turn
         stage = a.stage
         if stage == WON:
             customers += 1
             mrr += a.price
+            satisfied += a.sat
         elif stage < WON:
             leads += 1
             if stage >= DEMO:
@@ -69,17 +84,18 @@ def _kpis(s: State, v: View) -> None:
     v["pipeline"] = pipeline // 10_000
     v["conversion"] = round(1000 * s.conversion)
     v["brand"] = round(s.brand)
-    v["nps"] = round(s.nps())
+    satisfaction = satisfied / customers if customers else s.base_sat
+    v["nps"] = round(promoters(satisfaction))
     v["stability"] = round(100 * s.stability)
+    return satisfaction
 
 
 def _ceo(s: State, v: View) -> None:
-    _kpis(s, v)
+    v["satisfaction"] = round(100 * _kpis(s, v))
     v["goal"] = {name: [shown(name, MEASURES[name](s)), shown(name, bound)] for name, bound in s.goal.items()}
     v["pool"] = s.board_pool // 100_000
     v["envelopes"] = {name: cents // 10_000 for name, cents in s.envelopes.items()}
     v["traffic"] = round(sum(s.traffic), -2)
-    v["satisfaction"] = round(100 * s.satisfaction())
     v["okr_left"] = s.focus_left
     v["okr"] = round(100 * okr_progress(s))
     v["approve"] = approvable(s)
