@@ -34,6 +34,7 @@ BUILT_IN = {"office": "onthejob.office:Office", "claw": "onthejob.claw:Claw"}
 SCHEMES = {
     "dataset": "onthejob.interop.dataset",
     "gymnasium": "onthejob.interop.gymnasium",
+    "harbor": "onthejob.interop.harbor",
     "openenv": "onthejob.interop.openenv",
     "pettingzoo": "onthejob.interop.pettingzoo",
     "program": "onthejob.interop.program",

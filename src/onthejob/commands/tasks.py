@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -95,6 +95,8 @@ class Synth:
     """Tasks in all, over the three splits; None makes 1,000. With --by: tasks to be written; None asks for 20."""
     seed: int = 0
     """Seed of the corpus; with --by, of the personas, difficulties and skills that are asked for."""
+    format: Literal["jsonl", "harbor"] = "jsonl"
+    """`harbor` writes one folder per task in the Harbor format instead, below OUT/train, OUT/dev and OUT/test."""
     by: str = ""
     """A hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`) that writes the training tasks."""
     tries: int = 3
@@ -115,6 +117,8 @@ class Synth:
             raise ConfigError(f"--out {self.out} holds a corpus already. Give another folder, or delete that one.")
         check_folder(self.out, "--out")
         if self.by:
+            if self.format != "jsonl":
+                raise ConfigError("--format harbor has no effect with --by, which writes JSON lines. Leave one of them out.")
             return self._written(terminal)
         needs = [option for option in fields(self) if option.name in ("tries", "unsafe", "hosted") and changed(self, option)]
         if needs:
@@ -122,7 +126,8 @@ class Synth:
         count = USUAL_COUNT if self.count is None else self.count
         tasks = synthesize(count, seed=self.seed)
         parts = {split: [task for task in tasks if split_of(task) is split] for split in Split}
-        manifest = write_corpus(self.out, parts, {"count": count, "seed": self.seed, "sha256": corpus_digest(tasks)})
+        about = {"count": count, "seed": self.seed, "sha256": corpus_digest(tasks)}
+        manifest = write_corpus(self.out, parts, about, harbor=self.format == "harbor")
         terminal.result(manifest, corpus_table(manifest))
         return 0
 
@@ -187,10 +192,20 @@ class Synth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validate:
-    """Check tasks: linter clean, doing nothing fails, the gold commands pass. Ends with 2 when a task is not right."""
+    """Check tasks: linter clean, doing nothing fails, the gold commands pass. Ends with 2 when a task is not right.
+
+    With --env harbor:FOLDER, tasks in the Harbor format: which run here, why the others do not, and for those that run that doing
+    nothing scores 0 and their own solution passes.
+    """
 
     files: tyro.conf.Positional[tuple[Path, ...]] = ()
     """JSONL files; without one, the synthesized corpus is checked."""
+    env: str = ""
+    """`harbor:FOLDER`: check the tasks of this folder instead."""
+    runs: int = 2
+    """With --env: times that each task is tried, with nothing done and with its solution."""
+    report: Path | None = None
+    """With --env: write all findings to this file, as JSON."""
     count: int = 1000
     """Tasks of the synthesized corpus."""
     seed: int = 0
@@ -209,6 +224,10 @@ class Validate:
             raise ConfigError(f"--jobs must be >= 1, got {self.jobs}. Try 4.")
         if self.static and self.unsafe:
             raise ConfigError("--unsafe has no effect with --static, which runs nothing. Drop one of them.")
+        if self.env:
+            return self._harbor(terminal)
+        if unused := [option.name for option in fields(self) if option.name in ("runs", "report") and changed(self, option)]:
+            raise ConfigError(f"{', '.join(f'--{name}' for name in unused)} has no effect without --env. Leave it out.")
         tasks, problems = self.read()
         proofs: dict[str, Proof] = {} if self.static else self.prove(tasks, terminal)
         for name, proof in proofs.items():
@@ -223,6 +242,17 @@ class Validate:
         data = {"tasks": len(tasks), "problems": problems, "table": [dict(zip(columns, row, strict=True)) for row in rows]}
         terminal.result(data, table(columns, rows), "\n".join(["", *shown, verdict]))
         return 2 if problems else 0
+
+    def _harbor(self, terminal: Terminal) -> int:
+        """Check tasks in the Harbor format."""
+        from onthejob.commands.tasks_harbor import check_harbor_options, validate_harbor
+
+        if unused := [
+            option.name for option in fields(self) if option.name in ("count", "seed", "unsafe") and changed(self, option)
+        ]:
+            raise ConfigError(f"{', '.join(f'--{name}' for name in unused)} has no effect with --env. Leave it out.")
+        check_harbor_options(self.env, files=self.files, runs=self.runs)
+        return validate_harbor(terminal, self.env, static=self.static, jobs=self.jobs, runs=self.runs, report=self.report)
 
     def read(self) -> tuple[list[ClawTask], dict[str, list[str]]]:
         """The tasks that have the form of one, and what the linter says: task id or place -> problems."""
@@ -262,14 +292,20 @@ class Validate:
             return proofs
 
 
-def write_corpus(out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Write every split and the manifest, which begins with `about`; returns the manifest."""
+def write_corpus(
+    out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Mapping[str, Any], *, harbor: bool = False
+) -> dict[str, Any]:
+    """Write every split, as JSON lines or in the Harbor format, and the manifest, which begins with `about`; returns the manifest."""
     from onthejob.envs.claw.schema import Difficulty, dump_tasks
     from onthejob.envs.claw.splits import is_unseen
+    from onthejob.envs.harbor.export import write
 
     out.mkdir(parents=True, exist_ok=True)
     for split, chosen in parts.items():
-        dump_tasks(chosen, out / f"{split.value}.jsonl")
+        if harbor:
+            write({task.id: task for task in chosen}, out / split.value)
+        else:
+            dump_tasks(chosen, out / f"{split.value}.jsonl")
     counts = {
         split.value: {
             **{level.value: sum(task.difficulty is level for task in chosen) for level in Difficulty},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from onthejob.envs.claw.sandbox.contract import MIB, WORKSPACE, Item, Kind
@@ -25,8 +25,12 @@ MAX_LINKS = 40
 """Links on the way of one path; the kernel's own limit."""
 
 
-def copied(root: Path) -> dict[str, Item]:
+def copied(root: Path, keep: Callable[[str, Mapping[str, Item]], bool] | None = None) -> dict[str, Item]:
     """What a dead sandbox left, by path; what its owner may not read is made readable, as it is for root.
+
+    Args:
+        root: its folder.
+        keep: whether a link at a path, among all that was left, is taken along; None takes those that stay inside.
 
     Raises:
         Unreadable: too much, too deep, or a folder that cannot be read.
@@ -35,7 +39,8 @@ def copied(root: Path) -> dict[str, Item]:
         walk = _Walk(workspace, root)
         walk.add("", 0)
     items = walk.found
-    return {path: item for path, item in items.items() if item.kind is not Kind.LINK or _stays_inside(path, items)}
+    keep = keep or stays_inside
+    return {path: item for path, item in items.items() if item.kind is not Kind.LINK or keep(path, items)}
 
 
 class _Walk:
@@ -78,21 +83,32 @@ class _Walk:
         return Item(data=data, mode=mode | stat.S_IRUSR, mtime_ns=mtime_ns)
 
 
-def _stays_inside(path: str, items: Mapping[str, Item]) -> bool:
-    """True when the kernel, following the link at `path`, looks at nothing outside of the workspace."""
+def stays_inside(path: str, items: Mapping[str, Item], *, workspace: str = WORKSPACE, forbidden: Collection[str] = ()) -> bool:
+    """True when the kernel, following the link at `path`, looks at nothing outside of the workspace.
+
+    Args:
+        path: of the link.
+        items: all that is in the workspace.
+        workspace: its path inside; where it is `/`, nothing is outside.
+        forbidden: names in the workspace's own folder that count as outside.
+    """
+    base = workspace.rstrip("/")
     place, todo, links = path.split("/")[:-1], [path.split("/")[-1]], 0
     while todo:
         part = todo.pop(0)
         if part in ("", "."):
             continue
         if part == "..":
-            if not place:
+            if place:
+                place.pop()
+            elif base:
                 return False
-            place.pop()
             continue
         item = items.get("/".join([*place, part]))
         if item is None or item.kind is not Kind.LINK:
             place.append(part)
+            if place[0] in forbidden:
+                return False
             continue
         links += 1
         target = os.fsdecode(item.data)
@@ -100,8 +116,8 @@ def _stays_inside(path: str, items: Mapping[str, Item]) -> bool:
             return False
         if target.startswith("/"):
             # Every absolute path begins outside; only the workspace's own comes back in.
-            if not f"{target}/".startswith(f"{WORKSPACE}/"):
+            if not f"{target}/".startswith(f"{base}/"):
                 return False
-            place, target = [], target.removeprefix(WORKSPACE)
+            place, target = [], target.removeprefix(base)
         todo = [*target.split("/"), *todo]
     return True

@@ -6,8 +6,8 @@ left and pay once. It never calls a model, and cannot be forked (a shell has no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from onthejob.envs.claw.grader import Grade, GraderConfig
@@ -16,7 +16,7 @@ from onthejob.envs.claw.protocol import ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Reply, parse
 from onthejob.envs.claw.reward import RewardConfig, reward_parts
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxHost
-from onthejob.envs.claw.sandbox.contract import Entry, Kind, as_item
+from onthejob.envs.claw.sandbox.contract import Content, Entry, Kind, as_item
 from onthejob.envs.claw.sandbox.surveying import changes
 from onthejob.envs.claw.schema import AssertionKind
 from onthejob.envs.claw.stops import stop_table
@@ -52,20 +52,26 @@ class _Counts:
     timeouts: int = 0
     restarts: int = 0
     chars: int = 0
+    command_s: float = 0.0
+    """Seconds that all commands took together."""
 
 
 class ClawEnvironment:
     """One agent in one sandbox. Implements `onthejob.types.Environment`; the only actor is `agent`."""
 
-    def __init__(self, config: ClawConfig | None = None, *, host: SandboxHost) -> None:
+    def __init__(
+        self, config: ClawConfig | None = None, *, host: SandboxHost, work: Callable[[Task], Work] | None = None
+    ) -> None:
         """Create an environment; `reset` starts an episode.
 
         Args:
             config: rules.
             host: makes the sandboxes; shared between environments and not closed by them.
+            work: What an episode needs of a task, for tasks of another form; None reads those of the claw. It raises as `reset`.
         """
         self.config = config or ClawConfig()
         self._host = host
+        self._work_of = work
         self._stops = stop_table(self.config.protocol.stops)
         self._task: Work | None = None
         self._sandbox: Sandbox | None = None
@@ -84,13 +90,12 @@ class ClawEnvironment:
             SandboxError: no sandbox could be started.
         """
         self.close()
-        self._task = work = work_of(task, host=self._host, grader=self.config.grader, limits=self.config.sandbox)
+        self._task = work = self._read(task)
         self._counts, self._grade, self._stop, self._parts = _Counts(), None, None, {}
-        self._sandbox = self._host.open(work.files, self.config.sandbox)
+        self._sandbox = self._host.open(work.files, self.config.sandbox, layout=work.layout)
         self._files = self._sandbox.survey()
-        items = {path: as_item(path, content) for path, content in work.files.items()}
-        sizes = {path: len(item.data) for path, item in items.items() if item.kind is Kind.FILE}
-        messages = first_messages(work.intent, sizes, self.config.protocol)
+        sizes = _sizes(work.files) if work.listed is None else work.listed
+        messages = first_messages(work.intent, sizes, self.config.protocol, work.place)
         return self._observation(messages, {"files": [list(item) for item in sizes.items()]}, fresh=True)
 
     def step(self, reply: str) -> Step:
@@ -114,12 +119,14 @@ class ClawEnvironment:
             facts |= {"problem": str(read.problem), "why": text.partition("\n")[0]}
             seen["problem"] = str(read.problem)
         if read.command is not None:
-            result = self._sandbox.run(read.command, timeout_s=protocol.command_s)
+            allowed_s = self._allowed_s()
+            result = self._sandbox.run(self._task.start + read.command, timeout_s=allowed_s)
+            counts.command_s += result.wall_s
             counts.commands += 1
             counts.failed += int(result.exit_code != 0)
             counts.timeouts += int(result.timed_out)
             counts.restarts += int(result.restarted)
-            text = observe(result, protocol, ignored=read.ignored)
+            text = observe(result, replace(protocol, command_s=allowed_s), ignored=read.ignored)
             facts |= {"command": read.command, **_result_facts(result), "ignored_blocks": read.ignored, **self._changes()}
             seen |= self._seen(result)
         counts.chars += len(reply) + len(text)
@@ -173,6 +180,16 @@ class ClawEnvironment:
             self._sandbox.close()
             self._sandbox = None
 
+    def _read(self, task: Task) -> Work:
+        if self._work_of is not None:
+            return self._work_of(task)
+        return work_of(task, host=self._host, grader=self.config.grader, limits=self.config.sandbox)
+
+    def _allowed_s(self) -> float:
+        """Seconds that the next command may take."""
+        protocol, total_s = self.config.protocol, None if self._task is None else self._task.total_s
+        return protocol.command_s if total_s is None else min(protocol.command_s, max(1.0, total_s - self._counts.command_s))
+
     def _changes(self) -> dict[str, Any]:
         """Which files the command changed."""
         assert self._sandbox is not None
@@ -185,6 +202,8 @@ class ClawEnvironment:
             return StopReason.DONE
         if self._counts.turns >= self.config.protocol.max_turns:
             return StopReason.MAX_TURNS
+        if self._task is not None and self._task.total_s is not None and self._counts.command_s >= self._task.total_s:
+            return StopReason.HORIZON
         return StopReason.CONTEXT if self._counts.chars > self.config.protocol.conversation_chars else None
 
     def _finish(self, stop: StopReason, facts: dict[str, Any], *, valid: bool) -> Step:
@@ -195,7 +214,11 @@ class ClawEnvironment:
         self.close()
         self._stop = stop
         self._parts = reward_parts(
-            self._grade, turns=self._counts.turns, max_turns=self.config.protocol.max_turns, config=self.config.reward
+            self._grade,
+            turns=self._counts.turns,
+            max_turns=self.config.protocol.max_turns,
+            config=self.config.reward,
+            part=self._task.part,
         )
         report = self._host.report
         facts |= {
@@ -231,6 +254,12 @@ class ClawEnvironment:
         }
 
 
+def _sizes(files: Mapping[str, Content]) -> dict[str, int]:
+    """Path -> size in bytes of every file."""
+    items = {path: as_item(path, content) for path, content in files.items()}
+    return {path: len(item.data) for path, item in items.items() if item.kind is Kind.FILE}
+
+
 def _result_facts(result: CommandResult) -> dict[str, Any]:
     """What is recorded of a command; no times, so that a replay is identical."""
     return {
@@ -245,6 +274,7 @@ def _result_facts(result: CommandResult) -> dict[str, Any]:
 def _grade_metrics(grade: Grade) -> dict[str, float]:
     """The grade as numbers; `passed/KIND` and `total/KIND` count the assertions of one kind."""
     metrics = {
+        **grade.metrics,
         "passed": float(grade.passed),
         "assertion_rate": grade.rate,
         "assertions_passed": float(grade.n_passed),

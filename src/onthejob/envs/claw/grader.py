@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import regex
@@ -51,6 +51,8 @@ class Grade:
     verdicts: tuple[Verdict, ...]
     score: float | None = None
     """Where a task brings its own checks, which may be met in part: their mean, in [0, 1]."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Further figures of the task's own checks, for tables."""
 
     @property
     def total(self) -> int:

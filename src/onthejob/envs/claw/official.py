@@ -140,8 +140,8 @@ def read(folder: Path) -> Official:
     for key in ("task_id", "user_query"):
         if not isinstance(record, dict) or not isinstance(record.get(key), str) or not record[key].strip():
             raise ConfigError(f"{entry} must be an object with the text {key!r}.")
-    files = _tree(folder / "input_files")
-    checks = {path: as_item(path, item).data for path, item in _tree(folder / "reward").items() if not path.endswith("/")}
+    files = tree_of(folder / "input_files")
+    checks = {path: as_item(path, item).data for path, item in tree_of(folder / "reward").items() if not path.endswith("/")}
     if "check.py" not in checks:
         raise ConfigError(f"{folder} has no reward/check.py, so nothing can be graded. Give the folder of a ClawGym task.")
     metadata = record.get("metadata")
@@ -163,7 +163,7 @@ def read(folder: Path) -> Official:
     )
 
 
-def _tree(folder: Path) -> dict[str, Content]:
+def tree_of(folder: Path) -> dict[str, Content]:
     """Path -> content of what lies below `folder`; nothing when there is none.
 
     A file that its owner may execute is an item of mode 755, as git has it, and an empty folder's path ends with `/`. Links are

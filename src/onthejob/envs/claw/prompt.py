@@ -15,11 +15,16 @@ DONE = "TASK_COMPLETE"
 """The plainest way to say that the task is done."""
 
 
-def system_text(config: ProtocolConfig) -> str:
-    """Who you are, how to answer, what persists, and with `config.handbook` which commands there are."""
+def system_text(config: ProtocolConfig, place: str = "the workspace folder") -> str:
+    """Who you are, how to answer, what persists, and with `config.handbook` which commands there are.
+
+    Args:
+        config: limits.
+        place: where commands run.
+    """
     rules = (
         "You work on files in a bash shell. Each turn, write one block:\n```bash\nCOMMAND\n```\n"
-        "It runs in the workspace folder, and you are shown its exit code and output. Files persist; cd and variables do not. "
+        f"It runs in {place}, and you are shown its exit code and output. Files persist; cd and variables do not. "
         f"A block may run {config.command_s:g} seconds, and there are {config.max_turns} turns. "
         f"When the task is done, write {DONE}."
     )
@@ -34,9 +39,11 @@ def request_text(intent: str, sizes: Mapping[str, int]) -> str:
     return "\n".join([intent, "", "Files:", *(listing or ["(none)"])])
 
 
-def first_messages(intent: str, sizes: Mapping[str, int], config: ProtocolConfig) -> tuple[Message, ...]:
+def first_messages(
+    intent: str, sizes: Mapping[str, int], config: ProtocolConfig, place: str = "the workspace folder"
+) -> tuple[Message, ...]:
     """The fresh context of an episode."""
-    return Message("system", system_text(config)), Message("user", request_text(intent, sizes))
+    return Message("system", system_text(config, place)), Message("user", request_text(intent, sizes))
 
 
 def block(command: str) -> str:

@@ -42,7 +42,7 @@ class RewardConfig:
         return 0.0 if self.mode == "binary" else TURN_PENALTY if self.turn_penalty is None else self.turn_penalty
 
 
-def reward_parts(grade: Grade, *, turns: int, max_turns: int, config: RewardConfig) -> dict[str, float]:
+def reward_parts(grade: Grade, *, turns: int, max_turns: int, config: RewardConfig, part: str = "assertions") -> dict[str, float]:
     """Named parts of the reward; their sum is the reward, in [-turn_penalty, 1].
 
     Args:
@@ -50,12 +50,15 @@ def reward_parts(grade: Grade, *, turns: int, max_turns: int, config: RewardConf
         turns: replies given, all kinds; more than `max_turns` cost no more.
         max_turns: the limit of the protocol, >= 1.
         config: mode and penalty.
+        part: name of the part that says what was achieved.
     """
-    return reward_of(grade.passed, grade.rate, turns=turns, max_turns=max_turns, config=config)
+    return reward_of(grade.passed, grade.rate, turns=turns, max_turns=max_turns, config=config, part=part)
 
 
-def reward_of(passed: bool, rate: float, *, turns: int, max_turns: int, config: RewardConfig) -> dict[str, float]:
+def reward_of(
+    passed: bool, rate: float, *, turns: int, max_turns: int, config: RewardConfig, part: str = "assertions"
+) -> dict[str, float]:
     """`reward_parts` of a grade of which only these two are known."""
     if config.mode == "binary":
         return {"passed": float(passed)}
-    return {"assertions": rate, "turns": -config.penalty * min(turns / max_turns, 1.0)}
+    return {part: rate, "turns": -config.penalty * min(turns / max_turns, 1.0)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from onthejob.envs.claw.needs import RUNS
 
@@ -134,7 +134,7 @@ def why_inseparable(checks: Mapping[str, bytes]) -> str:
             tree = ast.parse(data)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return f"{path} cannot be read as Python"
-        if found := next(_reasons(tree), ""):
+        if found := next(reasons(tree), ""):
             return f"{path} {found}"
     others = sorted(set(checks) - NOT_NEEDED)
     if others and starts_programs(checks):
@@ -142,7 +142,14 @@ def why_inseparable(checks: Mapping[str, bytes]) -> str:
     return ""
 
 
-def _reasons(tree: ast.Module) -> Iterator[str]:
+def reasons(tree: ast.Module, allowed: Collection[str] = ()) -> Iterator[str]:
+    """Why a program in Python may run what the agent wrote in its own process.
+
+    Args:
+        tree: the program.
+        allowed: modules of `MODULES` that it may import all the same.
+    """
+    dangerous = MODULES.keys() - set(allowed)
     aliases = {
         name.asname or name.name.split(".")[0]: name.name.split(".")[0]
         for node in ast.walk(tree)
@@ -151,10 +158,10 @@ def _reasons(tree: ast.Module) -> Iterator[str]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (f"{MODULES[top]} ({top})" for name in node.names if (top := name.name.split(".")[0]) in MODULES)
+            yield from (f"{MODULES[top]} ({top})" for name in node.names if (top := name.name.split(".")[0]) in dangerous)
         elif isinstance(node, ast.ImportFrom):
             top = (node.module or "").split(".")[0]
-            yield from (f"{MODULES[top]} ({top})" for _ in node.names[:1] if top in MODULES)
+            yield from (f"{MODULES[top]} ({top})" for _ in node.names[:1] if top in dangerous)
             pairs = ((top, name.name) for name in node.names)
             yield from (f"{ATTRIBUTES[pair]} ({'.'.join(pair)})" for pair in pairs if pair in ATTRIBUTES)
             yield from (f"{CALLS[name.name]} ({name.name})" for name in node.names if name.name in CALLS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onthejob.envs.claw import checks, official
 from onthejob.envs.claw.grader import Grade, GraderConfig, grade
-from onthejob.envs.claw.sandbox.contract import Content, Limits, SandboxHost
+from onthejob.envs.claw.sandbox.contract import Content, Layout, Limits, SandboxHost
 from onthejob.envs.claw.schema import ClawTask
 from onthejob.errors import NotCheckable
 from onthejob.types import Task
@@ -28,6 +28,18 @@ class Work:
     persona: str = ""
     family: str = ""
     difficulty: str = ""
+    layout: Layout = Layout()
+    """Where `files` lie inside."""
+    listed: Mapping[str, int] | None = None
+    """Files that the request lists: path -> size in bytes; None for all of `files`."""
+    start: str = ""
+    """Bash text before each command, without a line break: the folder in which it begins, and its variables."""
+    place: str = "the workspace folder"
+    """Where commands run, as the system message names it."""
+    part: str = "assertions"
+    """Name of the reward's part that says what was achieved."""
+    total_s: float | None = None
+    """Seconds that all commands of an episode may take together; None for no such limit."""
 
 
 def work_of(task: Task, *, host: SandboxHost, grader: GraderConfig, limits: Limits) -> Work:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,40 +33,66 @@ class Places:
     """Holds `ACCOUNTS`."""
     run: Path
     """Holds `pid1` (`INTERPRETER` and its script) and what `inside.furnish` put there."""
+    preload: Path
+    """An empty file: process 1 starts with what that of the system names, so nothing inside may write to it."""
     work: Path
     tmp: Path
     shm: Path
     beside: Path | None = None
-    """What becomes `BESIDE`."""
+    """What becomes the second folder."""
+    beside_at: str = BESIDE
+    """Where it lies inside."""
 
 
-def command_line(bwrap: Path, places: Places, *, system: Iterable[str], filter_fd: int, info_fd: int) -> list[str]:
-    """Everything up to the command that becomes pid 1; `system` is what `system_folders` found.
+def command_line(
+    bwrap: Path, places: Places, *, system: Mapping[Path, str], filter_fd: int, info_fd: int, root: bool = False
+) -> list[str]:
+    """Everything up to the command that becomes pid 1.
 
     The order counts: what is mounted last lies on top, and folders become read-only after their mount points exist.
+
+    Args:
+        bwrap: The program.
+        places: What is mounted.
+        system: What `system_folders` found.
+        filter_fd: Holds the filter of system calls.
+        info_fd: Takes what bubblewrap says of its first process.
+        root: See `Layout` of `sandbox.contract`.
     """
+    uid = str(0 if root else INSIDE_UID)
     words = [str(bwrap), "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
     words += [f"--unshare-{space}" for space in ("user", "ipc", "pid", "net", "uts", "cgroup")]
-    words += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID), "--ro-bind", "/usr", "/usr"]
-    words += system
-    words += ["--ro-bind", str(places.etc), "/etc", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
-    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    words += ["--uid", uid, "--gid", uid, *(["--bind", str(places.work), "/"] if root else []), "--ro-bind", "/usr", "/usr"]
+    for path, target in system.items():
+        # As a mount where commands may write to `/`: they cannot replace that, and a link they could.
+        words += ["--symlink", target, str(path)] if target and not root else ["--ro-bind", str(path), str(path)]
+    if root:
+        # A mount of its own, so that it cannot be moved away from what is mounted in it.
+        words += ["--bind", str(places.work / "etc"), "/etc", "--ro-bind", str(places.preload), "/etc/ld.so.preload"]
+    else:
+        words += ["--ro-bind", str(places.etc), "/etc"]
+    words += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(places.run), "/run"]
-    words += ["--bind", str(places.work), "/work", "--bind", str(places.tmp), "/tmp", "--bind", str(places.shm), "/dev/shm"]
+    if not root:
+        words += ["--bind", str(places.work), "/work", "--bind", str(places.tmp), "/tmp"]
+    words += ["--bind", str(places.shm), "/dev/shm"]
     if places.beside is not None:
-        words += ["--ro-bind", str(places.beside), BESIDE]
-    words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
+        words += ["--ro-bind", str(places.beside), places.beside_at]
+    words += ["--remount-ro", "/proc", "--remount-ro", "/dev"]
+    words += ["--chdir", "/"] if root else ["--remount-ro", "/", "--chdir", "/work"]
     return [*words, "--seccomp", str(filter_fd), "--info-fd", str(info_fd), "--"]
 
 
-def system_folders() -> Iterator[str]:
-    """/bin, /lib and their like: links into /usr on a merged system, folders of their own on an old one."""
+def system_folders() -> dict[Path, str]:
+    """/bin, /lib and their like: links into /usr on a merged system, with what they say, or folders of their own on an old one."""
+    found: dict[Path, str] = {}
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/") / name
         if path.is_symlink():
-            yield from ("--symlink", os.readlink(path), str(path))  # noqa: PTH115 - the link's text, not a path
+            found[path] = os.readlink(path)  # noqa: PTH115 - the link's text, not a path
         elif path.is_dir():
-            yield from ("--ro-bind", str(path), str(path))
+            found[path] = ""
+    return found
 
 
 def pid1_command(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from onthejob.envs.claw.sandbox import workspace
-from onthejob.envs.claw.sandbox.arguments import BESIDE, INSIDE_UID
-from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN, TIMED_OUT, CommandResult, Entry, Limits
+from onthejob.envs.claw.sandbox.arguments import INSIDE_UID
+from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN, TIMED_OUT, CommandResult, Entry, Layout, Limits
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
@@ -52,9 +52,18 @@ class BwrapSandbox:
     backend = "bwrap"
 
     def __init__(
-        self, host: Asks, number: int, folder: int, limits: Limits, cgroups: tuple[Path, ...], *, beside: bool = False
+        self,
+        host: Asks,
+        number: int,
+        folder: int,
+        limits: Limits,
+        cgroups: tuple[Path, ...],
+        *,
+        beside: bool = False,
+        layout: Layout | None = None,
     ) -> None:
-        self.beside = BESIDE if beside else ""
+        self._layout = layout or Layout()
+        self.beside = self._layout.beside if beside else ""
         self.cgroups = cgroups
         """Control groups that hold all its processes; empty when this host may not make any."""
         self._host, self._number, self._folder, self._limits = host, number, folder, limits
@@ -110,7 +119,7 @@ class BwrapSandbox:
             self._pidfd = os.pidfd_open(self._pid)
         except ProcessLookupError as error:
             raise NotStartedError("a sandbox did not start: its first process is gone.") from error
-        check_isolation(hello.decode("utf-8", "replace"))
+        check_isolation(hello.decode("utf-8", "replace"), self._layout.uid)
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
         if not (timeout_s > 0 and math.isfinite(timeout_s)):
@@ -272,7 +281,7 @@ def parse_reply(reply: bytes, wall_s: float) -> CommandResult:
     )
 
 
-def check_isolation(hello: str) -> None:
+def check_isolation(hello: str, uid: int = INSIDE_UID) -> None:
     """Refuse a sandbox whose first process has privileges, or shares a namespace with us.
 
     Raises:
@@ -283,7 +292,7 @@ def check_isolation(hello: str) -> None:
         name, _, value = line.partition(" ")
         found[name] = value
     wanted = {"CapPrm": "0" * 16, "CapEff": "0" * 16, "CapAmb": "0" * 16, "CapBnd": "0" * 16}
-    wanted |= {"NoNewPrivs": "1", "Seccomp": "2", "pid": "1", "Uid": "\t".join([str(INSIDE_UID)] * 4)}
+    wanted |= {"NoNewPrivs": "1", "Seccomp": "2", "pid": "1", "Uid": "\t".join([str(uid)] * 4)}
     wrong = [f"{name} is {found.get(name)!r}" for name, value in wanted.items() if found.get(name) != value]
     for space in NAMESPACES:
         own = os.readlink(f"/proc/self/ns/{space}")  # noqa: PTH115 - the link's text, not a path

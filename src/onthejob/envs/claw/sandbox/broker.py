@@ -5,9 +5,9 @@ private mount namespace: every tmpfs it mounts vanishes with it, however it ends
 host's process dies. It runs without site-packages and imports nothing but the standard library and its neighbours.
 
 One message per packet, JSON with descriptors attached:
-    open    {"limits": {...}, "ahead": 2, "beside": false}
+    open    {"limits": {...}, "layout": {...}, "ahead": 2, "beside": false}
                                 -> {"id", "cgroups"} + workspace folder, pid 1's socket, bubblewrap's info pipe, stderr pipe.
-                                Afterwards `ahead` others with these limits are started for the next requests; with 0 those
+                                Afterwards `ahead` others of this kind are started for the next requests; with 0 those
                                 that wait are thrown away first, and this one is new. One with a second folder `beside` is
                                 always new, and those that wait stay
     restart {"id": 3}           -> the same without the folder; the previous processes must be dead
@@ -51,7 +51,7 @@ class Broker:
         self.ground = Ground(kernel, bwrap, packages, hidden)
         self._sandboxes = Sandboxes(self.ground)
         self._spare: list[int] = []
-        """Numbers of started sandboxes that nobody has asked for yet, all with the same limits."""
+        """Numbers of started sandboxes that nobody has asked for yet, all with the same limits and layout."""
 
     def serve(self, requests: socket.socket) -> None:
         """Answer until the host is gone."""
@@ -82,7 +82,7 @@ class Broker:
                     close_all(descriptors)
                 if request["do"] == "open" and not request["beside"]:
                     # After the answer: nobody waits for it.
-                    self._start_ahead(request["limits"], request["ahead"])
+                    self._start_ahead(request["limits"], request["layout"], request["ahead"])
 
     def close(self) -> None:
         """Kill and remove all sandboxes."""
@@ -97,7 +97,7 @@ class Broker:
         """Do what was asked; descriptors to send along are appended."""
         match request["do"]:
             case "open":
-                return self._open(request["limits"], request["ahead"], request["beside"], descriptors)
+                return self._open(request, descriptors)
             case "restart":
                 made = self._sandboxes.made[request["id"]]
                 self._sandboxes.reap(made)
@@ -108,11 +108,12 @@ class Broker:
             case other:
                 return {"error": f"unknown request {other!r}"}
 
-    def _open(self, limits: dict[str, Any], ahead: int, beside: bool, descriptors: list[int]) -> dict[str, Any]:
+    def _open(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Hand over a sandbox: one that was started ahead, or else a new one."""
-        number = None if beside else self._take(limits if ahead else None)
+        limits, layout, beside = request["limits"], request["layout"], request["beside"]
+        number = None if beside else self._take((limits, layout) if request["ahead"] else None)
         if number is None:
-            number = self._sandboxes.make(limits, beside=beside)
+            number = self._sandboxes.make(limits, layout, beside=beside)
         if number is None:
             return {"error": f"{UIDS_PER_HOST} sandboxes are open already"}
         made = self._sandboxes.made[number]
@@ -120,22 +121,22 @@ class Broker:
         made.descriptors = []
         return {"id": number, "cgroups": [str(path) for path in made.cgroups]}
 
-    def _take(self, limits: dict[str, Any] | None) -> int | None:
-        """One of those started ahead, if its limits are these and it lives; the others are of no use and go."""
+    def _take(self, kind: tuple[dict[str, Any], dict[str, Any]] | None) -> int | None:
+        """One of those started ahead, if it has these limits and this layout and lives; the others are of no use and go."""
         while self._spare:
             number = self._spare.pop(0)
             made = self._sandboxes.made[number]
             self._sandboxes.reap_ended()
-            if made.monitor and made.limits == limits:
+            if made.monitor and (made.limits, made.layout) == kind:
                 return number
             self._sandboxes.close(number)
         return None
 
-    def _start_ahead(self, limits: dict[str, Any], count: int) -> None:
+    def _start_ahead(self, limits: dict[str, Any], layout: dict[str, Any], count: int) -> None:
         """Have `count` ready for the next requests: most of a start is waiting for the kernel."""
         while len(self._spare) < count:
             try:
-                number = self._sandboxes.make(limits)
+                number = self._sandboxes.make(limits, layout)
             except OSError:
                 # Whoever asks next tries again, and is told.
                 return

@@ -8,11 +8,14 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol, Self
 
+from onthejob.envs.claw.sandbox.arguments import BESIDE, INSIDE_UID
 from onthejob.errors import ConfigError
 
 MIB = 1 << 20
 WORKSPACE = "/work"
 """The workspace's path inside."""
+SYSTEM_NAMES = frozenset({"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "proc", "dev", "run"})
+"""Folders of `/` that are the system's in every layout."""
 NOT_RUN = 126
 """Exit code of a command that could not be given to bash (NUL byte, lone surrogate, too long); bash's own "cannot execute"."""
 TIMED_OUT = 124
@@ -83,6 +86,23 @@ class CommandResult:
     """Seconds from handing the command over to its result, monotonic."""
     restarted: bool = False
     """True when the sandbox died or stopped answering, and was started again on the same workspace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where the files of a sandbox lie inside, and which user its commands run as."""
+
+    root: bool = False
+    """The files are `/` itself, all of it writable but for the folders of the system (/usr, /bin, /lib and the like, /proc, /dev and
+    /run), and commands run as user 0 without any capability. Else they are `WORKSPACE`, all else is read-only, and commands run as
+    user 1000."""
+    beside: str = BESIDE
+    """Path inside of the second, read-only folder: absolute, one folder below `/`."""
+
+    @property
+    def uid(self) -> int:
+        """The user and group of commands, as they see them."""
+        return 0 if self.root else INSIDE_UID
 
 
 class Layer(NamedTuple):
@@ -210,7 +230,12 @@ class SandboxHost(Protocol):
     def report(self) -> HostReport: ...
 
     def open(
-        self, files: Mapping[str, Content], limits: Limits | None = None, *, beside: Mapping[str, Content] | None = None
+        self,
+        files: Mapping[str, Content],
+        limits: Limits | None = None,
+        *,
+        beside: Mapping[str, Content] | None = None,
+        layout: Layout | None = None,
     ) -> Sandbox:
         """A new sandbox whose workspace holds `files`.
 
@@ -218,6 +243,7 @@ class SandboxHost(Protocol):
             files: Path relative to the workspace -> content. A path that ends with `/` is an empty folder (content `b""`).
             limits: None for the defaults.
             beside: The same for a second folder outside of the workspace, which nothing inside can change.
+            layout: Where both lie inside; None for the usual one. With `root` no path may begin with a name of `SYSTEM_NAMES`.
 
         Raises:
             ConfigError: A path is absolute, empty, leaves the workspace, is used twice or as a folder, or the files do not fit.
@@ -235,11 +261,11 @@ class SandboxHost(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def checked_paths(files: Mapping[str, Content]) -> dict[PurePosixPath, Item]:
+def checked_paths(files: Mapping[str, Content], layout: Layout | None = None) -> dict[PurePosixPath, Item]:
     """The items to write, in an order in which folders come before what is in them.
 
     Raises:
-        ConfigError: A path is not a plain relative one, or two paths cannot both exist.
+        ConfigError: A path is not a plain relative one, two paths cannot both exist, or one is the system's in this layout.
     """
     made: dict[PurePosixPath, Item] = {}
     for name, content in files.items():
@@ -247,6 +273,8 @@ def checked_paths(files: Mapping[str, Content]) -> dict[PurePosixPath, Item]:
         parts = name.removesuffix("/").split("/")
         if "\0" in name or any(part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 255 for part in parts):
             raise ConfigError(f"a workspace path must be relative, without empty, `.` or `..` parts, got {name!r}.")
+        if layout is not None and layout.root and parts[0] in SYSTEM_NAMES:
+            raise ConfigError(f"/{parts[0]} is a folder of the system and takes no files, got {name!r}.")
         if path in made:
             raise ConfigError(f"the workspace path {name!r} is given twice.")
         made[path] = as_item(name, content)

@@ -166,6 +166,7 @@ class Ground:
             (etc / name).write_text(text)
         (etc / "alternatives").mkdir()
         (etc / "ld.so.cache").touch()
+        (BASE / "preload").touch()
         for path, content in bubblewrap.items():
             target = BASE / "bubblewrap" / path
             target.parent.mkdir(parents=True, exist_ok=True)

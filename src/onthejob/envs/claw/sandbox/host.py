@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from onthejob.envs.claw.sandbox import isolated
 from onthejob.envs.claw.sandbox.box import BwrapSandbox, NotStartedError, Started
-from onthejob.envs.claw.sandbox.contract import Content, HostReport, Item, Layer, Limits, checked_paths
+from onthejob.envs.claw.sandbox.contract import Content, HostReport, Item, Layer, Layout, Limits, checked_paths
 from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.inside import sources
 from onthejob.envs.claw.sandbox.namespaces import forbidden
@@ -94,17 +94,22 @@ class BwrapHost:
         return self._report
 
     def open(
-        self, files: Mapping[str, Content], limits: Limits | None = None, *, beside: Mapping[str, Content] | None = None
+        self,
+        files: Mapping[str, Content],
+        limits: Limits | None = None,
+        *,
+        beside: Mapping[str, Content] | None = None,
+        layout: Layout | None = None,
     ) -> BwrapSandbox:
-        limits = Limits() if limits is None else limits
-        items, second = checked_paths(files), None if beside is None else checked_paths(beside)
+        limits, layout = limits or Limits(), layout or Layout()
+        items, second = checked_paths(files, layout), None if beside is None else checked_paths(beside)
         try:
-            return self._start(items, second, limits, self._ahead)
+            return self._start(items, second, limits, layout, self._ahead)
         except NotStartedError:
             if not self._ahead:
                 raise
         # One that waited may have died meanwhile (out of memory, say).
-        return self._start(items, second, limits, 0)
+        return self._start(items, second, limits, layout, 0)
 
     def _probe(self) -> None:
         """Have a first sandbox run a command.
@@ -122,15 +127,21 @@ class BwrapHost:
                 raise SandboxError(f"a first sandbox does not work: exit code {result.exit_code}, {result.stderr!r}.")
 
     def _start(
-        self, items: Mapping[PurePosixPath, Item], beside: Mapping[PurePosixPath, Item] | None, limits: Limits, ahead: int
+        self,
+        items: Mapping[PurePosixPath, Item],
+        beside: Mapping[PurePosixPath, Item] | None,
+        limits: Limits,
+        layout: Layout,
+        ahead: int,
     ) -> BwrapSandbox:
         """A sandbox with its files; with `ahead` 0 certainly a new one."""
-        answer = self.ask({"do": "open", "limits": asdict(limits), "ahead": ahead, "beside": beside is not None})
+        kind = {"limits": asdict(limits), "layout": asdict(layout), "beside": beside is not None}
+        answer = self.ask({"do": "open", "ahead": ahead, **kind})
         number = answer.message["id"]
         folder, *rest = answer.descriptors
         started = Started(*rest)
         cgroups = tuple(map(Path, answer.message["cgroups"]))
-        sandbox = BwrapSandbox(self, number, folder, limits, cgroups, beside=beside is not None)
+        sandbox = BwrapSandbox(self, number, folder, limits, cgroups, beside=beside is not None, layout=layout)
         with self._lock:
             self._open[number] = sandbox
         try:

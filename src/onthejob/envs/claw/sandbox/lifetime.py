@@ -22,6 +22,8 @@ from onthejob.envs.claw.sandbox.ground import BASE, Ground
 REAP_S = 20.0
 SIGNALS = 1_024
 """Queued signals and timers of one sandbox."""
+ROOT_FOLDERS = 16
+"""Mount points that a workspace which is `/` holds besides its own files."""
 
 
 @dataclass
@@ -34,6 +36,8 @@ class Made:
     """User of its processes outside."""
     beside: bool = False
     """It has a second folder, read-only inside."""
+    layout: dict[str, Any] = field(default_factory=dict)
+    """Of `Layout` of `sandbox.contract`."""
     cgroups: list[Path] = field(default_factory=list)
     monitor: int = 0
     """Pid of bubblewrap outside; 0 when none runs."""
@@ -51,7 +55,7 @@ class Sandboxes:
         """By number; numbers are not used again."""
         self._next = 0
         self._core = core_limit()
-        self._system = tuple(system_folders())
+        self._system = system_folders()
         # What we ignore ourselves, and what whoever started us ignored. Process 1 could not mend all of it: Perl puts SIGFPE back
         # to what it found.
         self._not_default = [
@@ -60,14 +64,14 @@ class Sandboxes:
             if signal.getsignal(number) is not signal.SIG_DFL
         ]
 
-    def make(self, limits: dict[str, Any], *, beside: bool = False) -> int | None:
+    def make(self, limits: dict[str, Any], layout: dict[str, Any], *, beside: bool = False) -> int | None:
         """Mount, limit and start one sandbox; None when there is no user left for it."""
         uid = self._ground.free_uid({made.uid for made in self.made.values()})
         if uid is None:
             return None
         self._next += 1
         number = self._next
-        made = Made(limits=limits, base=BASE / f"s{number}", uid=uid, beside=beside)
+        made = Made(limits=limits, base=BASE / f"s{number}", uid=uid, beside=beside, layout=layout)
         self.made[number] = made
         try:
             made.descriptors.append(self._mount(made))
@@ -158,9 +162,10 @@ class Sandboxes:
     def _mount(self, made: Made) -> int:
         """Two tmpfs with byte and inode quotas; returns a descriptor of the one that holds the workspace."""
         made.base.mkdir()
+        more = ROOT_FOLDERS if made.layout["root"] else 0
         quotas = {
             # The folders themselves are inodes too.
-            "w": (made.limits["workspace_bytes"], made.limits["workspace_files"] + 2 + made.beside),
+            "w": (made.limits["workspace_bytes"], made.limits["workspace_files"] + 2 + made.beside + more),
             "t": (made.limits["tmp_bytes"], made.limits["tmp_files"] + 3),
         }
         for name, (size, files) in quotas.items():
@@ -168,7 +173,10 @@ class Sandboxes:
             target.mkdir()
             self._ground.kernel.mount_tmpfs(target, size=size, files=files)
             made.mounts.append(target)
-        for inner in ("w/work", "t/tmp", "t/shm", *(("w/beside",) if made.beside else ())):
+        inner_folders = ["w/work", "t/tmp", "t/shm"]
+        inner_folders += ["w/beside"] if made.beside else []
+        inner_folders += ["w/work/etc"] if made.layout["root"] else []
+        for inner in inner_folders:
             folder = made.base / inner
             folder.mkdir(mode=0o755)
             if self._ground.root:
@@ -201,10 +209,12 @@ class Sandboxes:
         places = Places(
             etc=BASE / "etc",
             run=BASE / "run",
+            preload=BASE / "preload",
             work=base / "w/work",
             tmp=base / "t/tmp",
             shm=base / "t/shm",
             beside=base / "w/beside" if made.beside else None,
+            beside_at=made.layout["beside"],
         )
         resources = {
             resource.RLIMIT_NPROC: limits["processes"],
@@ -218,7 +228,14 @@ class Sandboxes:
             resource.RLIMIT_NICE: 0,
         }
         return [
-            *command_line(self._ground.bwrap, places, system=self._system, filter_fd=filter_fd, info_fd=info),
+            *command_line(
+                self._ground.bwrap,
+                places,
+                system=self._system,
+                filter_fd=filter_fd,
+                info_fd=info,
+                root=made.layout["root"],
+            ),
             *pid1_command(
                 self._ground.interpreter,
                 control,

@@ -30,6 +30,7 @@ from onthejob.envs.claw.sandbox.contract import (
     Entry,
     HostReport,
     Layer,
+    Layout,
     Limits,
     Sandbox,
     checked_paths,
@@ -90,8 +91,15 @@ class UnsafeHost:
         return HostReport(backend=BACKEND, layers=layers)
 
     def open(
-        self, files: Mapping[str, Content], limits: Limits | None = None, *, beside: Mapping[str, Content] | None = None
+        self,
+        files: Mapping[str, Content],
+        limits: Limits | None = None,
+        *,
+        beside: Mapping[str, Content] | None = None,
+        layout: Layout | None = None,
     ) -> Sandbox:
+        if layout is not None and layout.root:
+            raise ConfigError("plain subprocesses cannot have `/` as their workspace. Take a host that isolates.")
         if self._closed:
             raise ContractError("the sandbox host is closed. Open another one.")
         folders = {"work": checked_paths(files)} | ({} if beside is None else {"beside": checked_paths(beside)})

@@ -51,7 +51,7 @@ def seed(folder: int, items: Mapping[PurePosixPath, Item], limits: Limits, *, na
 
 
 def write_items(top: Path, items: Mapping[PurePosixPath, Item], *, owner: tuple[int, int] | None = None) -> None:
-    """Write the items below `top`, an empty folder in which nothing runs.
+    """Write the items below `top`, a folder in which nothing runs and which holds nothing but mount points.
 
     No path leads through a link: `checked_paths` refuses that.
 
@@ -68,7 +68,8 @@ def write_items(top: Path, items: Mapping[PurePosixPath, Item], *, owner: tuple[
         for parent in [*reversed(path.parents), *([path] if item.kind is Kind.FOLDER else [])]:
             if parent not in made:
                 made.add(parent)
-                (top / parent).mkdir(mode=0o755)
+                # Mount points are there already where the workspace is `/`.
+                (top / parent).mkdir(mode=0o755, exist_ok=True)
                 if owner is not None:
                     os.chown(top / parent, *owner)
         target = top / path

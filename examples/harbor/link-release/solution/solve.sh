@@ -1,0 +1,2 @@
+#!/bin/bash
+ln -sfn releases/2 /srv/service/current

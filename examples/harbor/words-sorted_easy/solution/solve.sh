@@ -1,0 +1,2 @@
+#!/bin/bash
+sort -u /workspace/words.txt > /workspace/sorted.txt

@@ -1,0 +1,135 @@
+"""`onthejob tasks validate --env harbor:FOLDER`: which tasks run here and why the others do not, and the proof that they are tasks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onthejob.commands.outputs import check_writable
+from onthejob.commands.terminal import Terminal, table
+from onthejob.errors import ConfigError
+from onthejob.files import published_file
+
+if TYPE_CHECKING:
+    from onthejob.envs.harbor.proof import Proof
+    from onthejob.envs.harbor.support import Support
+
+SCHEME = "harbor:"
+SHOWN = 40
+"""Tasks that are not right, of which a line says why."""
+
+
+def validate_harbor(terminal: Terminal, ref: str, *, static: bool, jobs: int, runs: int, report: Path | None) -> int:
+    """Print a table of reasons and one of findings; returns 2 when a task that ran is wrong.
+
+    Args:
+        terminal: where all is shown.
+        ref: `harbor:FOLDER`.
+        static: run nothing.
+        jobs: tasks that run at the same time.
+        runs: how often each task is tried, with nothing done and with its solution.
+        report: file for all findings, as JSON.
+
+    Raises:
+        ConfigError: no such folder, or the report cannot be written.
+    """
+    from onthejob.envs.harbor.support import table_of
+    from onthejob.interop.harbor import environment, found_in
+
+    found = {one.id: one for one in found_in(environment(ref.removeprefix(SCHEME)).folder)}
+    if report is not None:
+        check_writable(report, "--report")
+    supports = {name: one.support for name, one in found.items()}
+    proofs = (
+        {}
+        if static
+        else _proofs(terminal, {name: (one.task.folder if one.task else None) for name, one in found.items()}, jobs, runs)
+    )
+    tables = [_refused(table_of(supports), supports), *([_findings(proofs, supports)] if proofs else [])]
+    rows = {name: _row(supports[name], proofs.get(name)) for name in found}
+    data = {"ref": ref, "runs": runs, "tasks": rows}
+    if report is not None:
+        with published_file(report) as temporary:
+            temporary.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    wrong = [name for name, proof in proofs.items() if str(proof.finding) not in ("right", "unproven", "refused")]
+    lines = [f"{name}: {proofs[name].finding}: {' '.join(proofs[name].why.split())[:200]}" for name in wrong[:SHOWN]]
+    lines += [f"... and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+    terminal.result(
+        data, *tables, "\n".join(["", *lines, f"{len(wrong)} of {len(found)} tasks are wrong" if proofs else ""]).rstrip()
+    )
+    return 2 if wrong else 0
+
+
+def _proofs(terminal: Terminal, folders: Mapping[str, Path | None], jobs: int, runs: int) -> dict[str, Proof]:
+    """Every task's proof, by name."""
+    from onthejob.envs.claw.sandbox import open_host
+    from onthejob.envs.harbor.folder import read
+    from onthejob.envs.harbor.proof import Finding, Proof, prove
+    from onthejob.envs.harbor.support import support_of
+    from onthejob.envs.harbor.work import Images
+    from onthejob.interop.harbor import HarborRules
+
+    def one(name: str) -> Proof:
+        folder = folders[name]
+        if folder is None:
+            return Proof(finding=Finding.REFUSED, why="not in the format")
+        task = read(folder)
+        return prove(task, support_of(task), images, runs=runs)
+
+    made: dict[str, Proof] = {}
+    data = sorted({folder.parent for folder in folders.values() if folder is not None})
+    with open_host(data=data) as host, ThreadPoolExecutor(jobs) as threads:
+        images = Images(host, HarborRules().sandbox)
+        for name, proof in zip(folders, threads.map(one, folders), strict=True):
+            made[name] = proof
+            if len(made) % 50 == 0:
+                terminal.progress(f"{len(made)} of {len(folders)} tasks run")
+    return made
+
+
+def _refused(rows: Mapping[Any, Mapping[str, Any]], supports: Mapping[str, Support]) -> Any:
+    """The table of what runs here and why the rest does not."""
+    runnable = [support for support in supports.values() if not support.refusals]
+    marked = sum(bool(support.mark) for support in runnable)
+    listed: list[tuple[Any, ...]] = [("runs here", len(runnable), len(runnable), f"{marked} of them marked")]
+    for reason, row in rows.items():
+        listed.append(
+            (str(reason), row["tasks"], row["only"], ", ".join(f"{detail} ({count})" for detail, count in row["most"])[:100])
+        )
+    return table(("reason", "tasks", "for this alone", "most often"), listed, title=f"{len(supports)} tasks")
+
+
+def _findings(proofs: Mapping[str, Proof], supports: Mapping[str, Support]) -> Any:
+    """The table of what running them showed."""
+    counts = Counter((str(proof.finding), bool(supports[name].mark)) for name, proof in proofs.items())
+    findings: Sequence[str] = list(dict.fromkeys(finding for finding, _ in counts))
+    rows = [(finding, counts[finding, False], counts[finding, True]) for finding in sorted(findings)]
+    return table(("finding", "tasks", "marked tasks"), rows, title="what running them showed")
+
+
+def _row(support: Support, proof: Proof | None) -> dict[str, Any]:
+    """What a report says of a task."""
+    row: dict[str, Any] = {
+        "refusals": [[str(one.reason), one.detail] for one in support.refusals],
+        "notes": list(support.notes),
+        "marked": support.mark,
+    }
+    return row | ({} if proof is None else proof.as_dict())
+
+
+def check_harbor_options(ref: str, *, files: Sequence[Path], runs: int) -> None:
+    """Refuse options that mean nothing for Harbor tasks.
+
+    Raises:
+        ConfigError: names them.
+    """
+    if not ref.startswith(SCHEME):
+        raise ConfigError(f"--env {ref} has no tasks that can be validated. Name harbor:FOLDER, or leave it out for the claw's.")
+    if files:
+        raise ConfigError("files and --env both say which tasks. Leave one of them out.")
+    if runs < 1:
+        raise ConfigError(f"--runs must be >= 1, got {runs}. Set --runs 2.")

@@ -1,0 +1,281 @@
+"""What a Dockerfile makes, without Docker: the files of the tree, the commands that are still to run in it, folder and variables.
+
+An ordinary base stands for this machine's own system, which a sandbox shows read-only; on top of it come the files that COPY
+brings, and RUN lines of harmless programs, which run once in a sandbox without network. Anything else is a refusal with its
+reason, before anything is started.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from onthejob.envs.claw.sandbox.contract import SYSTEM_NAMES, Content, Item, Kind, as_item
+from onthejob.envs.harbor.dockerfile import Instruction, UnreadDockerfile, assignments, expanded, parse
+from onthejob.envs.harbor.refusal import Reason, Refusal
+from onthejob.envs.harbor.run_lines import refusals_of_script
+
+STAGING = ".copied"
+"""Folder of `/` from which files are copied that come after a RUN line; it is gone before anything else runs."""
+BASES: tuple[tuple[str, str], ...] = (
+    (r"(docker\.io/)?(library/)?(ubuntu|debian|buildpack-deps)(:[\w.-]+)?", ""),
+    (r"(docker\.io/)?(library/)?python(:3[\w.-]*)?", "python"),
+    (r"(ghcr\.io/)?(laude-institute/)?t-bench/(ubuntu-24-04|python-3-\d+)(:[\w.-]+)?", ""),
+)
+"""Images for which this machine's system can stand, and what they bring that it may not."""
+IGNORED = frozenset({"LABEL", "MAINTAINER", "EXPOSE", "STOPSIGNAL", "VOLUME", "ARG"})
+WAITING = re.compile(r"(sh|bash|/bin/sh|/bin/bash|sleep|tail|true|cat|python3?|-c|-l|infinity|-f|/dev/null|\d+)")
+"""Words of a CMD that only keeps a container running."""
+AGENT_ONLY = frozenset(
+    {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV", "PERL5LIB",
+     "PERL5OPT", "NODE_OPTIONS", "NODE_PATH", "RUBYOPT", "RUBYLIB", "GIT_CONFIG_GLOBAL", "OPENSSL_CONF"}
+)  # fmt: skip
+"""Variables of an image that name code which programs load; tests do not get them unless their task is marked."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Image:
+    """What a task's Dockerfile makes."""
+
+    files: dict[str, Item] = field(default_factory=dict)
+    """By path below `/`."""
+    commands: list[str] = field(default_factory=list)
+    """Bash commands that complete the tree, in order."""
+    workdir: str = "/"
+    env: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """Differences to the image that a task may notice."""
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def refuse(self, reason: Reason, detail: str) -> None:
+        """Note why the task cannot run."""
+        self.refusals.append(Refusal(reason, detail))
+
+
+def skeleton() -> dict[str, Item]:
+    """What an ordinary base has besides the system's folders."""
+
+    def folder(mode: int = 0o755) -> Item:
+        return Item(kind=Kind.FOLDER, mode=mode)
+
+    names = ("home", "opt", "srv", "mnt", "media", "boot", "var/log", "var/lib", "var/cache", "var/spool", "var/mail", "var/opt")
+    made = dict.fromkeys(names, folder())
+    made |= {"root": folder(0o700), "tmp": folder(0o1777), "var/tmp": folder(0o1777)}
+    accounts = ["root:x:0:0:root:/root:/bin/bash", "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin",
+                "www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin", "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin"]  # fmt: skip
+    texts = {
+        "passwd": "\n".join(accounts),
+        "group": "root:x:0:\ndaemon:x:1:\nwww-data:x:33:\nnogroup:x:65534:",
+        "hosts": "127.0.0.1 localhost",
+        "hostname": "sandbox",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files",
+        "shells": "/bin/sh\n/bin/bash",
+    }
+    return made | {f"etc/{name}": Item(data=f"{text}\n".encode()) for name, text in texts.items()}
+
+
+def image_of(environment: Mapping[str, Content]) -> Image:
+    """The image of the files of an `environment` folder; one that cannot be made here has `refusals`."""
+    image = Image(files=skeleton(), env={})
+    if any(re.fullmatch(r"(docker-)?compose\.ya?ml", path) for path in environment):
+        image.refuse(Reason.SERVICES, "docker-compose")
+    dockerfile = environment.get("Dockerfile")
+    if dockerfile is None:
+        image.refuse(Reason.IMAGE, "no Dockerfile")
+        return image
+    try:
+        found = parse(as_item("Dockerfile", dockerfile).data.decode("utf-8", "replace"))
+    except UnreadDockerfile as error:
+        image.refuse(Reason.FORMAT, f"Dockerfile: {error}")
+        return image
+    maker = _Maker(image, {path.rstrip("/"): as_item(path, content) for path, content in environment.items()})
+    for instruction in found:
+        maker.take(instruction)
+    if maker.stages != 1:
+        image.refuse(Reason.IMAGE, f"{maker.stages} stages")
+    return image
+
+
+class _Maker:
+    """Carries out instructions as far as files go."""
+
+    def __init__(self, image: Image, context: Mapping[str, Item]) -> None:
+        self._image, self._context = image, context
+        self._arguments: dict[str, str] = {}
+        self._staged = 0
+        self.stages = 0
+
+    def take(self, instruction: Instruction) -> None:
+        """One instruction."""
+        image, name = self._image, instruction.name
+        match name:
+            case "FROM":
+                self._base(instruction)
+            case "WORKDIR":
+                self._workdir(self._expanded(instruction.text).strip().strip("\"'"))
+            case "ENV":
+                image.env |= {key: self._expanded(value) for key, value in assignments(instruction).items()}
+            case "ARG":
+                self._arguments |= {key: self._expanded(value) for key, value in assignments(instruction).items()}
+            case "USER":
+                if self._expanded(instruction.text).strip().partition(":")[0] not in ("root", "0"):
+                    image.refuse(Reason.USER, f"USER {instruction.text.strip()}")
+            case "COPY" | "ADD":
+                self._copy(instruction)
+            case "RUN":
+                self._run(instruction)
+            case "CMD" | "ENTRYPOINT":
+                words = [part for word in instruction.words for part in word.split()]
+                if not all(WAITING.fullmatch(word) for word in words):
+                    image.refuse(Reason.SERVICES, f"the image starts {' '.join(words)[:60]}")
+            case "HEALTHCHECK":
+                if instruction.text.strip().upper() != "NONE":
+                    image.refuse(Reason.SERVICES, "HEALTHCHECK")
+            case "SHELL":
+                if not instruction.words or PurePosixPath(instruction.words[0]).name not in ("bash", "sh"):
+                    image.refuse(Reason.RUN, f"SHELL {instruction.text}")
+            case "ONBUILD":
+                image.refuse(Reason.IMAGE, "ONBUILD")
+            case _:
+                assert name in IGNORED, name
+
+    def _expanded(self, text: str) -> str:
+        return expanded(text, {**self._arguments, **self._image.env})
+
+    def _base(self, instruction: Instruction) -> None:
+        self.stages += 1
+        base = self._expanded(instruction.rest.text).split()[0] if instruction.rest.text.split() else ""
+        for pattern, brings in BASES:
+            if re.fullmatch(pattern, base, re.IGNORECASE):
+                if brings:
+                    self._image.notes.append(f"the Python of this machine stands for that of {base}")
+                return
+        self._image.refuse(Reason.IMAGE, base or "FROM without a name")
+
+    def _workdir(self, path: str) -> None:
+        self._image.workdir = self._absolute(path)
+        inner = self._image.workdir.strip("/")
+        if inner and inner.split("/")[0] in SYSTEM_NAMES:
+            self._image.refuse(Reason.PLACE, f"WORKDIR {self._image.workdir}")
+        elif inner:
+            self._put({inner: Item(kind=Kind.FOLDER, mode=0o755)})
+
+    def _absolute(self, path: str) -> str:
+        parts: list[str] = []
+        for part in f"{self._image.workdir}/{path}".split("/") if not path.startswith("/") else path.split("/"):
+            if part == "..":
+                del parts[-1:]
+            elif part not in ("", "."):
+                parts.append(part)
+        return "/" + "/".join(parts)
+
+    def _put(self, items: Mapping[str, Item]) -> None:
+        """Files at their paths; those that come after a RUN line through a folder from which they are copied then."""
+        if system := next((path for path in items if path.split("/")[0] in SYSTEM_NAMES), ""):
+            self._image.refuse(Reason.PLACE, f"/{system}")
+            return
+        if not self._image.commands:
+            for path, item in items.items():
+                if item.kind is not Kind.FOLDER or path not in self._image.files:
+                    self._image.files[path] = item
+            return
+        self._staged += 1
+        top = f"{STAGING}/{self._staged}"
+        self._image.files |= {f"{top}/{path}": item for path, item in items.items()}
+        self._image.commands.append(f"cp -a /{top}/. /")
+
+    def _copy(self, instruction: Instruction) -> None:
+        image, options, rest = self._image, instruction.options, instruction.rest
+        if "from" in options:
+            image.refuse(Reason.IMAGE, f"{instruction.name} --from={options['from']}")
+            return
+        if options.get("chown", "root").partition(":")[0] not in ("root", "0"):
+            image.notes.append(f"files of {options['chown']} belong to root")
+        words = [self._expanded(word) for word in rest.words]
+        if len(words) < 2:
+            image.refuse(Reason.FORMAT, f"{instruction.name} {instruction.text[:60]}")
+            return
+        *sources, target = words
+        mode = int(options["chmod"], 8) if re.fullmatch(r"[0-7]{3,4}", options.get("chmod", "")) else None
+        into = target.endswith("/") or target in (".", "..") or len(sources) > 1
+        base = self._absolute(target).strip("/")
+        items: dict[str, Item] = {}
+        for source in sources:
+            if re.match(r"https?://|git@", source):
+                image.refuse(Reason.NETWORK, f"{instruction.name} {source}")
+                return
+            if instruction.name == "ADD" and re.search(r"\.(tar(\.\w+)?|tgz|tbz2|txz)$", source):
+                image.refuse(Reason.RUN, f"ADD of the archive {source}")
+                return
+            found = self._sources(source, instruction)
+            if not found:
+                image.refuse(Reason.FORMAT, f"{instruction.name} {source}: no such file beside the Dockerfile")
+                return
+            exists = into or base in ("", image.workdir.strip("/")) or image.files.get(base, Item()).kind is Kind.FOLDER
+            for path, item in found.items():
+                whole = path or (PurePosixPath(source).name if exists else "")
+                place = "/".join(part for part in (base, whole) if part)
+                if place:
+                    items[place] = item if mode is None or item.kind is Kind.FOLDER else Item(data=item.data, mode=mode)
+        self._put(items)
+
+    def _sources(self, source: str, instruction: Instruction) -> dict[str, Item]:
+        """What a source of COPY names: path below the target -> item; the path of a single file is empty."""
+        if source.startswith("<<"):
+            delimiter = source.lstrip("<-").strip("'\"")
+            return {"": Item(data=instruction.bodies.get(delimiter, "").encode())}
+        name = self._tidy(source)
+        if name == "":
+            return dict(self._context)
+        if name in self._context:
+            return {"": self._context[name]}
+        below = {path.removeprefix(f"{name}/"): item for path, item in self._context.items() if path.startswith(f"{name}/")}
+        if below:
+            return below
+        if any(char in name for char in "*?["):
+            depth = name.count("/")
+            matching: dict[str, Item] = {}
+            for path, item in self._context.items():
+                parts = path.split("/")
+                if fnmatchcase("/".join(parts[: depth + 1]), name):
+                    # Of a folder that matches, Docker takes what is in it.
+                    matching["/".join(parts[depth + 1 :]) or parts[-1]] = item
+            return matching
+        return {}
+
+    def _tidy(self, source: str) -> str:
+        return "/".join(part for part in source.split("/") if part not in ("", "."))
+
+    def _run(self, instruction: Instruction) -> None:
+        rest = instruction.rest
+        if rest.text.lstrip().startswith("["):
+            script = " ".join(f"'{word}'" for word in rest.words)
+        elif rest.bodies and rest.text.startswith("<<"):
+            script = "".join(rest.bodies.values())
+        else:
+            script = rest.text + "".join(f"\n{body}{delimiter}" for delimiter, body in rest.bodies.items())
+        refused, empty = refusals_of_script(script)
+        self._image.refusals += refused
+        if not refused and not empty:
+            values = {**self._arguments, **self._image.env}
+            self._image.commands.append(prefix(self._image.workdir, values) + script)
+
+
+def prefix(folder: str, env: Mapping[str, str]) -> str:
+    """Bash text, without a line break, after which a command begins in `folder` and has the variables `env`."""
+    words = [f"cd -- {_quoted(folder)} 2>/dev/null"]
+    if env:
+        words.append(
+            "export " + " ".join(f"{name}={_quoted(value)}" for name, value in sorted(env.items()) if name.isidentifier())
+        )
+    return "; ".join(words) + "; "
+
+
+def _quoted(text: str) -> str:
+    """A word of bash without a line break."""
+    if "\n" in text:
+        return "$'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+    return "'" + text.replace("'", "'\\''") + "'"
