@@ -26,7 +26,7 @@ SYSTEM_REQUEST = re.compile(
 )
 """Words of a request that is about services, packages or the machine."""
 SERVICE = re.compile(
-    rb"localhost|127\.0\.0\.1|0\.0\.0\.0|\b(?:import|from)[ \t]+(?:requests|httpx|aiohttp|paramiko|psycopg2?|pymysql|redis|pymongo|"
+    rb"https?://(?:localhost|127\.|0\.0\.0\.0)|(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d|['\"], *\d)|\b(?:import|from)[ \t]+(?:requests|httpx|aiohttp|paramiko|psycopg2?|pymysql|redis|pymongo|"
     rb"mysql|docker|websockets?|psutil|selenium|playwright)\b|\bpgrep\b|\bps[ \t]+(?:aux|-ef|-e)\b|\bsocket\.(?:socket|create_connection)"
 )
 """Occurs in tests that talk to something that runs; in the tests' sandbox nothing does."""
