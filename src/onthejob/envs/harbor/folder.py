@@ -80,6 +80,13 @@ class HarborTask:
         return str(self.section("metadata").get("difficulty") or "-")
 
     @property
+    def others(self) -> str:
+        """All texts but the Dockerfile's and those of task.toml."""
+        held = [*self.tests.values(), *self.solution.values()]
+        held += [content for path, content in self.environment.items() if path != "Dockerfile"]
+        return "\n".join([self.instruction, *(as_item("", content).data.decode("utf-8", "replace") for content in held)])
+
+    @property
     def dockerfile(self) -> str | None:
         """Its text; None where there is none."""
         return _text(self.environment.get("Dockerfile"))

@@ -15,7 +15,8 @@ from pathlib import PurePosixPath
 
 from onthejob.envs.claw.sandbox.contract import SYSTEM_NAMES, Content, Item, Kind, as_item
 from onthejob.envs.harbor.dockerfile import Instruction, UnreadDockerfile, assignments, expanded, parse
-from onthejob.envs.harbor.refusal import Reason, Refusal
+from onthejob.envs.harbor.packages import module_of
+from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal
 from onthejob.envs.harbor.run_lines import refusals_of_script
 
 STAGING = ".copied"
@@ -77,8 +78,14 @@ def skeleton() -> dict[str, Item]:
     return made | {f"etc/{name}": Item(data=f"{text}\n".encode()) for name, text in texts.items()}
 
 
-def image_of(environment: Mapping[str, Content]) -> Image:
-    """The image of the files of an `environment` folder; one that cannot be made here has `refusals`."""
+def image_of(environment: Mapping[str, Content], others: str | None = None) -> Image:
+    """The image of the files of an `environment` folder; one that cannot be made here has `refusals`.
+
+    Args:
+        environment: path -> content.
+        others: all other texts of the task. A Python package that is installed, is not here and occurs in none of them is a
+            difference and no reason to refuse the task; None refuses it.
+    """
     image = Image(files=skeleton(), env={})
     if any(re.fullmatch(r"(docker-)?compose\.ya?ml", path) for path in environment):
         image.refuse(Reason.SERVICES, "docker-compose")
@@ -91,7 +98,7 @@ def image_of(environment: Mapping[str, Content]) -> Image:
     except UnreadDockerfile as error:
         image.refuse(Reason.FORMAT, f"Dockerfile: {error}")
         return image
-    maker = _Maker(image, {path.rstrip("/"): as_item(path, content) for path, content in environment.items()})
+    maker = _Maker(image, {path.rstrip("/"): as_item(path, content) for path, content in environment.items()}, others)
     for instruction in found:
         maker.take(instruction)
     if maker.stages != 1:
@@ -102,8 +109,8 @@ def image_of(environment: Mapping[str, Content]) -> Image:
 class _Maker:
     """Carries out instructions as far as files go."""
 
-    def __init__(self, image: Image, context: Mapping[str, Item]) -> None:
-        self._image, self._context = image, context
+    def __init__(self, image: Image, context: Mapping[str, Item], others: str | None) -> None:
+        self._image, self._context, self._others = image, context, others
         self._arguments: dict[str, str] = {}
         self._staged = 0
         self.stages = 0
@@ -258,10 +265,21 @@ class _Maker:
         else:
             script = rest.text + "".join(f"\n{body}{delimiter}" for delimiter, body in rest.bodies.items())
         refused, empty = refusals_of_script(script)
+        unused = [one for one in refused if self._is_unused(one)]
+        self._image.notes += [f"{one.detail} is not here" for one in unused]
+        refused = [one for one in refused if one not in unused]
         self._image.refusals += refused
         if not refused and not empty:
             values = {**self._arguments, **self._image.env}
             self._image.commands.append(prefix(self._image.workdir, values) + script)
+
+
+    def _is_unused(self, refusal: Refusal) -> bool:
+        """Whether a refusal is for a Python package that nothing else of the task names."""
+        if self._others is None or refusal.reason is not Reason.PACKAGES or not refusal.detail.startswith(PYTHONS):
+            return False
+        package = refusal.detail.removeprefix(PYTHONS)
+        return not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self._others) for name in {package, module_of(package)})
 
 
 def prefix(folder: str, env: Mapping[str, str]) -> str:

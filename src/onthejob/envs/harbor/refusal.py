@@ -6,6 +6,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
+PYTHONS = "Python's "
+"""Begins the detail of a refusal for a package of Python."""
+
+
 class Reason(StrEnum):
     """Kinds of reasons, in the order in which a table shows them."""
 

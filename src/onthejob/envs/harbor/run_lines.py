@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from onthejob.envs.harbor.packages import COMPILERS, lacks_program, missing_apt, missing_pip
-from onthejob.envs.harbor.refusal import Reason, Refusal
+from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal
 from onthejob.envs.harbor.shell import Command, UnreadScript, commands
 
 HARMLESS = frozenset(
@@ -313,7 +313,10 @@ def _of_run_line(command: Command) -> Iterator[Refusal]:
     if not program:
         return
     said = " ".join(command.words)[:60]
-    if program in OF_PACKAGES or _module(command) == "pip":
+    if _links_program(command):
+        if lacks_program(command.words[-1].rpartition("/")[2]):
+            yield Refusal(Reason.PLACE, said)
+    elif program in OF_PACKAGES or _module(command) == "pip":
         yield from _of_packages(command)
     elif program in NETWORK or _clones(command):
         yield Refusal(Reason.NETWORK, said)
@@ -379,7 +382,7 @@ def _of_packages(command: Command) -> Iterator[Refusal]:
         local = [word for word in plain[1:] if word.startswith((".", "/"))]
         yield from (Refusal(Reason.PACKAGES, f"pip install {word}") for word in local)
         named = [word for word in plain[1:] if word not in outside and word not in local]
-        yield from (Refusal(Reason.PACKAGES, f"Python's {name}") for name in missing_pip(named))
+        yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in missing_pip(named))
 
 
 def _of_uv(words: list[str]) -> Iterator[Refusal]:
@@ -391,7 +394,7 @@ def _of_uv(words: list[str]) -> Iterator[Refusal]:
         wanted += plain[2:]
     elif plain[:1] == ["add"]:
         wanted += plain[1:]
-    yield from (Refusal(Reason.PACKAGES, f"Python's {name}") for name in missing_pip(wanted))
+    yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in missing_pip(wanted))
 
 
 def _arguments(words: Iterable[str]) -> Iterator[str]:
@@ -418,12 +421,17 @@ def _clones(command: Command) -> bool:
     return command.program == "git" and any(word in ("clone", "fetch", "pull", "submodule") for word in command.words[1:4])
 
 
+def _links_program(command: Command) -> bool:
+    """Whether a command gives a program a further name, such as `python` for `python3`, which is here or is not."""
+    return command.program == "ln" and re.match(r"/usr/(local/)?s?bin/[\w.+-]+$", command.words[-1]) is not None
+
+
 def _does_nothing(command: Command) -> bool:
     """Whether a command installs what is here, or tidies up after that."""
     if command.program in ("", "true", ":", "set") and not command.writes:
         return True
     tidies = command.program == "rm" and all(TIDIED.match(word) for word in command.words[1:])
-    return command.program in OF_PACKAGES or _module(command) == "pip" or tidies
+    return command.program in OF_PACKAGES or _module(command) == "pip" or tidies or _links_program(command)
 
 
 def _distinct(refused: list[Refusal]) -> list[Refusal]:

@@ -14,7 +14,7 @@ from onthejob.envs.harbor.folder import SOLUTION, TEST, HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of
 from onthejob.envs.harbor.marks import why_marked
 from onthejob.envs.harbor.packages import lacks_module, lacks_program, module_of, safe_path
-from onthejob.envs.harbor.refusal import Reason, Refusal
+from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal
 from onthejob.envs.harbor.run_lines import refusals_of_installing
 from onthejob.envs.harbor.shell import UnreadScript
 from onthejob.errors import ConfigError
@@ -54,7 +54,7 @@ def support_of(task: HarborTask, image: Image | None = None) -> Support:
         task: from `read`.
         image: from `image_of`, when it has been made already.
     """
-    image = image or image_of(task.environment)
+    image = image or image_of(task.environment, task.others)
     refused = [*image.refusals, *_of_config(task), *_of_tests(task)]
     if found := SYSTEM_REQUEST.search(task.instruction):
         refused.append(Refusal(Reason.SYSTEM, found[0].lower()))
@@ -115,7 +115,7 @@ def _of_tests(task: HarborTask) -> Iterator[Refusal]:
     needs = needs_of(texts, own=" ".join([task.instruction, *task.environment]))
     for name in sorted(needs.modules):
         if lacks_module(module_of(name)) and lacks_module(name):
-            yield Refusal(Reason.PACKAGES, f"Python's {name}")
+            yield Refusal(Reason.PACKAGES, f"{PYTHONS}{name}")
     for name in sorted(needs.programs):
         if lacks_program(name):
             yield Refusal(Reason.PACKAGES, name)

@@ -126,7 +126,7 @@ class Images:
         Raises:
             SandboxError: no sandbox could be started.
         """
-        image = image_of(task.environment)
+        image = image_of(task.environment, task.others)
         if not image.commands or image.refusals:
             return image
         with self._lock:
