@@ -295,7 +295,7 @@ class Validate:
 def write_corpus(
     out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Mapping[str, Any], *, harbor: bool = False
 ) -> dict[str, Any]:
-    """Write every split, as JSON lines or in the Harbor format, and the manifest, which begins with `about`; returns the manifest."""
+    """Write every split, as JSON lines or in the Harbor format, and a manifest that begins with `about`; returns the manifest."""
     from onthejob.envs.claw.schema import Difficulty, dump_tasks
     from onthejob.envs.claw.splits import is_unseen
     from onthejob.envs.harbor.export import write

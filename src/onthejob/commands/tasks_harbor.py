@@ -1,4 +1,4 @@
-"""`onthejob tasks validate --env harbor:FOLDER`: which tasks run here and why the others do not, and the proof that they are tasks."""
+"""`onthejob tasks validate --env harbor:FOLDER`: which tasks run here, why the others do not, and whether they are right."""
 
 from __future__ import annotations
 

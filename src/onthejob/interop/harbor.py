@@ -60,7 +60,7 @@ class HarborRules:
             address_bytes=4_096 * MIB,
             file_bytes=256 * MIB,
             open_files=1_024,
-        )  # fmt: skip
+        )
     )
     """What one sandbox may use."""
 
@@ -143,8 +143,8 @@ class Harbor(Env):
             tasks = [task for task in tasks if task.id not in marked]
         if not tasks:
             raise ConfigError(
-                f"{self.folder} has no task of split {split} that can be played here. `onthejob tasks validate --env harbor:FOLDER` "
-                "shows why."
+                f"{self.folder} has no task of split {split} that can be played here. "
+                "`onthejob tasks validate --env harbor:FOLDER` shows why."
             )
         return tasks
 

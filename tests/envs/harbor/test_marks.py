@@ -14,7 +14,8 @@ UNMARKED = {
     "module": "cd /app\npython3 -m pytest -q -p no:cacheprovider /tests/test_outputs.py\necho $? > /logs/verifier/reward.txt",
     "in the folder of the tests": "cd /tests && pytest",
     "variable": 'pytest "$TEST_DIR/test_outputs.py" -rA',
-    "uv": "curl -LsSf https://astral.sh/uv/install.sh | sh\nsource $HOME/.local/bin/env\nuvx -p 3.13 -w pytest pytest /tests/test_outputs.py",
+    "uv": "curl -LsSf https://astral.sh/uv/install.sh | sh\n"
+    "source $HOME/.local/bin/env\nuvx -p 3.13 -w pytest pytest /tests/test_outputs.py",
     "shell": 'if grep -q x /app/y && [ "$(wc -l < /app/y)" -eq 3 ]; then echo 1; fi > /logs/verifier/reward.txt',
     "python text": "python3 - <<'EOF'\nimport json\nprint(json.load(open('/app/x')))\nEOF",
     "python words": "python3 -c \"print(open('/app/x').read())\"",
@@ -59,7 +60,7 @@ def test_scripts_that_may_run_the_agents_code(name: str):
         "exec(open('/app/x').read())",
         "import pickle\npickle.load(open('/app/x', 'rb'))",
         "import yaml\nyaml.load(open('/app/x'), Loader=yaml.UnsafeLoader)",
-        "def (",
+        "import sys as s, pickle\ndef (",
     ],
 )
 def test_python_that_may_run_the_agents_code(text: str):

@@ -35,7 +35,8 @@ def test_the_verifiers_folders_and_the_systems_are_not_taken_over():
 
 
 def test_start_up_files_are_what_they_were():
-    names = ["etc/ld.so.preload", "etc/python3.11/sitecustomize.py", "etc/profile", "etc/bash.bashrc", "etc/ssl/openssl.cnf", "conftest.py",
+    names = ["etc/ld.so.preload", "etc/python3.11/sitecustomize.py", "etc/profile", "etc/bash.bashrc", "etc/ssl/openssl.cnf",
+             "conftest.py",
              "pytest.ini", "pyproject.toml", "setup.cfg", "evil.pth", "root/.local/lib/python3.11/site-packages/x.pth",
              "home/a/.config/pip/pip.conf", "root/.gitconfig"]  # fmt: skip
     request = " ".join(f"/{name}" for name in names)
@@ -68,7 +69,8 @@ def test_links_that_lead_to_the_tests_are_left_out():
 
     items = {
         "app/a": link("b"), "app/usr": link("/usr/bin/env"), "app/null": link("/dev/null"), "app/up": link("../etc/passwd"),
-        "app/t": link("/tests/expected.json"), "app/t2": link("../../tests"), "app/p": link("/proc/self/cwd"), "app/l": link("/logs"),
+        "app/t": link("/tests/expected.json"), "app/t2": link("../../tests"),
+        "app/p": link("/proc/self/cwd"), "app/l": link("/logs"),
         "app/way": link("/app/x"), "app/x": link("/tests"), "app/far": link("x/expected.json"), "app/round": link("round"),
     }  # fmt: skip
     kept = {path for path in items if links(path, items)}

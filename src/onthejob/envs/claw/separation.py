@@ -113,7 +113,8 @@ STARTS = re.compile(
 _IMPORTED = rf"(?:\bimport|\bfrom)[ \t(][^\n#]*(?:\\\n[^\n]*)*\b(?:{'|'.join(MODULES)})\b"
 _SYS = r"\bsys\s*\.\s*(?:path|path_hooks|meta_path|modules)\b|\bfrom\s+sys\s+import\b|\bimport\s+sys\s+as\b|,\s*sys\s+as\b"
 _NAMED = rf"\b(?:{'|'.join((*CALLS, *ALLOWING, 'pandas', *(name for top, name in ATTRIBUTES if top == 'yaml')))})\b"
-_WORTH_PARSING = re.compile(f"{_IMPORTED}|{_NAMED}|{_SYS}".encode())
+WORTH_PARSING = re.compile(f"{_IMPORTED}|{_NAMED}|{_SYS}".encode())
+"""Occurs in every file in which `reasons` finds one."""
 
 
 def starts_programs(checks: Mapping[str, bytes]) -> bool:
@@ -128,7 +129,7 @@ def why_inseparable(checks: Mapping[str, bytes]) -> str:
         checks: Path -> content of the task's `reward` folder.
     """
     for path, data in sorted(checks.items()):
-        if not path.endswith(".py") or not _WORTH_PARSING.search(data):
+        if not path.endswith(".py") or not WORTH_PARSING.search(data):
             continue
         try:
             tree = ast.parse(data)

@@ -28,8 +28,8 @@ class Work:
     persona: str = ""
     family: str = ""
     difficulty: str = ""
-    layout: Layout = Layout()
-    """Where `files` lie inside."""
+    layout: Layout | None = None
+    """Where `files` lie inside; None for the usual place."""
     listed: Mapping[str, int] | None = None
     """Files that the request lists: path -> size in bytes; None for all of `files`."""
     start: str = ""

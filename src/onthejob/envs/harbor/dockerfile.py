@@ -7,27 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-NAMES = frozenset(
-    [
-        "FROM",
-        "RUN",
-        "COPY",
-        "ADD",
-        "WORKDIR",
-        "ENV",
-        "ARG",
-        "USER",
-        "CMD",
-        "ENTRYPOINT",
-        "EXPOSE",
-        "VOLUME",
-        "LABEL",
-        "SHELL",
-        "STOPSIGNAL",
-        "HEALTHCHECK",
-        "ONBUILD",
-        "MAINTAINER",
-    ]
+from onthejob.envs.harbor.refusal import words_of
+
+NAMES = words_of(
+    "FROM RUN COPY ADD WORKDIR ENV ARG USER CMD ENTRYPOINT EXPOSE VOLUME LABEL SHELL STOPSIGNAL HEALTHCHECK ONBUILD MAINTAINER"
 )
 _HEREDOC = re.compile(r"<<(-?)(['\"]?)([\w.-]+)\2")
 _VARIABLE = re.compile(r"\\\$|\$(\w+)|\$\{(\w+)(?:(:?[-+])([^}]*))?\}")

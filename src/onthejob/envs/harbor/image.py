@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from onthejob.envs.claw.sandbox.contract import SYSTEM_NAMES, Content, Item, Kind, as_item
 from onthejob.envs.harbor.dockerfile import Instruction, UnreadDockerfile, assignments, expanded, parse
 from onthejob.envs.harbor.packages import module_of
-from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal
+from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
 from onthejob.envs.harbor.run_lines import refusals_of_script
 
 STAGING = ".copied"
@@ -30,10 +30,10 @@ BASES: tuple[tuple[str, str], ...] = (
 IGNORED = frozenset({"LABEL", "MAINTAINER", "EXPOSE", "STOPSIGNAL", "VOLUME", "ARG"})
 WAITING = re.compile(r"(sh|bash|/bin/sh|/bin/bash|sleep|tail|true|cat|python3?|-c|-l|infinity|-f|/dev/null|\d+)")
 """Words of a CMD that only keeps a container running."""
-AGENT_ONLY = frozenset(
-    {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV", "PERL5LIB",
-     "PERL5OPT", "NODE_OPTIONS", "NODE_PATH", "RUBYOPT", "RUBYLIB", "GIT_CONFIG_GLOBAL", "OPENSSL_CONF"}
-)  # fmt: skip
+AGENT_ONLY = words_of(
+    "PYTHONPATH PYTHONHOME PYTHONSTARTUP LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT BASH_ENV ENV PERL5LIB PERL5OPT NODE_OPTIONS "
+    "NODE_PATH RUBYOPT RUBYLIB GIT_CONFIG_GLOBAL OPENSSL_CONF"
+)
 """Variables of an image that name code which programs load; tests do not get them unless their task is marked."""
 
 
@@ -65,8 +65,12 @@ def skeleton() -> dict[str, Item]:
     names = ("home", "opt", "srv", "mnt", "media", "boot", "var/log", "var/lib", "var/cache", "var/spool", "var/mail", "var/opt")
     made = dict.fromkeys(names, folder())
     made |= {"root": folder(0o700), "tmp": folder(0o1777), "var/tmp": folder(0o1777)}
-    accounts = ["root:x:0:0:root:/root:/bin/bash", "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin",
-                "www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin", "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin"]  # fmt: skip
+    accounts = [
+        "root:x:0:0:root:/root:/bin/bash",
+        "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin",
+        "www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin",
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin",
+    ]
     texts = {
         "passwd": "\n".join(accounts),
         "group": "root:x:0:\ndaemon:x:1:\nwww-data:x:33:\nnogroup:x:65534:",
@@ -272,7 +276,6 @@ class _Maker:
         if not refused and not empty:
             values = {**self._arguments, **self._image.env}
             self._image.commands.append(prefix(self._image.workdir, values) + script)
-
 
     def _is_unused(self, refusal: Refusal) -> bool:
         """Whether a refusal is for a Python package that nothing else of the task names."""

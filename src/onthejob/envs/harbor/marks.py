@@ -1,8 +1,8 @@
 """Whether a task's tests may run what the agent wrote, or read a verdict that the agent could have written.
 
-In Harbor the tests run where the agent worked. Here they run in a second sandbox on a copy of its tree, with the agent's processes
-dead; but tests that import or start a program of the agent's hand over a process that may write the verdict. Such a task is marked
-with the reason. All of it is read from the tests' text, and what cannot be read is marked.
+In Harbor the tests run where the agent worked. Here they run in a second sandbox on a copy of its tree, with the agent's
+processes dead; but tests that import or start a program of the agent's hand over a process that may write the verdict. Such a
+task is marked with the reason. All of it is read from the tests' text, and what cannot be read is marked.
 """
 
 from __future__ import annotations
@@ -12,116 +12,19 @@ import re
 from collections.abc import Iterator, Mapping
 
 from onthejob.envs.claw.sandbox.contract import Content, Kind, as_item
-from onthejob.envs.claw.separation import reasons, starts_programs
+from onthejob.envs.claw.separation import WORTH_PARSING, reasons, starts_programs
+from onthejob.envs.harbor.refusal import words_of
 from onthejob.envs.harbor.shell import Command, UnreadScript, commands
 
 TESTS, VERDICTS = "/tests", "/logs/verifier"
 FRAMEWORKS = frozenset({"pytest", "unittest"})
 """Modules that run the tests' own code in their own process."""
-READING = frozenset(
-    [
-        "echo",
-        "printf",
-        "cat",
-        "cd",
-        "set",
-        "exit",
-        "test",
-        "[",
-        "[[",
-        "grep",
-        "egrep",
-        "fgrep",
-        "diff",
-        "cmp",
-        "wc",
-        "head",
-        "tail",
-        "sort",
-        "uniq",
-        "cut",
-        "tr",
-        "awk",
-        "gawk",
-        "sed",
-        "stat",
-        "ls",
-        "find",
-        "jq",
-        "md5sum",
-        "sha1sum",
-        "sha256sum",
-        "cksum",
-        "true",
-        "false",
-        ":",
-        "export",
-        "local",
-        "return",
-        "shift",
-        "trap",
-        "date",
-        "sleep",
-        "touch",
-        "rm",
-        "cp",
-        "mv",
-        "chmod",
-        "mkdir",
-        "tee",
-        "basename",
-        "dirname",
-        "readlink",
-        "realpath",
-        "bc",
-        "let",
-        "declare",
-        "readonly",
-        "unset",
-        "read",
-        "pwd",
-        "which",
-        "command",
-        "type",
-        "seq",
-        "expr",
-        "du",
-        "file",
-        "od",
-        "xxd",
-        "base64",
-        "tar",
-        "gzip",
-        "gunzip",
-        "zcat",
-        "unzip",
-        "column",
-        "comm",
-        "paste",
-        "join",
-        "fold",
-        "nl",
-        "rev",
-        "tac",
-        "id",
-        "whoami",
-        "break",
-        "continue",
-        "shopt",
-        "wc",
-        "umask",
-        "mktemp",
-        "pushd",
-        "popd",
-        "ps",
-        "pgrep",
-        "apt-get",
-        "apt",
-        "pip",
-        "pip3",
-        "curl",
-        "uv",
-    ]
+READING = words_of(
+    "echo printf cat cd set exit test [ [[ grep egrep fgrep diff cmp wc head tail sort uniq cut tr awk gawk sed stat ls "
+    "find jq md5sum sha1sum sha256sum cksum true false : export local return shift trap date sleep touch rm cp mv chmod "
+    "mkdir tee basename dirname readlink realpath bc let declare readonly unset read pwd which command type seq expr du "
+    "file od xxd base64 tar gzip gunzip zcat unzip column comm paste join fold nl rev tac id whoami break continue shopt wc "
+    "umask mktemp pushd popd ps pgrep apt-get apt pip pip3 curl uv"
 )
 """Programs of a test script that run nothing of the agent's. Of the last row the verifier's own stand-ins are run."""
 UV_VALUED = frozenset({"-p", "-w", "--with", "--python", "--from", "--index", "--extra"})
@@ -129,8 +32,10 @@ UV_VALUED = frozenset({"-p", "-w", "--with", "--python", "--from", "--index", "-
 _PYTHON = re.compile(r"python[\d.]*")
 _OWN_FILE = re.compile(r"(\$\{?TEST(S)?_?(DIR|ROOT|PATH)?\}?|/tests)(/|$)|.*BASH_SOURCE|.*dirname.*\$0")
 _ENVIRONMENT = re.compile(r"\$\{?HOME\}?/\.(local/bin|cargo)/env|/root/\.(local/bin|cargo)/env|~/\.(local/bin|cargo)/env")
-_VALUED = frozenset({"-k", "-m", "-p", "-c", "-o", "-W", "-n", "--ctrf", "--json-ctrf", "--junitxml", "--rootdir", "--timeout", "--maxfail",
-                     "--tb", "--color", "--durations", "--confcutdir", "--import-mode", "--log-level", "--basetemp", "--report-log"})  # fmt: skip
+_VALUED = words_of(
+    "-k -m -p -c -o -W -n --ctrf --json-ctrf --junitxml --rootdir --timeout --maxfail --tb --color --durations --confcutdir "
+    "--import-mode --log-level --basetemp --report-log"
+)
 
 
 def why_marked(tests: Mapping[str, Content]) -> str:
@@ -152,14 +57,16 @@ def _reasons(texts: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _of_python(path: str, data: bytes) -> Iterator[str]:
+    if starts_programs({path: data}):
+        yield f"{path} starts programs"
+    if not WORTH_PARSING.search(data):
+        return
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         yield f"{path} cannot be read as Python"
         return
     yield from (f"{path} {reason}" for reason in reasons(tree, FRAMEWORKS))
-    if starts_programs({path: data}):
-        yield f"{path} starts programs"
 
 
 def _of_shell(path: str, script: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Which packages of an image are on this machine: those that apt or pip would install and that sandboxes have anyway.
 
-Nothing is installed. A package of apt is here when dpkg says so, or when all of its programs are. A package of pip is here when the
-Python of the sandboxes can import it, in whatever version.
+Nothing is installed. A package of apt is here when dpkg says so, or when all of its programs are. A package of pip is here when
+the Python of the sandboxes can import it, in whatever version.
 """
 
 from __future__ import annotations
@@ -15,29 +15,34 @@ from pathlib import Path
 
 from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.inside import PROBE_S, find_python, missing_programs, sources
+from onthejob.envs.harbor.refusal import words_of
 
 DPKG = Path("/var/lib/dpkg/status")
 PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "coreutils": ("ls", "sort"), "bash": ("bash",), "grep": ("grep",), "sed": ("sed",), "gawk": ("gawk",), "mawk": ("mawk",),
     "findutils": ("find", "xargs"), "diffutils": ("diff", "cmp"), "tar": ("tar",), "gzip": ("gzip",), "bzip2": ("bzip2",),
-    "xz-utils": ("xz",), "zip": ("zip",), "unzip": ("unzip",), "p7zip-full": ("7z",), "jq": ("jq",), "bc": ("bc",), "git": ("git",),
-    "curl": ("curl",), "wget": ("wget",), "file": ("file",), "tree": ("tree",), "vim": ("vim",), "nano": ("nano",),
-    "less": ("less",), "procps": ("ps",), "psmisc": ("killall",), "perl": ("perl",), "python3": ("python3",),
+    "xz-utils": ("xz",), "zip": ("zip",), "unzip": ("unzip",), "p7zip-full": ("7z",), "jq": ("jq",), "bc": ("bc",),
+    "git": ("git",), "curl": ("curl",), "wget": ("wget",), "file": ("file",), "tree": ("tree",), "vim": ("vim",),
+    "nano": ("nano",), "less": ("less",), "procps": ("ps",), "psmisc": ("killall",), "perl": ("perl",), "python3": ("python3",),
     "python3-minimal": ("python3",), "python3-pip": ("pip3",), "python3-venv": ("python3",), "python3-pytest": ("pytest",),
     "python-is-python3": ("python",), "build-essential": ("gcc", "g++", "make"), "gcc": ("gcc",), "g++": ("g++",),
     "make": ("make",), "cmake": ("cmake",), "sqlite3": ("sqlite3",), "openssl": ("openssl",), "tmux": ("tmux",),
-    "asciinema": ("asciinema",), "sudo": ("sudo",), "util-linux": ("script",), "bsdmainutils": ("column",), "hostname": ("hostname",),
-    "rsync": ("rsync",), "dos2unix": ("dos2unix",), "xxd": ("xxd",), "patch": ("patch",), "moreutils": ("sponge",),
-    "nodejs": ("node",), "npm": ("npm",), "golang": ("go",), "golang-go": ("go",), "rustc": ("rustc",), "cargo": ("cargo",),
+    "asciinema": ("asciinema",), "sudo": ("sudo",), "util-linux": ("script",), "bsdmainutils": ("column",),
+    "hostname": ("hostname",), "rsync": ("rsync",), "dos2unix": ("dos2unix",), "xxd": ("xxd",), "patch": ("patch",),
+    "moreutils": ("sponge",), "nodejs": ("node",), "npm": ("npm",), "golang": ("go",), "golang-go": ("go",), "rustc": ("rustc",), "cargo": ("cargo",),
     "default-jdk": ("javac",), "openjdk-17-jdk": ("javac",), "ruby": ("ruby",), "php": ("php",), "php-cli": ("php",),
 }  # fmt: skip
 """Package of Debian and Ubuntu -> its programs, for machines without dpkg or where a program was installed otherwise."""
-NOT_MISSED = frozenset({"ca-certificates", "apt-utils", "locales", "tzdata", "gnupg", "software-properties-common", "tmux", "asciinema",
-                        "apt-transport-https", "lsb-release", "man-db", "curl", "wget", "sudo", "vim", "nano", "less"})  # fmt: skip
+NOT_MISSED = words_of(
+    "ca-certificates apt-utils locales tzdata gnupg software-properties-common tmux asciinema apt-transport-https "
+    "lsb-release man-db curl wget sudo vim nano less"
+)
 """Packages of the agent's own harness or of the network, which are of no use here; whether a task needs them shows when its
 solution is run."""
-COMPILERS = frozenset({"build-essential", "gcc", "g++", "clang", "make", "cmake", "golang", "golang-go", "rustc", "cargo", "default-jdk",
-                       "gfortran", "nodejs", "npm", "ninja-build", "gdb", "llvm", "nasm", "autoconf", "automake", "libtool"})  # fmt: skip
+COMPILERS = words_of(
+    "build-essential gcc g++ clang make cmake golang golang-go rustc cargo default-jdk gfortran nodejs npm ninja-build gdb "
+    "llvm nasm autoconf automake libtool"
+)
 MODULES: Mapping[str, str] = {
     "pyyaml": "yaml", "scikit-learn": "sklearn", "beautifulsoup4": "bs4", "pillow": "PIL", "opencv-python": "cv2",
     "opencv-python-headless": "cv2", "python-dateutil": "dateutil", "python-dotenv": "dotenv", "msgpack-python": "msgpack",

@@ -5,9 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-
 PYTHONS = "Python's "
 """Begins the detail of a refusal for a package of Python."""
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text, for tables of names."""
+    return frozenset(text.split())
 
 
 class Reason(StrEnum):

@@ -14,260 +14,40 @@ import re
 from collections.abc import Iterable, Iterator
 
 from onthejob.envs.harbor.packages import COMPILERS, lacks_program, missing_apt, missing_pip
-from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal
+from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
 from onthejob.envs.harbor.shell import Command, UnreadScript, commands
 
-HARMLESS = frozenset(
-    [
-        "mkdir",
-        "touch",
-        "chmod",
-        "chown",
-        "chgrp",
-        "echo",
-        "printf",
-        "cat",
-        "cp",
-        "mv",
-        "rm",
-        "rmdir",
-        "ln",
-        "sed",
-        "awk",
-        "gawk",
-        "grep",
-        "egrep",
-        "head",
-        "tail",
-        "tar",
-        "gzip",
-        "gunzip",
-        "bzip2",
-        "xz",
-        "unzip",
-        "zip",
-        "python",
-        "python3",
-        "perl",
-        "bash",
-        "sh",
-        "git",
-        "find",
-        "sort",
-        "uniq",
-        "tr",
-        "cut",
-        "paste",
-        "tee",
-        "seq",
-        "date",
-        "dd",
-        "truncate",
-        "split",
-        "base64",
-        "xxd",
-        "md5sum",
-        "sha256sum",
-        "sha1sum",
-        "wc",
-        "test",
-        "[",
-        "[[",
-        "true",
-        "false",
-        ":",
-        "cd",
-        "set",
-        "export",
-        "unset",
-        "umask",
-        "source",
-        ".",
-        "read",
-        "eval",
-        "exit",
-        "shuf",
-        "od",
-        "install",
-        "mktemp",
-        "mkfifo",
-        "sqlite3",
-        "jq",
-        "openssl",
-        "ls",
-        "stat",
-        "du",
-        "df",
-        "id",
-        "whoami",
-        "pwd",
-        "which",
-        "command",
-        "type",
-        "basename",
-        "dirname",
-        "realpath",
-        "readlink",
-        "diff",
-        "cmp",
-        "patch",
-        "file",
-        "hostname",
-        "uname",
-        "sleep",
-        "expr",
-        "let",
-        "declare",
-        "local",
-        "return",
-        "shift",
-        "trap",
-        "wait",
-        "env",
-        "tree",
-        "fold",
-        "nl",
-        "rev",
-        "tac",
-        "column",
-        "join",
-        "comm",
-        "bc",
-        "yes",
-        "cksum",
-        "ssh-keygen",
-        "pytest",
-    ]
+HARMLESS = words_of(
+    "mkdir touch chmod chown chgrp echo printf cat cp mv rm rmdir ln sed awk gawk grep egrep head tail tar gzip gunzip "
+    "bzip2 xz unzip zip python python3 perl bash sh git find sort uniq tr cut paste tee seq date dd truncate split base64 "
+    "xxd md5sum sha256sum sha1sum wc test [ [[ true false : cd set export unset umask source . read eval exit shuf od "
+    "install mktemp mkfifo sqlite3 jq openssl ls stat du df id whoami pwd which command type basename dirname realpath "
+    "readlink diff cmp patch file hostname uname sleep expr let declare local return shift trap wait env tree fold nl rev "
+    "tac column join comm bc yes cksum ssh-keygen pytest"
 )
 """Programs of RUN lines that need neither network nor rights."""
-SYSTEM = frozenset(
-    [
-        "useradd",
-        "adduser",
-        "groupadd",
-        "usermod",
-        "passwd",
-        "chpasswd",
-        "systemctl",
-        "service",
-        "update-rc.d",
-        "sysctl",
-        "mount",
-        "umount",
-        "modprobe",
-        "iptables",
-        "crontab",
-        "update-alternatives",
-        "ldconfig",
-        "dpkg",
-        "dpkg-reconfigure",
-        "locale-gen",
-        "update-locale",
-        "add-apt-repository",
-        "apt-key",
-        "docker",
-        "dockerd",
-        "setcap",
-    ]
+SYSTEM = words_of(
+    "useradd adduser groupadd usermod passwd chpasswd systemctl service update-rc.d sysctl mount umount modprobe iptables "
+    "crontab update-alternatives ldconfig dpkg dpkg-reconfigure locale-gen update-locale add-apt-repository apt-key docker "
+    "dockerd setcap"
 )
 """Programs that change the system, which is this machine's and read-only."""
-TOOLS = frozenset(
-    [
-        "gcc",
-        "g++",
-        "cc",
-        "clang",
-        "make",
-        "cmake",
-        "go",
-        "cargo",
-        "rustc",
-        "javac",
-        "java",
-        "mvn",
-        "gradle",
-        "node",
-        "npm",
-        "npx",
-        "yarn",
-        "pnpm",
-        "ruby",
-        "gem",
-        "bundle",
-        "php",
-        "composer",
-        "dotnet",
-        "swift",
-        "ghc",
-        "cabal",
-        "stack",
-        "opam",
-        "conda",
-        "mamba",
-        "R",
-        "Rscript",
-        "julia",
-        "lua",
-        "perlbrew",
-        "cpan",
-        "cpanm",
-        "ninja",
-        "meson",
-        "configure",
-    ]
+TOOLS = words_of(
+    "gcc g++ cc clang make cmake go cargo rustc javac java mvn gradle node npm npx yarn pnpm ruby gem bundle php composer "
+    "dotnet swift ghc cabal stack opam conda mamba R Rscript julia lua perlbrew cpan cpanm ninja meson configure"
 )
 """Compilers and package managers of other languages; those that only compile run where they are here."""
-FETCHING = frozenset(
-    [
-        "npm",
-        "npx",
-        "yarn",
-        "pnpm",
-        "gem",
-        "bundle",
-        "composer",
-        "mvn",
-        "gradle",
-        "cabal",
-        "stack",
-        "opam",
-        "conda",
-        "mamba",
-        "cpan",
-        "cpanm",
-        "go",
-        "cargo",
-    ]
-)
+FETCHING = words_of("npm npx yarn pnpm gem bundle composer mvn gradle cabal stack opam conda mamba cpan cpanm go cargo")
 """Of these, those that usually fetch."""
-NETWORK = frozenset(
-    [
-        "curl",
-        "wget",
-        "ssh",
-        "scp",
-        "rsync",
-        "ftp",
-        "nc",
-        "ncat",
-        "telnet",
-        "svn",
-        "hg",
-        "aria2c",
-        "gsutil",
-        "aws",
-        "gcloud",
-        "kaggle",
-        "huggingface-cli",
-        "hf",
-        "dig",
-        "nslookup",
-    ]
+NETWORK = words_of(
+    "curl wget ssh scp rsync ftp nc ncat telnet svn hg aria2c gsutil aws gcloud kaggle huggingface-cli hf dig nslookup"
 )
 """Programs whose work is the network."""
 OF_PACKAGES = frozenset({"apt-get", "apt", "aptitude", "pip", "pip3", "uv", "uvx"})
-_OPTION_WITH_VALUE = frozenset({"-o", "-c", "-t", "-r", "-i", "--index-url", "--extra-index-url", "--target", "--timeout", "-f", "--root-user-action",
-                                "--requirement", "--constraint", "--trusted-host", "--python", "-p", "-w", "--with", "--target-release"})  # fmt: skip
+_OPTION_WITH_VALUE = words_of(
+    "-o -c -t -r -i --index-url --extra-index-url --target --timeout -f --root-user-action --requirement --constraint "
+    "--trusted-host --python -p -w --with --target-release"
+)
 TIDIED = re.compile(r"-|/var/(lib/apt|cache)|/(tmp|root/\.cache)(/|$)")
 """Words of an `rm` that tidies up after installing."""
 _UV = re.compile(r"astral\.sh/uv")
@@ -331,30 +111,8 @@ def _of_run_line(command: Command) -> Iterator[Refusal]:
         yield Refusal(Reason.PACKAGES, program)
 
 
-BUILTINS = frozenset(
-    [
-        "[[",
-        ":",
-        "cd",
-        "set",
-        "export",
-        "unset",
-        "umask",
-        "source",
-        ".",
-        "read",
-        "eval",
-        "exit",
-        "command",
-        "type",
-        "let",
-        "declare",
-        "local",
-        "return",
-        "shift",
-        "trap",
-        "wait",
-    ]
+BUILTINS = words_of(
+    "[[ : cd set export unset umask source . read eval exit command type let declare local return shift trap wait"
 )
 
 

@@ -20,14 +20,16 @@ from onthejob.envs.harbor.shell import UnreadScript
 from onthejob.errors import ConfigError
 
 SYSTEM_REQUEST = re.compile(
-    r"\b(systemctl|systemd|docker|docker-compose|kubectl|kubernetes|crontab|cron job|iptables|nftables|useradd|adduser|selinux|apparmor|"
-    r"apt(-get)? install|pip3? install|npm install|apt-get update|sysctl|modprobe|fstab|sshd|nginx|apache2|postgresql|mysql|redis)\b",
+    r"\b(systemctl|systemd|docker|docker-compose|kubectl|kubernetes|crontab|cron job|iptables|nftables|useradd|adduser|selinux|"
+    r"apparmor|apt(-get)? install|pip3? install|npm install|apt-get update|sysctl|modprobe|fstab|sshd|nginx|apache2|"
+    r"postgresql|mysql|redis)\b",
     re.IGNORECASE,
 )
 """Words of a request that is about services, packages or the machine."""
 SERVICE = re.compile(
-    rb"https?://(?:localhost|127\.|0\.0\.0\.0)|(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d|['\"], *\d)|\b(?:import|from)[ \t]+(?:requests|httpx|aiohttp|paramiko|psycopg2?|pymysql|redis|pymongo|"
-    rb"mysql|docker|websockets?|psutil|selenium|playwright)\b|\bpgrep\b|\bps[ \t]+(?:aux|-ef|-e)\b|\bsocket\.(?:socket|create_connection)"
+    rb"https?://(?:localhost|127\.|0\.0\.0\.0)|(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d|['\"], *\d)|"
+    rb"\b(?:import|from)[ \t]+(?:requests|httpx|aiohttp|paramiko|psycopg2?|pymysql|redis|pymongo|mysql|docker|websockets?|psutil|"
+    rb"selenium|playwright)\b|\bpgrep\b|\bps[ \t]+(?:aux|-ef|-e)\b|\bsocket\.(?:socket|create_connection)"
 )
 """Occurs in tests that talk to something that runs; in the tests' sandbox nothing does."""
 STARTING = re.compile(rb"\bPopen\b|&[ \t]*$|\bcreate_subprocess", re.MULTILINE)

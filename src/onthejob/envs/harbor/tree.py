@@ -29,8 +29,8 @@ START_UP = re.compile(
     r"""etc/(ld\.so\.|ssl(/|$)|python|perl|alternatives(/|$)|profile|bash|inputrc$|environment$|pip|gitconfig$|nsswitch|gai|nanorc|vim|
         wgetrc$|curlrc$|sitecustomize|security|pam|login|locale)
       | [^/]*(conftest\.py|pytest\.ini|pyproject\.toml|tox\.ini|setup\.(py|cfg)|(site|user)customize\.py|\.pth|\.so)$
-      | (root|home/[^/]+)/(\.local/(lib|bin|share/jupyter)(/|$)|\.config/(pip|git|matplotlib|python|uv)|\.pythonrc|\.pdbrc|\.pip/|\.gitconfig$|
-        \.condarc|\.npmrc|\.curlrc|\.wgetrc|\.netrc|\.pytest|\.matplotlib|\.ipython|\.bash_env)""",
+      | (root|home/[^/]+)/(\.local/(lib|bin|share/jupyter)(/|$)|\.config/(pip|git|matplotlib|python|uv)|\.pythonrc|\.pdbrc|\.pip/|
+        \.gitconfig$|\.condarc|\.npmrc|\.curlrc|\.wgetrc|\.netrc|\.pytest|\.matplotlib|\.ipython|\.bash_env)""",
     re.VERBOSE,
 )
 """Files that programs load when they start, and settings of test runners above `/tests`."""
@@ -107,7 +107,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _consistent(found: dict[str, Item]) -> dict[str, Item]:
-    """Without what lies below a path that is no folder: of the two trees that were mixed, the agent's has made it a file or link."""
+    """Without what lies below a path that is no folder: the agent has put a file or a link in the place of one."""
     solid: Collection[str] = {path for path, item in found.items() if item.kind is not Kind.FOLDER}
     return {
         path: item

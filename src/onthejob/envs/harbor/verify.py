@@ -1,7 +1,7 @@
 """Running a task's tests, and their verdict as a grade.
 
-The agent's sandbox is dead. A second one has a copy of its tree (`onthejob.envs.harbor.tree`), the tests read-only at /tests, and an
-empty /logs/verifier. `tests/test.sh` runs in the task's folder with variables of ours; when it has ended or its time is up,
+The agent's sandbox is dead. A second one has a copy of its tree (`onthejob.envs.harbor.tree`), the tests read-only at /tests, and
+an empty /logs/verifier. `tests/test.sh` runs in the task's folder with variables of ours; when it has ended or its time is up,
 everything in the sandbox is killed, and the verdict is read from the file that it left there, without following links.
 
 What `test.sh` installs in a container is here already, or the task was refused. So the commands by which public tasks do that are
@@ -38,7 +38,7 @@ STAND_INS = (
     "pip() { return 0; }; pip3() { return 0; }; "
     "_pytest() { local a=(); while [ $# -gt 0 ]; do case $1 in --ctrf|--json-ctrf) shift 2;; --ctrf=*) shift;; "
     '*) a+=("$1"); shift;; esac; done; command pytest "${a[@]}"; }; '
-    '_after_pytest() { while [ $# -gt 0 ]; do case $1 in -p|-w|--with|--python|--from|--index|--extra) shift 2;; '
+    "_after_pytest() { while [ $# -gt 0 ]; do case $1 in -p|-w|--with|--python|--from|--index|--extra) shift 2;; "
     'pytest|*/pytest) shift; break;; *) shift;; esac; done; _pytest "$@"; }; '
     'uvx() { _after_pytest "$@"; }; '
     'uv() { case " $* " in *" pytest "*) _after_pytest "$@";; *) return 0;; esac; }; pytest() { _pytest "$@"; }; '

@@ -84,7 +84,7 @@ def command_line(
 
 
 def system_folders() -> dict[Path, str]:
-    """/bin, /lib and their like: links into /usr on a merged system, with what they say, or folders of their own on an old one."""
+    """/bin, /lib and their like: links into /usr on a merged system, with their text, or folders of their own on an old one."""
     found: dict[Path, str] = {}
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/") / name

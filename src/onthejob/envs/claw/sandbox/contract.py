@@ -93,9 +93,9 @@ class Layout:
     """Where the files of a sandbox lie inside, and which user its commands run as."""
 
     root: bool = False
-    """The files are `/` itself, all of it writable but for the folders of the system (/usr, /bin, /lib and the like, /proc, /dev and
-    /run), and commands run as user 0 without any capability. Else they are `WORKSPACE`, all else is read-only, and commands run as
-    user 1000."""
+    """The files are `/` itself, all of it writable but for the folders of the system (/usr, /bin, /lib and the like, /proc, /dev,
+    /run), and commands run as user 0 without any capability. Else they are `WORKSPACE`, all else is read-only, and commands run
+    as user 1000."""
     beside: str = BESIDE
     """Path inside of the second, read-only folder: absolute, one folder below `/`."""
 
