@@ -29,8 +29,9 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "make": ("make",), "cmake": ("cmake",), "sqlite3": ("sqlite3",), "openssl": ("openssl",), "tmux": ("tmux",),
     "asciinema": ("asciinema",), "sudo": ("sudo",), "util-linux": ("script",), "bsdmainutils": ("column",),
     "hostname": ("hostname",), "rsync": ("rsync",), "dos2unix": ("dos2unix",), "xxd": ("xxd",), "patch": ("patch",),
-    "moreutils": ("sponge",), "nodejs": ("node",), "npm": ("npm",), "golang": ("go",), "golang-go": ("go",), "rustc": ("rustc",), "cargo": ("cargo",),
-    "default-jdk": ("javac",), "openjdk-17-jdk": ("javac",), "ruby": ("ruby",), "php": ("php",), "php-cli": ("php",),
+    "moreutils": ("sponge",), "nodejs": ("node",), "npm": ("npm",), "golang": ("go",), "golang-go": ("go",), "rustc": ("rustc",),
+    "cargo": ("cargo",), "default-jdk": ("javac",), "openjdk-17-jdk": ("javac",), "ruby": ("ruby",), "php": ("php",),
+    "php-cli": ("php",),
 }  # fmt: skip
 """Package of Debian and Ubuntu -> its programs, for machines without dpkg or where a program was installed otherwise."""
 NOT_MISSED = words_of(
