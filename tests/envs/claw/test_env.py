@@ -16,7 +16,7 @@ from onthejob.envs.claw.protocol import IGNORED, ProtocolConfig, observe, shown
 from onthejob.envs.claw.replies import FEEDBACK, Problem, parse
 from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxError, SandboxHost, open_host
-from onthejob.envs.claw.sandbox.contract import Entry
+from onthejob.envs.claw.sandbox.contract import Entry, Layout
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.chat import ChatEncoder
@@ -316,8 +316,8 @@ class Breaking:
         self._host = host
         self.report = host.report
 
-    def open(self, files: Mapping[str, bytes], limits: Limits | None = None) -> Sandbox:
-        return Dying(self._host.open(files, limits))
+    def open(self, files: Mapping[str, bytes], limits: Limits | None = None, *, layout: Layout | None = None) -> Sandbox:
+        return Dying(self._host.open(files, limits, layout=layout))
 
     def close(self) -> None: ...
 
