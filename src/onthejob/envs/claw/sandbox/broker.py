@@ -9,7 +9,7 @@ One message per packet, JSON with descriptors attached:
                                 -> {"id", "cgroups"} + workspace folder, pid 1's socket, bubblewrap's info pipe, stderr pipe.
                                 Afterwards `ahead` others of this kind are started for the next requests; with 0 those
                                 that wait are thrown away first, and this one is new. One with a second folder `beside` is
-                                always new, and those that wait stay
+                                always new where the layout is the usual one, and those that wait stay
     restart {"id": 3}           -> the same without the folder; the previous processes must be dead
     close   {"id": 3}           -> {"left": [...]}: what could not be removed
 """
@@ -26,7 +26,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onthejob.envs.claw.sandbox.ground import UIDS_PER_HOST, Ground, Refused
 from onthejob.envs.claw.sandbox.inside import Source
@@ -35,6 +35,24 @@ from onthejob.envs.claw.sandbox.lifetime import REAP_S, Sandboxes, close_all
 
 MESSAGE_BYTES = 1 << 16
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Waiting(NamedTuple):
+    """What tells sandboxes apart that wait for the next request."""
+
+    limits: dict[str, Any]
+    layout: dict[str, Any]
+    beside: bool
+
+
+def kind_of(request: dict[str, Any]) -> Waiting:
+    """The kind that a request wants."""
+    return Waiting(request["limits"], request["layout"], request["beside"])
+
+
+def always_new(request: dict[str, Any]) -> bool:
+    """Whether none is kept ahead of a kind: a second folder is rare where the files are a workspace, and usual where they are `/`."""
+    return request["beside"] and not request["layout"]["root"]
 
 
 class Broker:
@@ -80,9 +98,9 @@ class Broker:
                     return
                 finally:
                     close_all(descriptors)
-                if request["do"] == "open" and not request["beside"]:
+                if request["do"] == "open" and not always_new(request):
                     # After the answer: nobody waits for it.
-                    self._start_ahead(request["limits"], request["layout"], request["ahead"])
+                    self._start_ahead(kind_of(request), request["ahead"])
 
     def close(self) -> None:
         """Kill and remove all sandboxes."""
@@ -110,10 +128,10 @@ class Broker:
 
     def _open(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Hand over a sandbox: one that was started ahead, or else a new one."""
-        limits, layout, beside = request["limits"], request["layout"], request["beside"]
-        number = None if beside else self._take((limits, layout) if request["ahead"] else None)
+        kind = kind_of(request)
+        number = None if always_new(request) else self._take(kind if request["ahead"] else None)
         if number is None:
-            number = self._sandboxes.make(limits, layout, beside=beside)
+            number = self._sandboxes.make(kind.limits, kind.layout, beside=kind.beside)
         if number is None:
             return {"error": f"{UIDS_PER_HOST} sandboxes are open already"}
         made = self._sandboxes.made[number]
@@ -121,22 +139,25 @@ class Broker:
         made.descriptors = []
         return {"id": number, "cgroups": [str(path) for path in made.cgroups]}
 
-    def _take(self, kind: tuple[dict[str, Any], dict[str, Any]] | None) -> int | None:
-        """One of those started ahead, if it has these limits and this layout and lives; the others are of no use and go."""
-        while self._spare:
-            number = self._spare.pop(0)
+    def _take(self, kind: Waiting | None) -> int | None:
+        """One of those started ahead, if it is of this kind and lives; those with other limits or another layout go."""
+        found = None
+        self._sandboxes.reap_ended()
+        for number in list(self._spare):
             made = self._sandboxes.made[number]
-            self._sandboxes.reap_ended()
-            if made.monitor and (made.limits, made.layout) == kind:
-                return number
-            self._sandboxes.close(number)
-        return None
+            if kind is None or not made.monitor or (made.limits, made.layout) != (kind.limits, kind.layout):
+                self._spare.remove(number)
+                self._sandboxes.close(number)
+            elif found is None and made.beside == kind.beside:
+                self._spare.remove(number)
+                found = number
+        return found
 
-    def _start_ahead(self, limits: dict[str, Any], layout: dict[str, Any], count: int) -> None:
+    def _start_ahead(self, kind: Waiting, count: int) -> None:
         """Have `count` ready for the next requests: most of a start is waiting for the kernel."""
-        while len(self._spare) < count:
+        while sum(self._sandboxes.made[number].beside == kind.beside for number in self._spare) < count:
             try:
-                number = self._sandboxes.make(limits, layout)
+                number = self._sandboxes.make(kind.limits, kind.layout, beside=kind.beside)
             except OSError:
                 # Whoever asks next tries again, and is told.
                 return
