@@ -51,7 +51,7 @@ def kind_of(request: dict[str, Any]) -> Waiting:
 
 
 def always_new(request: dict[str, Any]) -> bool:
-    """Whether none is kept ahead of a kind: a second folder is rare where the files are a workspace, and usual where they are `/`."""
+    """Whether none is kept ahead of a kind: only where the files are `/` is a second folder usual."""
     return request["beside"] and not request["layout"]["root"]
 
 
