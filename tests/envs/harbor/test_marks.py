@@ -21,6 +21,10 @@ UNMARKED = {
     "python words": "python3 -c \"print(open('/app/x').read())\"",
     "own program": "python3 /tests/check.py > /logs/verifier/reward.json",
     "own script": "bash /tests/inner.sh",
+    "path of uv": 'export PATH="$HOME/.local/bin:$PATH"\npytest /tests/test_outputs.py',
+    "folder by its script": 'TEST_DIR="$(cd "$(dirname "$0")" && pwd)"\npytest "$TEST_DIR/test_outputs.py"',
+    "a listed archive": "tar -tzf /app/x.tar.gz | grep -q a.txt",
+    "an own function at the end": "done_() { echo done; }\ntrap done_ EXIT\npytest /tests/test_outputs.py",
 }
 MARKED = {
     "agent's script": "bash /app/run.sh",
@@ -37,6 +41,16 @@ MARKED = {
     "verdict of the agent": "pytest /tests/t.py\ncp /app/score.json /logs/verifier/reward.json",
     "verdict of the agent, by cat": "cat /app/score > /logs/verifier/reward.txt",
     "unclosed": "echo 'x",
+    "piped to a shell": "cat /app/x.sh | bash",
+    "text to a shell": "bash -c 'cd /app; ./run'",
+    "path of the agent": "export PATH=/app/bin:$PATH\npytest /tests/test_outputs.py",
+    "modules of the agent": "PYTHONPATH=/app pytest /tests/test_outputs.py",
+    "another folder of tests": "TEST_DIR=/app/tests\npytest $TEST_DIR/test_outputs.py",
+    "environment of the agent": "source /app/venv/bin/activate",
+    "awk of the agent": "awk -f /app/x.awk /app/y",
+    "unpacked archive": "cd /srv && tar xf /app/x.tar",
+    "at the end": "trap 'bash /app/x.sh' EXIT",
+    "what is not read": "bash /tests/inner",
 }
 
 
@@ -61,6 +75,8 @@ def test_scripts_that_may_run_the_agents_code(name: str):
         "import pickle\npickle.load(open('/app/x', 'rb'))",
         "import yaml\nyaml.load(open('/app/x'), Loader=yaml.UnsafeLoader)",
         "import sys as s, pickle\ndef (",
+        "import tarfile\ntarfile.open('/app/x.tar').extractall('/srv')",
+        "import shutil\nshutil.unpack_archive('/app/x.tar', '/srv')",
     ],
 )
 def test_python_that_may_run_the_agents_code(text: str):

@@ -23,12 +23,21 @@ READING = words_of(
     "echo printf cat cd set exit test [ [[ grep egrep fgrep diff cmp wc head tail sort uniq cut tr awk gawk sed stat ls "
     "find jq md5sum sha1sum sha256sum cksum true false : export local return shift trap date sleep touch rm cp mv chmod "
     "mkdir tee basename dirname readlink realpath bc let declare readonly unset read pwd which command type seq expr du "
-    "file od xxd base64 tar gzip gunzip zcat unzip column comm paste join fold nl rev tac id whoami break continue shopt wc "
+    "file od xxd base64 gzip gunzip zcat tar unzip column comm paste join fold nl rev tac id whoami break continue shopt wc "
     "umask mktemp pushd popd ps pgrep apt-get apt pip pip3 curl uv"
 )
 """Programs of a test script that run nothing of the agent's. Of the last row the verifier's own stand-ins are run."""
 UV_VALUED = frozenset({"-p", "-w", "--with", "--python", "--from", "--index", "--extra"})
 """Options of uv of which the value stands apart."""
+SHELLS = (".sh", ".bash")
+UNPACKS = re.compile(rb"\bextractall\b|\bunpack_archive\b|\.extract\(")
+_CODE_VARIABLE = re.compile(
+    r"\b(PATH|PYTHONPATH|PYTHONHOME|LD_LIBRARY_PATH|LD_PRELOAD|BASH_ENV|PERL5LIB|NODE_PATH|TESTS?_?(?:DIR|ROOT|PATH)?)\+?=([^\s;]*)"
+)
+_TESTS_FOLDER = re.compile(r"/tests\b|\$\(|\$\{TESTS?_?(DIR|ROOT|PATH)?:?-/tests")
+_OF_SYSTEM = re.compile(
+    r"\$\{?(PATH|PYTHONPATH)\}?|/usr/[\w./-]*|/s?bin|(\$\{?HOME\}?|/root|~)/\.(local|cargo)/bin|/run/[\w./-]*"
+)
 _PYTHON = re.compile(r"python[\d.]*")
 _OWN_FILE = re.compile(r"(\$\{?TEST(S)?_?(DIR|ROOT|PATH)?\}?|/tests)(/|$)|.*BASH_SOURCE|.*dirname.*\$0")
 _ENVIRONMENT = re.compile(r"\$\{?HOME\}?/\.(local/bin|cargo)/env|/root/\.(local/bin|cargo)/env|~/\.(local/bin|cargo)/env")
@@ -59,6 +68,8 @@ def _reasons(texts: Mapping[str, bytes]) -> Iterator[str]:
 def _of_python(path: str, data: bytes) -> Iterator[str]:
     if starts_programs({path: data}):
         yield f"{path} starts programs"
+    if UNPACKS.search(data):
+        yield f"{path} unpacks an archive, which may write anywhere"
     if not WORTH_PARSING.search(data):
         return
     try:
@@ -75,11 +86,15 @@ def _of_shell(path: str, script: str) -> Iterator[str]:
     except UnreadScript as error:
         yield f"{path} cannot be read: {error}"
         return
-    inside = False
+    yield from (f"{path} {reason}" for reason in _of_variables(script))
+    inside, before = False, Command()
     for command in found:
         inside = _enters_tests(command, inside)
-        if reason := _of_command(command, inside=inside):
+        # What the network's installer would be is a stand-in here that prints nothing.
+        installs = before.program == "curl" and command.program in ("sh", "bash") and not command.body
+        if not installs and (reason := _of_command(command, inside=inside)):
             yield f"{path} {reason}"
+        before = command
         yield from (f"{path} {reason}" for reason in _verdict_from_elsewhere(command))
 
 
@@ -103,19 +118,20 @@ def _of_command(command: Command, *, inside: bool) -> str:
     if program in ("uvx", "uv") and "pytest" in words:
         return _of_pytest(_behind_pytest(words), inside=inside)
     if program in ("source", "."):
-        fine = len(words) > 1 and (
-            _ENVIRONMENT.fullmatch(words[1]) or _OWN_FILE.match(words[1]) or words[1].endswith("venv/bin/activate")
-        )
+        fine = len(words) > 1 and (_ENVIRONMENT.fullmatch(words[1]) or _is_own(words[1], SHELLS, inside=inside))
         return "" if fine else f"runs {said!r}"
     if program in ("bash", "sh"):
-        own = [word for word in words[1:] if not word.startswith("-")]
-        # What the network's installer would be is a stand-in here that prints nothing.
-        return "" if not own or _OWN_FILE.match(own[0]) or (inside and "/" not in own[0]) else f"runs {said!r}"
+        files = [word for word in words[1:] if not word.startswith("-")]
+        return "" if files and "-c" not in words and _is_own(files[0], SHELLS, inside=inside) else f"runs {said!r}"
+    if program in ("tar", "unzip") and not re.match(r"-?-?(t|l|list|z1|Z)", words[1] if len(words) > 1 else ""):
+        return f"unpacks an archive ({said!r}), which may write anywhere"
     if program == "find" and any(word in ("-exec", "-execdir", "-ok") for word in words):
         return f"runs {said!r}"
-    if program in ("awk", "gawk", "sed") and re.search(r"system\s*\(|\|\s*getline|(^|[;{}/])\s*e(\s|$)", " ".join(words[1:])):
+    if program in ("awk", "gawk", "sed") and (
+        "-f" in words or re.search(r"system\s*\(|\|\s*getline|(^|[;{}/])\s*e(\s|$)", " ".join(words[1:]))
+    ):
         return f"runs {said!r}"
-    if program in READING or _OWN_FILE.match(program):
+    if program in READING or _is_own(program, SHELLS, inside=False):
         return ""
     return f"runs {said!r}"
 
@@ -126,6 +142,21 @@ def _behind_pytest(words: list[str]) -> list[str]:
     while at < len(words) and words[at] != "pytest":
         at += 2 if words[at] in UV_VALUED else 1
     return words[at + 1 :]
+
+
+def _is_own(word: str, endings: tuple[str, ...], *, inside: bool) -> bool:
+    """Whether a word names a file of the tests that is read for its reasons too."""
+    return word.endswith(endings) and (_OWN_FILE.match(word) is not None or (inside and not word.startswith(("/", "~", ".."))))
+
+
+def _of_variables(script: str) -> Iterator[str]:
+    """Variables that say where programs and their code are found, set to a folder that the agent may write to."""
+    for name, value in _CODE_VARIABLE.findall(script):
+        if name.startswith("TEST") and _TESTS_FOLDER.match(value.strip("\"'")):
+            continue
+        parts = [part for part in re.split(r"[:\"']", value) if part]
+        if not all(_OF_SYSTEM.fullmatch(part) or _OWN_FILE.match(part) for part in parts):
+            yield f"sets {name} to {value[:60]}"
 
 
 def _of_interpreter(command: Command, *, inside: bool) -> str:
@@ -142,7 +173,7 @@ def _of_interpreter(command: Command, *, inside: bool) -> str:
         if module == "pytest":
             return _of_pytest(words[2:], inside=inside)
         return "" if module in ("pip", "venv", "json.tool") else f"runs the module {module}"
-    return "" if _OWN_FILE.match(words[0]) or (inside and not words[0].startswith("/")) else f"runs {words[0]!r}"
+    return "" if _is_own(words[0], (".py",), inside=inside) else f"runs {words[0]!r}"
 
 
 def _of_text(text: str) -> str:

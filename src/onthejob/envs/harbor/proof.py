@@ -50,7 +50,7 @@ class Proof:
     solution: tuple[float, ...] = ()
     """Rewards of its solution."""
     why: str = ""
-    """What the tests said, where that is not as it should be."""
+    """What the tests said where that is not as it should be, or of doing nothing where there is no solution."""
     wall_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _finding(noop: list[Grade], gold: list[Grade]) -> tuple[Finding, str]:
     if any(grade.rate > 0.0 for grade in noop):
         return Finding.NOOP, f"reward {noop[0].rate:g}"
     if not gold:
-        return Finding.UNPROVEN, ""
+        return Finding.UNPROVEN, _said(noop[0])
     return (Finding.RIGHT, "") if all(grade.passed for grade in gold) else (Finding.SOLUTION, _said(gold[0]))
 
 

@@ -50,6 +50,9 @@ def commands(script: str) -> list[Command]:
     reader = _Reader(script)
     reader.read()
     found = [plain for one in reader.found if (plain := _plain(one)).words or plain.writes]
+    for one in list(found):
+        if one.program == "trap" and len(one.words) > 1 and one.words[1] != "-":
+            found += commands(one.words[1])
     return [one for one in found if one.program not in reader.functions]
 
 

@@ -29,8 +29,8 @@ START_UP = re.compile(
     r"""etc/(ld\.so\.|ssl(/|$)|python|perl|alternatives(/|$)|profile|bash|inputrc$|environment$|pip|gitconfig$|nsswitch|gai|nanorc|vim|
         wgetrc$|curlrc$|sitecustomize|security|pam|login|locale)
       | [^/]*(conftest\.py|pytest\.ini|pyproject\.toml|tox\.ini|setup\.(py|cfg)|(site|user)customize\.py|\.pth|\.so)$
-      | (root|home/[^/]+)/(\.local/(lib|bin|share/jupyter)(/|$)|\.config/(pip|git|matplotlib|python|uv)|\.pythonrc|\.pdbrc|\.pip/|
-        \.gitconfig$|\.condarc|\.npmrc|\.curlrc|\.wgetrc|\.netrc|\.pytest|\.matplotlib|\.ipython|\.bash_env)""",
+      | (root|home/[^/]+)/(\.local/(lib|bin|share/jupyter)(/|$)|\.cargo(/|$)|\.config/(pip|git|matplotlib|python|uv)|
+        \.pythonrc|\.pdbrc|\.pip/|\.gitconfig$|\.condarc|\.npmrc|\.curlrc|\.wgetrc|\.netrc|\.pytest|\.matplotlib|\.ipython|\.bash_env)""",
     re.VERBOSE,
 )
 """Files that programs load when they start, and settings of test runners above `/tests`."""

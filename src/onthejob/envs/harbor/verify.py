@@ -30,7 +30,7 @@ LOGS = "logs/verifier"
 VERDICT_BYTES = MIB
 PACKAGES = f"{RUN}/python"
 SIGNALS = 64
-SHOWN = 300
+SHOWN = 600
 """Characters of the tests' output that a failed verdict quotes."""
 PATH = "/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STAND_INS = (
