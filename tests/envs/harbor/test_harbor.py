@@ -216,6 +216,8 @@ def test_findings(images: Images, tmp_path: Path):
         folder = make(tmp_path, name, **other)  # type: ignore[arg-type]
         return prove(read(folder), support_of(read(folder)), images).finding
 
+    folder = make(tmp_path, "said", solution="echo 41 > /app/answer.txt\n", test="cat /app/answer.txt; " + TEST)
+    assert prove(read(folder), support_of(read(folder)), images, runs=1).why == "is 0; test.sh ended with 0: 41"
     assert finding("noop", test="echo 1 > /logs/verifier/reward.txt\n") is Finding.NOOP
     assert finding("wrong", solution="echo 41 > /app/answer.txt\n") is Finding.SOLUTION
     assert finding("unproven", solution="") is Finding.UNPROVEN
@@ -231,7 +233,7 @@ def test_findings(images: Images, tmp_path: Path):
         ({"toml": "[verifier]\nenvironment_mode = 'separate'\n"}, Reason.VERIFIER),
         ({"toml": "[verifier.env]\nOPENAI_API_KEY = '${OPENAI_API_KEY}'\n"}, Reason.KEY),
         ({"toml": "[agent]\nuser = 'worker'\n"}, Reason.USER),
-        ({"instruction": "Start nginx on port 80."}, Reason.SYSTEM),
+        ({"instruction": "Start the job with systemctl."}, Reason.SYSTEM),
         ({"test": "curl -f http://localhost:8080 && echo 1 > /logs/verifier/reward.txt\n"}, Reason.NETWORK),
         ({"test": "pip install no-such-module-anywhere\n"}, Reason.PACKAGES),
         ({"more": {"tests/test_outputs.py": "import requests\n"}}, Reason.SERVICES),
@@ -263,3 +265,15 @@ def test_many_side_by_side(images: Images, tmp_path: Path):
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(one, range(40))) == [0.0, 1.0] * 20
+
+
+def test_what_is_recorded_of_an_episode_is_the_same_each_time(images: Images, tmp_path: Path):
+    """Output of tests holds times and names of temporary files; a replay compares the rest."""
+    folder = make(tmp_path, test=f"date +%N; cd /app; pytest /tests/test_outputs.py; {TEST}", more=MORE)
+
+    def facts() -> dict[str, object]:
+        env = environment(images)
+        env.reset(as_task(folder))
+        return dict(env.step(DONE).facts)
+
+    assert facts() == facts()

@@ -53,6 +53,8 @@ class Grade:
     """Where a task brings its own checks, which may be met in part: their mean, in [0, 1]."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Further figures of the task's own checks, for tables."""
+    said: str = ""
+    """What the task's own checks printed, for people. It may differ from run to run, so it is not recorded."""
 
     @property
     def total(self) -> int:

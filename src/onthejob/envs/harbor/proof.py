@@ -132,4 +132,5 @@ def solution_script(task: HarborTask) -> str:
 
 
 def _said(grade: Grade) -> str:
-    return grade.verdicts[0].reason if grade.verdicts else ""
+    reason = grade.verdicts[0].reason if grade.verdicts else ""
+    return f"{reason}: {grade.said}" if grade.said else reason

@@ -20,12 +20,11 @@ from onthejob.envs.harbor.shell import UnreadScript
 from onthejob.errors import ConfigError
 
 SYSTEM_REQUEST = re.compile(
-    r"\b(systemctl|systemd|docker|docker-compose|kubectl|kubernetes|crontab|cron job|iptables|nftables|useradd|adduser|selinux|"
-    r"apparmor|apt(-get)? install|pip3? install|npm install|apt-get update|sysctl|modprobe|fstab|sshd|nginx|apache2|"
-    r"postgresql|mysql|redis)\b",
+    r"\b(systemctl|systemd|dockerd?|docker-compose|kubectl|minikube|crontab|iptables|nftables|useradd|adduser|usermod|selinux|apparmor|"
+    r"apt(-get)? (install|update)|pip3? install|npm install|sysctl|modprobe|sshd)\b",
     re.IGNORECASE,
 )
-"""Words of a request that is about services, packages or the machine."""
+"""Words of a request that is about services, packages or the machine itself."""
 SERVICE = re.compile(
     rb"https?://(?:localhost|127\.|0\.0\.0\.0)|(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d|['\"], *\d)|"
     rb"\b(?:import|from)[ \t]+(?:requests|httpx|aiohttp|paramiko|psycopg2?|pymysql|redis|pymongo|mysql|docker|websockets?|psutil|"

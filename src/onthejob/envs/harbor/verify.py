@@ -31,7 +31,7 @@ VERDICT_BYTES = MIB
 PACKAGES = f"{RUN}/python"
 SIGNALS = 64
 SHOWN = 600
-"""Characters of the tests' output that a failed verdict quotes."""
+"""Characters of the tests' output that are kept."""
 PATH = "/run/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STAND_INS = (
     "apt-get() { return 0; }; apt() { return 0; }; curl() { return 0; }; add-apt-repository() { return 0; }; "
@@ -76,11 +76,12 @@ def verify(task: HarborTask, image: Image, root: Path, *, host: SandboxHost, lim
         if result.restarted or 128 < result.exit_code <= 128 + SIGNALS:
             return failed(f"the tests were killed (exit code {result.exit_code})")
         grade = read_verdict(sandbox.collect())
-    if grade.verdicts[0].passed:
-        return grade
     said = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace").strip()[-SHOWN:]
+    if grade.verdicts[0].passed:
+        return replace(grade, said=said)
     first = grade.verdicts[0]
-    return replace(grade, verdicts=(replace(first, reason=f"{first.reason}; exit code {result.exit_code}; {said}"),))
+    reason = f"{first.reason}; test.sh ended with {result.exit_code}"
+    return replace(grade, verdicts=(replace(first, reason=reason),), said=said)
 
 
 def test_variables(task: HarborTask, image: Image, *, marked: bool) -> dict[str, str]:
@@ -88,7 +89,11 @@ def test_variables(task: HarborTask, image: Image, *, marked: bool) -> dict[str,
     env = {name: value for name, value in image.env.items() if name != "PATH" and (marked or name not in AGENT_ONLY)}
     own = task.section("verifier").get("env", {})
     env |= {str(name): str(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
-    env |= usual_variables(image) | {"TEST_DIR": "/tests", "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= usual_variables(image) | {
+        "TEST_DIR": "/tests",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    }
     if marked:
         return env
     # No module of the working folder or of a home, whatever starts Python; the first also hides those beside a script.
