@@ -125,9 +125,18 @@ def write(tasks: Mapping[str, ClawTask], folder: Path) -> None:
         OSError: a file cannot be written.
     """
     for name, task in tasks.items():
-        for path, data in files_of(task).items():
-            file = folder / name / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
-            if path.endswith(".sh"):
-                file.chmod(0o755)
+        write_files(files_of(task), folder / name)
+
+
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of one task; scripts can be executed.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    for path, data in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        if path.endswith(".sh"):
+            file.chmod(0o755)

@@ -97,6 +97,11 @@ class HarborTask:
         return _text(self.tests.get(TEST)) or ""
 
     @property
+    def solution_text(self) -> str:
+        """The text of `solution/solve.sh`."""
+        return _text(self.solution.get(SOLUTION)) or ""
+
+    @property
     def has_solution(self) -> bool:
         """Whether it brings commands that solve it."""
         return SOLUTION in self.solution

@@ -7,6 +7,7 @@ tests said, so that its authors can be asked.
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 import time
 from collections.abc import Mapping
@@ -37,6 +38,8 @@ class Finding(StrEnum):
     REFUSED = "refused"
 
 
+INSTALLS = re.compile(r"\b(apt|apt-get|pip3?|curl|uv|uvx)\b")
+"""Occurs in solutions that install what is here already."""
 PLAYABLE = frozenset({Finding.RIGHT, Finding.UNPROVEN})
 
 
@@ -105,7 +108,8 @@ def attempt(task: HarborTask, image: Image, images: Images, script: str, *, mark
     """The grade of what a script leaves, run like one command of an agent; an empty script does nothing."""
     with images.host.open(dict(image.files), images.limits, layout=LAYOUT) as sandbox:
         if script:
-            sandbox.run(f"{STAND_INS}{start_of(image)}{script}", timeout_s=task.agent_s)
+            stand_ins = STAND_INS if INSTALLS.search(task.solution_text) else ""
+            sandbox.run(f"{stand_ins}{start_of(image)}{script}", timeout_s=task.agent_s)
         root = sandbox.collect()
         return verify(task, image, root, host=images.host, limits=images.limits, marked=marked)
 
