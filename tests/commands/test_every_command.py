@@ -64,6 +64,7 @@ WITHOUT = {
     "scenarios lint": "the office's",
     "tasks list": "the claw's",
     "tasks show": "the claw's",
+    "tasks convert": "those of another benchmark",
     "tasks synth": "the claw's",
     "tasks validate": "the claw's",
     "model fetch": "no environment",

@@ -50,6 +50,13 @@ def test_settings_are_seen_where_the_task_is_about_them():
     assert named == {**USUAL, **left}
 
 
+def test_settings_in_the_home_of_the_tests_are_not_seen_where_the_task_is_worked_on_there():
+    left = {"root/.jq": b"x", "root/.magic": b"x", "root/work/.env": b"y", "root/notes.txt": b"z"}
+    assert seen(left, workdir="/root") == {**USUAL, "root/work/.env": b"y", "root/notes.txt": b"z"}
+    other = {"home/a/.env": b"y"}
+    assert seen(other, workdir="/home" + "/a") == {**USUAL, **other}
+
+
 def test_temporary_files_are_seen_where_the_request_names_them():
     left = {"tmp/score.json": b"1", "var/tmp/x": b"2"}
     assert seen(left, tests="/tmp" + "/score.json") == USUAL

@@ -83,6 +83,9 @@ def _taken_over(path: str, named: Named, inside: str) -> bool:
     """Whether the agent decides what is at a path."""
     if START_UP.match(path):
         return False
+    if path.startswith("root/."):
+        # What programs of the tests read from their home, also where a task is worked on there.
+        return named.anywhere(path)
     if len(inside) > 1 and path.startswith(inside):
         return True
     if _TEMPORARY.match(path):
