@@ -282,7 +282,11 @@ class _Maker:
         if self._others is None or refusal.reason is not Reason.PACKAGES or not refusal.detail.startswith(PYTHONS):
             return False
         package = refusal.detail.removeprefix(PYTHONS)
-        return not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self._others) for name in {package, module_of(package)})
+        for name in {package, module_of(package)}:
+            # Most texts do not hold it at all, and searching for words takes longer.
+            if name in self._others and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self._others):
+                return False
+        return True
 
 
 def prefix(folder: str, env: Mapping[str, str]) -> str:

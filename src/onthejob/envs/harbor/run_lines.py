@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from onthejob.envs.harbor.packages import COMPILERS, lacks_program, missing_apt, missing_pip
 from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
@@ -53,14 +54,15 @@ TIDIED = re.compile(r"-|/var/(lib/apt|cache)|/(tmp|root/\.cache)(/|$)")
 _UV = re.compile(r"astral\.sh/uv")
 
 
-def refusals_of_script(script: str) -> tuple[list[Refusal], bool]:
-    """Why a RUN line cannot be carried out here, and whether there is nothing to carry out."""
+@lru_cache(maxsize=1024)
+def refusals_of_script(script: str) -> tuple[tuple[Refusal, ...], bool]:
+    """Why a RUN line cannot be carried out here, and whether there is nothing to carry out; tasks repeat each other's lines."""
     try:
         found = commands(script)
     except UnreadScript as error:
-        return [Refusal(Reason.RUN, f"RUN {script.strip()[:40]!r}: {error}")], False
+        return (Refusal(Reason.RUN, f"RUN {script.strip()[:40]!r}: {error}"),), False
     refused = [one for command in found for one in _of_run_line(command)]
-    return _distinct(refused), all(_does_nothing(command) for command in found)
+    return tuple(_distinct(refused)), all(_does_nothing(command) for command in found)
 
 
 def refusals_of_installing(script: str) -> list[Refusal]:
