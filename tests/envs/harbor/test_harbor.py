@@ -211,6 +211,12 @@ def test_a_run_line_that_fails_is_our_failure_and_no_score(images: Images, tmp_p
     assert proof.finding is Finding.REFUSED
 
 
+def test_run_lines_have_the_home_of_root(images: Images, tmp_path: Path):
+    folder = make(tmp_path, dockerfile="FROM ubuntu:24.04\nENV A=b\nWORKDIR /app\nRUN echo $HOME $A > ~/given && pwd > where\n")
+    image = images.of(read(folder))
+    assert (image.files["root/given"].data, image.files["app/where"].data) == (b"/root b\n", b"/app\n")
+
+
 def test_findings(images: Images, tmp_path: Path):
     def finding(name: str, **other: str) -> Finding:
         folder = make(tmp_path, name, **other)  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ class Images:
         files: dict[str, Content] = dict(image.files)
         with self.host.open(files, roomy(self.limits), layout=LAYOUT) as sandbox:
             for command in image.commands:
-                result = sandbox.run(f"{STAND_INS}{command}", timeout_s=BUILD_S)
+                result = sandbox.run(f"{STAND_INS}export HOME=/root USER=root; {command}", timeout_s=BUILD_S)
                 if result.exit_code != 0:
                     said = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
                     image.refuse(Reason.BUILD, f"exit code {result.exit_code}{': ' + said[-1][:120] if said else ''}")
