@@ -123,6 +123,12 @@ def check_prompts(budget: int | None, reflect: bool, *, models: bool, prefix: st
         )
 
 
+PLAYED_CUSTOMER = (
+    "turns are collected where the script plays the customer: in training and evaluation it does. Leave --seat customer=... or "
+    "training mode out."
+)
+
+
 def check_customer(who: str) -> None:
     """Refuse who cannot take the customer's seat.
 
@@ -328,6 +334,7 @@ class Office(Env):
             return ""
         # Allowing retries or showing more is another environment: its episodes are kept apart.
         own = (f"+retries{self.retries}" if self.retries else "") + (f"+{self.profile}" if self.profile != "compact" else "")
+        own += "" if self.crisis_bonus else "+no-crisis-bonus"
         if self.reader:
             own += f"+reader {_reader_digest(Path(self.reader))}"
         if self.prompt_budget is not None:

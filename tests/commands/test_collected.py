@@ -103,6 +103,7 @@ def test_modes_that_do_not_fit_are_refused(call, untaught: Path, chat):
         ((*play, "--team", "base", "--mode", "boss=training"), "ROLE=MODE with a role of ceo"),
         ((*play, "--team", "base", *collects, "--seed", "1003"), "seed 1003 is of split dev"),
         ((*play, "--team", "base", *collects, "--env.scenarios", "outage"), "training refuses held-out scenarios"),
+        ((*play, "--team", "base", "--seat", "customer=base", *collects), "collected where the script plays the customer"),
         ((*play, "--team", "base", *collects, "--env.retries", "2"), "--env.retries must be 0 with a seat in training mode"),
         ((*play, "--role", "sales", "--policy", "human", *collects), "--mode and --collect have no effect on a game by hand"),
         ((*play, "--team", "base", "--mode", "training", "--collect", "../.x"), "--collect: a run's name must be"),
@@ -304,6 +305,33 @@ def test_the_viewer_refuses_what_cannot_be_trained_on(untaught: Path, tmp_path: 
     with viewing(untaught, tmp_path, collect="", seats={"dev": "base"}) as viewer:
         assert viewer.client.get("/api/config").json()["collect"] == ""
         assert "Start it with --collect RUN" in viewer.refused("reconfigure", modes={"dev": "training"})
+
+
+def test_no_turn_is_collected_where_a_model_plays_the_customer(untaught: Path, tmp_path: Path):
+    with viewing(untaught, tmp_path, seats={"dev": "base"}, modes={"dev": "training"}) as viewer:
+        refused = viewer.refused("reset", seed=100_005, seats={"customer": "base"})
+        assert "the script plays the customer" in refused, "its seats would be kept in training mode"
+        viewer.post("reset", seed=100_005, seats={"customer": "base"}, modes={"dev": "inference"})
+        assert "the script plays the customer" in viewer.refused("reconfigure", modes={"dev": "training"})
+        viewer.post("reset", seed=100_006, seats={"customer": "script"})
+        assert viewer.post("reconfigure", modes={"dev": "training"})["modes"]["dev"] == "training"
+
+
+def test_a_refused_request_makes_no_run(untaught: Path, tmp_path: Path):
+    with viewing(untaught, tmp_path, seats={"dev": "base"}) as viewer:
+        assert "cannot be trained" in viewer.refused("reconfigure", modes={"dev": "training", "ceo": "training"})
+    assert not (tmp_path / "shift").exists()
+
+
+def test_play_and_the_viewer_add_to_one_run(call, untaught: Path, tmp_path: Path):
+    with viewing(untaught, Path("runs"), tokens=40, seats={"dev": "base"}, modes={"dev": "training"}) as viewer:
+        viewer.steps(4)
+    before = collected_in(Path("runs/shift"))
+    play = ("play", "office", "--env.days", "1", "--team", "base", *model(untaught), *TOKENS)
+    call(*play, "--mode", "dev=training", "--collect", "shift")
+    found = collected_in(Path("runs/shift"))
+    assert len(found.turns) == len(before.turns) + 2
+    assert len({turn.task.seed for turn in found.turns}) == 2
 
 
 def test_a_move_that_is_taken_back_ends_a_company_in_the_record(untaught: Path, tmp_path: Path):

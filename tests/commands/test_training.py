@@ -496,3 +496,8 @@ def test_a_demo_that_trained_nothing_does_not_claim_success(call, tmp_path: Path
     said = call("demo", "--iterations", "1", "--states", "40", *model(tmp_path / "untaught"), code=1)
     assert "GRPO made no update" in said
     assert not Path("report.html").exists()
+
+
+def test_other_rewards_are_another_environment() -> None:
+    """Turns that were collected, and episodes that `compare` keeps, are told apart by what was paid for them."""
+    assert Office(crisis_bonus=False).full_fingerprint() != Office().full_fingerprint()

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from onthejob.players import scripted
 from onthejob.record import Run, check_run
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
+from onthejob.rollout.episode import TurnRecord
 from onthejob.rollout.play import play
 from onthejob.rollout.seats import Seats
 from onthejob.testing import ScriptedTokens, ToyWorkplace, heuristic_reply, tiny_tokenizer, toy_tasks
@@ -37,7 +38,7 @@ from onthejob.train.collected import (
     library_of,
     read_collected,
 )
-from onthejob.types import Completion, Sampling, Split, Task, Turn
+from onthejob.types import Completion, Kind, Sampling, Split, Task, Turn
 
 TOKENIZER = tiny_tokenizer()
 (TASK,) = office_tasks(Split.TRAIN, seeds=1, scenarios=["baseline"], days=2)
@@ -155,6 +156,32 @@ def test_several_companies_and_sessions_are_one_run(tmp_path: Path):
     assert not found.over, "both were cut"
     ends = [rows[-1][0] for rows in found.paid.values()]
     assert ends == [10, 10], "what the last turns of the others paid is kept when the episode is cut"
+
+
+def test_what_a_turn_paid_is_not_lost_when_it_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    played, write = [], TurnRecorder._append
+
+    def fails_once(self: TurnRecorder, name: str, **given: object) -> None:
+        played.append(name)
+        if len(played) == 2:
+            raise RecordError("the disk is full")
+        write(self, name, **given)
+
+    monkeypatch.setattr(TurnRecorder, "_append", fails_once)
+    with closing(TurnRecorder(Run.create(tmp_path, config={"mode": "training"}, name="shift"))) as recorder:
+        company = recorder.begin(TASK)
+        sampled = Sampled(
+            snapshot=b"s", day=1, prompt_ids=(1,), completion=Completion(text="x"), sampling=Sampling(), policy="lm"
+        )  # fmt: skip
+        for at, paid in enumerate((1.0, 100.0, 1.0, 1.0)):
+            turn = TurnRecord(
+                index=at, actor="dev", policy="p", kind=Kind.ACT, text="x", valid=True, rewards={"dev": paid}, parts={}, facts={}
+            )
+            with suppress(RecordError):
+                company.turn(turn, at=at, sampled=sampled)
+    found = read(tmp_path / "shift")
+    assert [turn.at for turn in found.turns] == [0, 2, 3]
+    assert found.returns(3)[0][1] == 102.0
 
 
 KILLED = """

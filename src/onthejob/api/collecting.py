@@ -42,8 +42,8 @@ class Collecting:
         old, new = dataclasses.asdict(first), dataclasses.asdict(asking)
         if differs := [f"{name} {old[name]} (here {new[name]})" for name in old if old[name] != new[name]]:
             raise ConfigError(
-                f"{self.name} collects turns of seats with {', '.join(differs)}. Seats in training mode at the same time have "
-                "one base and are asked alike. Collect others in another run."
+                f"this viewer collects turns of seats with {', '.join(differs)} in {self.name}: a run has turns of one base that "
+                "is asked alike. Start the viewer again with another --collect for others."
             )
         return recorder
 

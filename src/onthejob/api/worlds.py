@@ -12,7 +12,7 @@ from onthejob.api.schema import Reset, RoleName, SeatName
 from onthejob.api.world import Seat, World
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
-from onthejob.office import Office
+from onthejob.office import PLAYED_CUSTOMER, Office
 from onthejob.rollout.replay import Replay
 from onthejob.rollout.seats import Mode, fitting
 from onthejob.train.collected import refuse_evaluation
@@ -79,6 +79,8 @@ class Worlds:
             seats.pop(CUSTOMER, None)
         if any(seat.mode is Mode.TRAINING for seat in seats.values()):
             refuse_evaluation([task])
+            if CUSTOMER in seats:
+                raise ConfigError(PLAYED_CUSTOMER)
         with self._lock:
             before = self._worlds.get(asked.world)
             world = World(asked.world, task, seats, human=asked.human, pace_s=asked.pace_s)
@@ -113,17 +115,21 @@ class Worlds:
         """
         named = {role: name for role, name in asked.items() if (role, name) != (CUSTOMER, SCRIPT)}
         made = {str(role): self._players.seat(name, role, beside=tuple(named.values())) for role, name in named.items()}
+        seats = {**held, **made}
         for role, mode in modes.items():
-            seat = made[role] if role in made else held[role]
-            recorder = None
-            if fitting(role, seat.policy, mode) is Mode.TRAINING:
+            if fitting(role, seats[role].policy, mode) is Mode.TRAINING:
                 refuse_evaluation([task])
+                if CUSTOMER in seats:
+                    raise ConfigError(PLAYED_CUSTOMER)
                 if self._collecting is None:
                     raise ConfigError(
                         f"{role} cannot be in training mode: this viewer keeps no turns. Start it with --collect RUN."
                     )
-                recorder = self._collecting.recorder(seat.asking)
-            made[role] = dataclasses.replace(seat, recorder=recorder)
+        # Only now, as the first writer makes the run.
+        for role, mode in modes.items():
+            kept = self._collecting is not None and mode is Mode.TRAINING
+            recorder = self._collecting.recorder(seats[role].asking) if kept and self._collecting is not None else None
+            made[role] = dataclasses.replace(seats[role], recorder=recorder)
         return made
 
     def _names(self) -> set[str]:

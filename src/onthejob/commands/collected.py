@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onthejob.commands.options import overlay
 from onthejob.commands.outputs import check_folder, check_plain_name
@@ -162,23 +162,34 @@ def check_same_place(collected: Collected, place: Workplace) -> None:
         ConfigError: names what differs.
     """
     recorded = dict(collected.config["env"])
-    now = as_table(place.ref, place.env, fingerprint=place.fingerprint)
+    now = as_table(place.ref, place.env)
     if recorded.get("ref") != now["ref"]:
         raise ConfigError(f"{collected.path} was collected in {recorded.get('ref')}, and --env is {now['ref']}.")
-    if recorded.get("fingerprint") == now["fingerprint"]:
-        return
-    differs = []
-    for name, value in recorded.items():
-        if name not in ("ref", "fingerprint") and value != now.get(name):
-            other = dataclasses.replace(
-                place, env=overlay(place.env, {name: value}, where=f"the configuration of {collected.path}")
-            )
-            # Options that only choose tasks do not count.
-            if other.fitted().fingerprint != now["fingerprint"]:
-                differs.append(f"--env.{name.replace('_', '-')} {value} (now {now.get(name)})")
-    what = ", ".join(differs) or f"another version of it (fingerprint {recorded.get('fingerprint')}, now {now['fingerprint']})"
-    remedy = "Train with the same options." if differs else "Collect turns again."
-    raise ConfigError(f"{collected.path} was collected in {place.ref} with {what}. {remedy}")
+    where = f"the configuration of {collected.path}"
+
+    def fingerprint(options: Mapping[str, Any]) -> str:
+        env = overlay(
+            place.env, {name: value for name, value in options.items() if name not in ("ref", "fingerprint")}, where=where
+        )
+        return dataclasses.replace(place, env=env).fitted().fingerprint
+
+    if fingerprint(recorded) != recorded.get("fingerprint"):
+        raise ConfigError(
+            f"{collected.path} was collected in another version of {place.ref} (fingerprint {recorded.get('fingerprint')}, now "
+            f"{fingerprint(recorded)}). Collect turns again."
+        )
+    # No snapshot depends on how much of a prompt its model read: what is trained reads as its own context allows.
+    recorded, now = ({**options, "prompt_budget": None, "tokenizer": ""} for options in (recorded, now))
+    differs = [
+        f"--env.{name.replace('_', '-')} {value} (now {now.get(name)})"
+        for name, value in recorded.items()
+        # Options that only choose tasks do not count.
+        if value != now.get(name) and fingerprint({**now, name: value}) != fingerprint(now)
+    ]
+    if differs:
+        raise ConfigError(
+            f"{collected.path} was collected in {place.ref} with {', '.join(differs)}. Train with the same options."
+        )
 
 
 def _readable(folder: Path) -> Run:

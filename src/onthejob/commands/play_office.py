@@ -18,7 +18,7 @@ from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.models.catalogue import is_hosted
-from onthejob.office import Office, check_customer, make_office, scenarios_named
+from onthejob.office import PLAYED_CUSTOMER, Office, check_customer, make_office, scenarios_named
 from onthejob.players import scripted_players
 from onthejob.rollout.seats import Mode
 from onthejob.train.collected import TEMPERATURE, refuse_evaluation
@@ -100,6 +100,8 @@ class PlayOffice(Playing):
         training = self._training({role: others.get(role, self.team) for role in SEATS}, office)
         folder = collected_folder(self.collect) if training else None
         seed = self.seed if self.seed is not None else 1_000 if folder is None else free_seed(folder)
+        if training and CUSTOMER in others:
+            raise ConfigError(PLAYED_CUSTOMER)
         if training:
             sampling = replace(sampling, temperature=TEMPERATURE if self.temperature is None else self.temperature)
             office = replace(office, retries=0)
@@ -163,7 +165,10 @@ class PlayOffice(Playing):
         encoder = LateEncoder(stack.chat if stack else None)
         orders = Orders(self.orders) if self.orders is not None else None
         try:
-            with self._keeping(folder, office, env, task, sampling, terminal) as keeping:
+            # As the viewer's seats do, so that both may add to one run.
+            budget = fit.local(stack.chat) if stack is not None else None
+            read = office if budget is None else replace(office, prompt_budget=budget.tokens, tokenizer=self.model.name)
+            with self._keeping(folder, read, env, task, sampling, terminal) as keeping:
                 if keeping is not None:
                     policies |= {role: keeping.policy(role, policies[role], fingerprints[role]) for role in training}
                 table_seats = Seats(policies, trained=tuple(training))

@@ -107,6 +107,7 @@ class ReplayRecord:
         from onthejob.evaluate.again import Rules, play_again, sampled_in
         from onthejob.evaluate.recorded import recorded_scales
         from onthejob.rollout.branch import BranchScorer
+        from onthejob.train.collected import FACT as COLLECTED
 
         origin_of, done = _origins(options), 0
         with options.place().opened() as make_env:
@@ -118,6 +119,8 @@ class ReplayRecord:
                 episodes = list(run.read_episodes(iteration))
                 sampled = sampled_in(episodes, run.read_groups(iteration)) if episodes else []
                 for episode, own in zip(episodes, sampled, strict=True):
+                    if COLLECTED in episode.facts and not episode.trajectories:
+                        continue  # what other seats' turns paid after the last collected one
                     if self.limit and done == self.limit:
                         return
                     origin = origin_of(episode)

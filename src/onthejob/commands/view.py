@@ -40,6 +40,7 @@ from onthejob.train.collected import TEMPERATURE
 if TYPE_CHECKING:
     from onthejob.api.tables import Played
     from onthejob.record import Run
+    from onthejob.rollout.seats import Mode
 
 LEADS = (
     '<!doctype html><meta charset="utf-8"><title>onthejob</title><meta http-equiv="refresh" content="0; url={address}">'
@@ -139,7 +140,7 @@ class View:
         away = Away(company.hosted)
         folder = collected_folder(company.collect, root) if company.collect else None
         seed = company.seed if company.seed is not None else 1_000 if folder is None else free_seed(folder)
-        modes = modes_of(company.mode, company.seats, players()) if company.mode else {}
+        modes = _modes(company) if company.mode else {}
         try:
             asked = {
                 "scenario": company.scenario,
@@ -201,6 +202,11 @@ class View:
         if spent := away.spent():
             terminal.progress(f"hosted models: {spent}")
         return 0
+
+
+def _modes(company: Company) -> dict[str, Mode]:
+    """Modes of the seats at first; the customer's has none."""
+    return modes_of(company.mode, {role: who for role, who in company.seats.items() if role in SEATS}, players())
 
 
 def opened_for(folder: Path, asking: Asking) -> Run:

@@ -127,7 +127,6 @@ class CompanyRecorder:
     def _sampled(
         self, played: TurnRecord, at: int, sampled: Sampled, stop: StopReason | None, metrics: Mapping[str, float]
     ) -> None:
-        task, actor = self._task, played.actor
         turn = Turn(
             prompt_ids=sampled.prompt_ids,
             completion=sampled.completion,
@@ -138,6 +137,26 @@ class CompanyRecorder:
         )
         # A segment of one turn is cut after it, where the episode goes on: so `runs replay` finds it again.
         ended = stop or StopReason.MAX_TURNS
+        try:
+            self._write(turn, played, at, sampled, ended, metrics, over=stop is not None)
+        except RecordError:
+            self._paid.append((at, dict(played.rewards)))
+            raise
+        self._paid = []
+        self._over = stop is not None
+
+    def _write(
+        self,
+        turn: Turn,
+        played: TurnRecord,
+        at: int,
+        sampled: Sampled,
+        ended: StopReason,
+        metrics: Mapping[str, float],
+        *,
+        over: bool,
+    ) -> None:
+        task, actor = self._task, played.actor
         reward = played.rewards.get(actor, 0.0)
         self._recorder._append(
             f"{task.id}/t{at:03d}/{actor}",
@@ -158,12 +177,10 @@ class CompanyRecorder:
                     "policy": sampled.policy,
                     "max_new_tokens": sampled.sampling.max_new_tokens,
                     "paid": self._paid,
-                    "over": stop is not None,
+                    "over": over,
                 },
             },
         )
-        self._paid = []
-        self._over = stop is not None
 
     def finish(self, *, over: bool) -> None:
         """End the company; `over` when its episode has come to its end. Safe to call twice.

@@ -294,6 +294,17 @@ def test_snapshots_of_earlier_versions_are_read(version: str) -> None:
     assert dumps(loads(written)) == written
 
 
+def test_a_restored_snapshot_of_an_earlier_version_has_its_scenarios_goal(task) -> None:
+    kept = json.loads((Path(__file__).parents[2] / "data" / "office_snapshots.json").read_text(encoding="utf-8"))
+    env = OfficeEnvironment()
+    env.reset(task(kept["scenario"], kept["seed"]))
+    taken = env.snapshot()
+    size = 4 + int.from_bytes(taken[:4], "big")
+    env.restore(taken[:size] + base64.b64decode(kept["3"]))
+    assert env.company.turn == kept["turn"]
+    assert env.company.goal == {"mrr_growth": 3.0, "satisfaction": 0.7}
+
+
 def test_what_roles_did_and_the_goal_are_in_a_snapshot(office) -> None:
     company = office("series_a")
     company.act("dev", "REFACTOR")

@@ -457,6 +457,10 @@ def test_the_ceo_reads_every_bound_of_the_goal(office) -> None:
     assert f"Goal by day 30: MRR 3 times the first (now 1), MRR 32k (now {round(s.mrr() / 100_000, 1):g})" in text
     assert set(s.goal) == {"mrr_growth", "mrr"}
     assert all("Goal" not in messages(view(s, str(role)))[1].content for role in ROLES if role != "ceo")
+    s.goal = {"mrr_growth": 2.25, "satisfaction": 0.55, "customers": 6}
+    text = messages(view(s, "ceo"))[1].content
+    assert "MRR 2.25 times the first (now 1), satisfaction 55 (now " in text
+    assert "6 customers (now 4)" in text
     s.goal = {}
     assert "Goal" not in messages(view(s, "ceo"))[1].content
 

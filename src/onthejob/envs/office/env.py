@@ -322,6 +322,8 @@ class OfficeEnvironment:
                 Simulator(scenario, crisis_bonus=self.config.crisis_bonus, reader=self._reader),
                 origin,
             )
+        if not self._state.goal:  # snapshots of 0.1.0 hold none
+            self._state.goal = dict(self._simulator.scenario.goal)
         self._task, self._attempts = str(extra["task"]), int(extra["attempts"])
         self._problem = None
         if extra.get("problem"):

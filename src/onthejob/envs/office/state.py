@@ -306,7 +306,7 @@ class State:
         # content, talk
         self.pieces: list[Piece] = []
         self.inbox: dict[str, list[list[Any]]] = {}
-        """Role -> [turn, sender, text, addressee] of its last three messages and of all since its last turn; an addressee other
+        """Role -> [turn, sender, text, addressee] of its last three messages and of all of the last 14 turns; an addressee other
         than the role marks a copy (the CEO's last six, which take no message's place). The night drops what is too old to be
         read."""
         self.acted: dict[str, str] = {}

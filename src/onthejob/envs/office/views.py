@@ -19,7 +19,7 @@ from onthejob.envs.office.handlers.sales import shown_customers, shown_leads
 from onthejob.envs.office.market import evidence, okr_progress
 from onthejob.envs.office.reward import focus_name
 from onthejob.envs.office.roles import ROLES
-from onthejob.envs.office.scenarios.goals import MEASURES, shown
+from onthejob.envs.office.scenarios.goals import shown
 from onthejob.envs.office.simulator import phase_of
 from onthejob.envs.office.state import (
     DEMO,
@@ -92,7 +92,7 @@ def _kpis(s: State, v: View) -> float:
 
 def _ceo(s: State, v: View) -> None:
     v["satisfaction"] = round(100 * _kpis(s, v))
-    v["goal"] = {name: [shown(name, MEASURES[name](s)), shown(name, bound)] for name, bound in s.goal.items()}
+    v["goal"] = {name: shown(name, s, bound) for name, bound in s.goal.items()}
     v["pool"] = s.board_pool // 100_000
     v["envelopes"] = {name: cents // 10_000 for name, cents in s.envelopes.items()}
     v["traffic"] = round(sum(s.traffic), -2)

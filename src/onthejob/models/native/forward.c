@@ -161,7 +161,7 @@ static void multiply(Meeting *m, int threads, const Product *p, int64_t at_once)
     for (int64_t pair = from; pair < to; pair++) {
       /* Behind a task most likely comes what the other threads have not taken. */
       int64_t next = pair + 1 < to ? pair + 1 : pair + 1 + (threads - 1) * at_once;
-      columns(p, pair * 2, next * 2, row, end);
+      columns(p, pair * 2, (next < pairs ? next : pairs - 1) * 2, row, end);
     }
   }
   meet(m, threads);

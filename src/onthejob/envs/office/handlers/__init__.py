@@ -19,7 +19,7 @@ GROWTH, PRODUCT, RETENTION, NEUTRAL = 0, 1, 2, -1
 READ_FOR = 42
 """Turns for which its reader's prompt shows a message, and for which a request in it may be met."""
 KEPT, COPIES_KEPT = 3, 6
-"""Messages that a role can always read, and copies that the CEO can; those since its last turn come on top of `KEPT`."""
+"""Messages that a role can always read, and copies that the CEO can; all messages of the last `LONGEST_WAIT` turns stay, too."""
 LONGEST_WAIT = 14
 """Turns within which every role is asked again: the order rotates, so who is first today is last tomorrow."""
 CREDIT_FOR = 14

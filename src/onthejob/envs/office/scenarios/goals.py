@@ -34,10 +34,10 @@ UNITS: MappingProxyType[str, tuple[str, float, int]] = MappingProxyType(
 """Measure -> how the CEO's prompt says a bound on it, the unit there, and the decimal places."""
 
 
-def shown(measure: str, value: float) -> float:
-    """`value` in the unit and rounding in which the CEO is shown it."""
+def shown(measure: str, s: State, bound: float) -> list[float]:
+    """The measure now, rounded, and its bound, in the unit in which the CEO is shown both."""
     _, unit, places = UNITS[measure]
-    return round(value / unit, places)
+    return [round(MEASURES[measure](s) / unit, places), bound / unit]
 
 
 def goal_reached(s: State, scenario: Scenario) -> bool | None:
