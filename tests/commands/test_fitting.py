@@ -228,7 +228,7 @@ def test_a_seat_of_the_viewer_reads_what_the_context_of_its_base_holds(short: Pa
     expected = budget_in(short, Office(profile="full"), reply=32)
     assert (asking.budget, asking.tokenizer) == (expected, str(short))
     assert asking.describe() == f"full prompt of up to {expected} tokens, replies of up to 32 tokens"
-    assert Asking().describe() == "compact prompt as its context allows, replies of up to 32 tokens"
+    assert Asking().describe() == "compact prompt within its context, replies of up to 32 tokens"
 
 
 def test_a_hosted_model_in_the_viewer_is_shown_what_fits(chat: Chat, secret: str):

@@ -48,7 +48,7 @@ class Asking:
 
     def describe(self) -> str:
         """What a seat plays with, in a few words."""
-        budget = f" of up to {self.budget} tokens" if self.budget is not None else " as its context allows"
+        budget = f" of up to {self.budget} tokens" if self.budget is not None else " within its context"
         window = f", {self.window} in all" if self.window is not None else ""
         return f"{self.profile} prompt{budget}, replies of up to {self.max_new_tokens} tokens{window}"
 

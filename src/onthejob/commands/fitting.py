@@ -42,7 +42,7 @@ class Fit:
         return None if window is None else self.env.budget_for(window)
 
     def hosted(self, spec: str, entry: Entry, transport: Transport, *, exact: bool) -> PromptBudget | None:
-        """Of a hosted model; None where its prompts need none, or nobody knows its context. What is estimated is said.
+        """Of a hosted model; None where its prompts need none, or its context is unknown. An estimate is reported.
 
         Args:
             spec: the model.

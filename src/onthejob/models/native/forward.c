@@ -136,7 +136,7 @@ INLINE void tile(const int m, const Product *p, int64_t row, int64_t block, cons
 #define PANEL 144 /* rows that stay in a core's cache while weights pass by */
 
 /* Rows row .. end times two blocks, tile by tile. Meanwhile the blocks `next` and next + 1 come closer, each tile fetching its
-   share: memory would otherwise rest in all tiles but the first, and all of them wait in that. */
+   share: otherwise the first tile waits for memory, which is idle during the others. */
 static void columns(const Product *p, int64_t block, int64_t next, int64_t row, int64_t end) {
   const int64_t tiles = (end - row + MOST_ROWS - 1) / MOST_ROWS;
   const int64_t step = 2 * LANES * (int64_t)sizeof(el) / tiles; /* bytes of them for each input */

@@ -22,9 +22,7 @@ def host() -> Iterator[SandboxHost]:
 def test_root_without_a_right(host: SandboxHost):
     with host.open({"app/a.txt": b"a"}, layout=ROOT) as sandbox:
         assert sandbox.run("id -u; pwd; cat /app/a.txt").stdout == b"0\n/\na"
-        status = (
-            sandbox.run("grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status").stdout.decode().split()
-        )
+        status = sandbox.run("grep -E '^(Cap...|NoNewPrivs|Seccomp):' /proc/self/status").stdout.decode().split()
         assert status[1::2] == ["0" * 16] * 5 + ["1", "2"]
         for command in (
             "mount -t tmpfs x /app",
