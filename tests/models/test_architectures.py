@@ -215,8 +215,11 @@ def test_commands_refuse_before_weights_are_read(tmp_path: Path, capsys: pytest.
     shown = {"messages": [{"role": "user", "content": "Sell?"}], "reply": "SELL"}
     Path("demos/sales.jsonl").write_text(json.dumps(shown) + "\n")
     llama, mamba = (str(write(name, tmp_path / name)) for name in ("llama", "mamba"))
-    for folder in (llama, mamba):
-        (Path(folder) / "model.safetensors").unlink()
+    for folder in map(Path, (llama, mamba)):
+        (folder / "model.safetensors").unlink()
+        config = json.loads((folder / "config.json").read_text())
+        # So that prompts fit, which is looked at first.
+        (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 8_192}))
     cache = "needs a plain key-value cache, 'mamba' uses"
     for words, model, problem, code in (
         (("sft", "demos", "--lora.targets", "q_proj", "v_prj"), llama, "'v_prj' matches no layer", 2),

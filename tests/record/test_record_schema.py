@@ -58,7 +58,8 @@ def test_a_new_record_has_the_documented_schema_version(runs_dir):
     assert f"schema version {SCHEMA_VERSION}" in page
     with Run.create(runs_dir, config={}, name="r") as run:
         tables = {name for (name,) in run._database.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    documented = set(re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE))
+    schema = page.partition("\n## Schema")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"^\| `(\w+)` \|", schema, flags=re.MULTILINE))
     assert documented == tables - {"sqlite_sequence"}
 
 

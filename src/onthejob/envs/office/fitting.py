@@ -18,7 +18,7 @@ from onthejob.envs.office.schema import action_schema
 from onthejob.errors import ConfigError
 from onthejob.types import Message, Window
 
-PINNED_BYTES = 800
+PINNED_BYTES = 600
 """Of the pinned sections at most, in UTF-8, whatever happens to a company."""
 LONGEST_BYTES = {"compact": 20_000, "full": 60_000}
 """Of a whole user message at most, by profile: messages of 240 characters in four bytes each."""

@@ -180,7 +180,7 @@ def shared_files() -> int:
     return len(tops) + sum(1 for top in tops for _ in top.rglob("*"))
 
 
-@pytest.mark.parametrize("inodes", range(26, 29))
+@pytest.mark.parametrize("inodes", range(27, 30))
 def test_a_full_folder_of_the_broker_is_an_error_and_leaves_nothing(copy: Copy, inodes: int):
     copy.change("ground.py", "files=65_536", f"files={shared_files() + inodes}")
     done = copy.run(FULL_BROKER)
