@@ -196,7 +196,7 @@ def kpis(s: State) -> Kpis:
 
 
 def _talk(actor: str, action: Action | None, log: TurnLog) -> Talk | None:
-    """What was said in a turn: the actor's message, else what its action itself told somebody."""
+    """The message of a turn: the actor's own, else the one that its action sends."""
     if action is not None and action.message_to:
         return Talk(sender=actor, to=action.message_to, text=action.message)
     if log.said is not None:

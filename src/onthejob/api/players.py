@@ -22,6 +22,7 @@ from onthejob.office import check_customer
 from onthejob.players import scripted
 from onthejob.record import Run, RunSummary, list_runs
 from onthejob.rollout.episode import Encoder
+from onthejob.rollout.wrapped import WrappedPolicy
 from onthejob.types import Completion, Context, Policy, Sampling
 
 BASE = "base"
@@ -55,23 +56,16 @@ NOTES = {
 }
 
 
-class _OneAtATime:
+class _OneAtATime(WrappedPolicy):
     """A model that several worlds may ask: its sampler works for one caller at a time."""
 
     def __init__(self, policy: Policy, lock: threading.Lock) -> None:
-        self._policy, self._lock = policy, lock
-
-    @property
-    def version(self) -> str:
-        return self._policy.version
-
-    @property
-    def reads(self) -> str:
-        return self._policy.reads
+        super().__init__(policy)
+        self._lock = lock
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
         with self._lock:
-            return self._policy.act(contexts, sampling)
+            return super().act(contexts, sampling)
 
 
 class Hosted(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from onthejob.api.collecting import Collecting
 from onthejob.api.players import Players
@@ -15,7 +15,7 @@ from onthejob.errors import ConfigError
 from onthejob.office import PLAYED_CUSTOMER, Office
 from onthejob.rollout.replay import Replay
 from onthejob.rollout.seats import Mode, fitting
-from onthejob.train.collected import refuse_evaluation
+from onthejob.train.collected import TurnRecorder, refuse_evaluation
 from onthejob.types import Task
 
 DEFAULT_PLAYER = "heuristic"
@@ -116,21 +116,24 @@ class Worlds:
         named = {role: name for role, name in asked.items() if (role, name) != (CUSTOMER, SCRIPT)}
         made = {str(role): self._players.seat(name, role, beside=tuple(named.values())) for role, name in named.items()}
         seats = {**held, **made}
-        for role, mode in modes.items():
-            if fitting(role, seats[role].policy, mode) is Mode.TRAINING:
-                refuse_evaluation([task])
-                if CUSTOMER in seats:
-                    raise ConfigError(PLAYED_CUSTOMER)
-                if self._collecting is None:
-                    raise ConfigError(
-                        f"{role} cannot be in training mode: this viewer keeps no turns. Start it with --collect RUN."
-                    )
-        # Only now, as the first writer makes the run.
-        for role, mode in modes.items():
-            kept = self._collecting is not None and mode is Mode.TRAINING
-            recorder = self._collecting.recorder(seats[role].asking) if kept and self._collecting is not None else None
-            made[role] = dataclasses.replace(seats[role], recorder=recorder)
-        return made
+        training = [role for role, mode in modes.items() if fitting(role, seats[role].policy, mode) is Mode.TRAINING]
+        recorders = self._recorders(training, task, seats) if training else {}
+        return made | {role: dataclasses.replace(seats[role], recorder=recorders.get(role)) for role in modes}
+
+    def _recorders(self, training: Sequence[str], task: Task, seats: Mapping[str, Seat]) -> dict[str, TurnRecorder]:
+        """Role -> the writer of its turns; the first one makes the run, so everything that can be refused is refused before.
+
+        Raises:
+            ConfigError: `task` is kept for evaluation, a model plays the customer, or this server keeps no turns.
+        """
+        refuse_evaluation([task])
+        if CUSTOMER in seats:
+            raise ConfigError(PLAYED_CUSTOMER)
+        if self._collecting is None:
+            raise ConfigError(
+                f"{training[0]} cannot be in training mode: this viewer keeps no turns. Start it with --collect RUN."
+            )
+        return {role: self._collecting.recorder(seats[role].asking) for role in training}
 
     def _names(self) -> set[str]:
         """Who sits in any world."""

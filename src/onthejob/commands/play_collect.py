@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.rollout.contract import state_metrics
 from onthejob.rollout.episode import LiveEpisode
-from onthejob.rollout.reading import budget_of
+from onthejob.rollout.wrapped import WrappedPolicy
 from onthejob.train.collected import Sampled, TurnRecorder
-from onthejob.types import Completion, Context, Kind, Policy, PromptBudget, Sampling, Task
+from onthejob.types import Completion, Context, Kind, Policy, Sampling, Task
 
 
 class Keeping:
@@ -58,28 +58,16 @@ class Keeping:
             self._before = self._env.snapshot()
 
 
-class Noted:
+class Noted(WrappedPolicy):
     """A policy whose replies are noted before they are played."""
 
     def __init__(self, policy: Policy, note: Callable[[Context, Completion], None]) -> None:
         """`note` receives each request with its reply."""
-        self._policy, self._note = policy, note
-
-    @property
-    def version(self) -> str:
-        return self._policy.version
-
-    @property
-    def reads(self) -> str:
-        return self._policy.reads
-
-    @property
-    def prompt_budget(self) -> PromptBudget | None:
-        return budget_of(self._policy)
+        super().__init__(policy)
+        self._note = note
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
-        """The policy's replies."""
-        completions = self._policy.act(contexts, sampling)
+        completions = super().act(contexts, sampling)
         for context, completion in zip(contexts, completions, strict=True):
             self._note(context, completion)
         return completions

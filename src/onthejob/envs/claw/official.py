@@ -121,9 +121,22 @@ def load(payload: Mapping[str, Any]) -> Official:
         ConfigError: as `read`, or the folder no longer holds what it held.
     """
     found = read(Path(str(payload.get("folder", ""))))
-    if found.digest != payload.get("digest"):
-        raise ConfigError(f"{payload['folder']} is not what it was when the task was loaded. Load the tasks again.")
+    require_unchanged(payload, found.digest)
     return found
+
+
+def require_unchanged(payload: Mapping[str, Any], digest: str) -> None:
+    """Refuse a folder that has changed since its task was loaded.
+
+    Args:
+        payload: of the task, with `folder` and `digest`.
+        digest: of the folder as it is now.
+
+    Raises:
+        ConfigError: the digests differ.
+    """
+    if digest != payload.get("digest"):
+        raise ConfigError(f"{payload['folder']} is not what it was when the task was loaded. Load the tasks again.")
 
 
 def read(folder: Path) -> Official:

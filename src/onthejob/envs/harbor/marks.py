@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from onthejob.envs.claw.sandbox.contract import Content, Kind, as_item
 from onthejob.envs.claw.separation import WORTH_PARSING, reasons, starts_programs
 from onthejob.envs.harbor.refusal import words_of
-from onthejob.envs.harbor.shell import Command, UnreadScript, commands
+from onthejob.envs.harbor.shell import Command, UnreadScript, arguments, commands
 
 TESTS, VERDICTS = "/tests", "/logs/verifier"
 FRAMEWORKS = frozenset({"pytest", "unittest"})
@@ -184,15 +184,7 @@ def _of_text(text: str) -> str:
 
 def _of_pytest(words: list[str], *, inside: bool) -> str:
     """Pytest runs what it is pointed at, so that must be the tests."""
-    paths: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word.startswith("-"):
-            skip = word in _VALUED
-        else:
-            paths.append(word)
+    paths = [*arguments(words, _VALUED)]
     if paths and all(_OWN_FILE.match(path) or (inside and not path.startswith("/")) for path in paths):
         return ""
     return "" if inside and not paths else f"runs pytest on {' '.join(paths) or 'the working folder'}"

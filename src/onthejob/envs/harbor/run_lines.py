@@ -11,12 +11,12 @@ The sandbox is the wall, not this reader: what it misses runs without network an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 from onthejob.envs.harbor.packages import COMPILERS, lacks_program, missing_apt, missing_pip
 from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
-from onthejob.envs.harbor.shell import Command, UnreadScript, commands
+from onthejob.envs.harbor.shell import Command, UnreadScript, arguments, commands
 
 HARMLESS = words_of(
     "mkdir touch chmod chown chgrp echo printf cat cp mv rm rmdir ln sed awk gawk grep egrep head tail tar gzip gunzip "
@@ -127,7 +127,7 @@ def _of_packages(command: Command) -> Iterator[Refusal]:
     if program in ("uvx", "uv"):
         yield from _of_uv(rest)
         return
-    plain = list(_arguments(rest))
+    plain = list(arguments(rest, _OPTION_WITH_VALUE))
     if program in ("apt-get", "apt", "aptitude"):
         if plain[:1] == ["install"]:
             for name in missing_apt(plain[1:]):
@@ -149,24 +149,12 @@ def _of_uv(words: list[str]) -> Iterator[Refusal]:
     """Packages that `uvx -w NAME pytest` and `uv pip install NAME`, `uv add NAME` or `uv run --with NAME` want."""
     wanted = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-w", "--with")]
     wanted += [word.partition("=")[2] for word in words if word.startswith("--with=")]
-    plain = list(_arguments(words))
+    plain = list(arguments(words, _OPTION_WITH_VALUE))
     if plain[:2] == ["pip", "install"]:
         wanted += plain[2:]
     elif plain[:1] == ["add"]:
         wanted += plain[1:]
     yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in missing_pip(wanted))
-
-
-def _arguments(words: Iterable[str]) -> Iterator[str]:
-    """Words that are no options and no values of options."""
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word.startswith("-"):
-            skip = word in _OPTION_WITH_VALUE
-        else:
-            yield word
 
 
 def _module(command: Command) -> str:

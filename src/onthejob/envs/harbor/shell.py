@@ -7,7 +7,7 @@ left as it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 OPENERS = frozenset({"if", "then", "else", "elif", "while", "until", "do", "!", "{", "}", "fi", "done", "esac", "time"})
@@ -306,3 +306,15 @@ def programs(script: str) -> Iterator[str]:
         UnreadScript: as `commands`.
     """
     return (command.program for command in commands(script) if command.program)
+
+
+def arguments(words: Iterable[str], valued: Collection[str]) -> Iterator[str]:
+    """The words that are neither options nor the values of those options in `valued`."""
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = word in valued
+        else:
+            yield word

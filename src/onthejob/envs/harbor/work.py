@@ -13,6 +13,7 @@ from typing import Any
 
 from onthejob.envs.claw.copying import copied
 from onthejob.envs.claw.grader import Grade
+from onthejob.envs.claw.official import require_unchanged
 from onthejob.envs.claw.sandbox.contract import Content, Kind, Limits, SandboxHost
 from onthejob.envs.claw.work import Work
 from onthejob.envs.claw.workspace import Unreadable
@@ -50,8 +51,7 @@ def load(payload: Mapping[str, Any]) -> HarborTask:
         ConfigError: as `read`, or the folder no longer holds what it held.
     """
     found = read(Path(str(payload.get("folder", ""))))
-    if found.digest != payload.get("digest"):
-        raise ConfigError(f"{payload['folder']} is not what it was when the task was loaded. Load the tasks again.")
+    require_unchanged(payload, found.digest)
     return found
 
 

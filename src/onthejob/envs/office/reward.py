@@ -149,7 +149,7 @@ class TurnLog:
         self.changed = False
         """The action achieved something."""
         self.said: tuple[str, str] | None = None
-        """(addressee, text) of what the action itself told a role, beside any message that came with it."""
+        """(addressee, text) of the message that the action itself sends, besides the actor's own."""
         self.after: tuple[float, ...] = ()
         """The KPIs at the end of the turn; empty until then."""
         self.paid: dict[str, float] = {}

@@ -31,7 +31,7 @@ class TeamMemory:
         self._lexicon = lexicon
         self._by_model = by_model
         self._packed: dict[str, bytes] = {}
-        """Streams of a snapshot that nobody has asked for yet: whoever restores in order to branch never does."""
+        """Streams of a snapshot that have not been read yet: a restore for branches never reads them."""
         self._streams = {str(role): MemoryStream(lexicon) for role in TRAINED_ROLES}
 
     def stream(self, role: str) -> MemoryStream:

@@ -69,7 +69,7 @@ class Broker:
         self.ground = Ground(kernel, bwrap, packages, hidden)
         self._sandboxes = Sandboxes(self.ground)
         self._spare: list[int] = []
-        """Numbers of started sandboxes that nobody has asked for yet, all with the same limits and layout."""
+        """Numbers of started sandboxes that are still free, all with the same limits and layout."""
 
     def serve(self, requests: socket.socket) -> None:
         """Answer until the host is gone."""

@@ -74,7 +74,7 @@ def renew_contract(s: State, a: Action, now: Now) -> bool:
 
 
 def _say(s: State, now: Now, to: str, text: str) -> None:
-    """What the action itself tells a role."""
+    """Send the message that belongs to the action."""
     now.log.said = (to, text)
     deliver(s, "customer", to, text)
 
