@@ -17,7 +17,7 @@ import tyro
 from onthejob.compat.served_office import office_tasks_served
 from onthejob.envs.env import Env, Reply, ServedTasks
 from onthejob.envs.office.curriculum import Rising
-from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.episode import OnTurn
 from onthejob.envs.office.fitting import fitting_tokens
 from onthejob.envs.office.memory import REFLECTION_TURNS
@@ -380,7 +380,12 @@ class Office(Env):
         # Scenario files stay as they were given: their names are part of the tasks' ids, from which all luck descends.
         return {"reader": str(Path(self.reader).expanduser().absolute())} if self.reader else {}
 
-    def check_players(self, *, local: bool, models: bool) -> None:
+    def why_untrained(self, role: str) -> str:
+        if role != CUSTOMER:
+            return ""
+        return "The customer is part of the world: its script plays it here; in `play` and `view` a model may."
+
+    def check_players(self, *, models: bool) -> None:
         check_prompts(self.prompt_budget, self.reflect, models=models)
         if self.prompt_budget is not None and not self.tokenizer:
             log.info("the tokens of --env.prompt-budget are estimated from above: no tokenizer of a hosted model is here")

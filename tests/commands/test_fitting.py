@@ -162,6 +162,85 @@ def test_a_catalogue_states_how_long_a_context_is_and_what_is_estimated_is_said(
     assert max(asked(chat)) <= 900
 
 
+def test_a_hosted_model_that_is_collected_from_is_shown_what_fits(call, loud: Chat, tmp_path: Path):
+    words = ("collect", "--policy", f"{loud.name}#small", "--env.seeds", "1", "--env.days", "3", "--out", *FULL)
+
+    def collected(name: str) -> list[str]:
+        call(*words[:-4], str(tmp_path / name), *words[-4:])
+        rows = [json.loads(line) for line in (tmp_path / name / "hr.jsonl").read_text().splitlines()]
+        return [row["messages"][1]["content"] for row in rows]
+
+    free = collected("free")
+    assert max(asked(loud)) > 3_000
+    loud.seen.clear()
+    loud.window = 3_000
+    assert collected("held") == free, "who imitates may have another context"
+    assert 3_000 > max(asked(loud)) > PINNED_BYTES
+
+
+LISTS = """
+from dataclasses import dataclass
+
+from onthejob import Env, Message
+from onthejob.types import PromptBudget, Step, StopReason, TextObservation
+
+
+@dataclass(frozen=True)
+class Listed(TextObservation):
+    def within(self, budget):
+        text = self.messages[-1].content
+        while budget.count(text) > budget.tokens:
+            text = text[: len(text) // 2]
+        return [Message("user", text)]
+
+
+class Reading:
+    def reset(self, task):
+        return Listed(actor="reader", messages=(Message("user", "a word, " * 2_000),))
+
+    def step(self, reply):
+        return Step(rewards={"reader": 1.0}, observation=None, stop=StopReason.DONE)
+
+    def state(self):
+        return {"metrics": {}}
+
+    def close(self):
+        pass
+
+
+class Lists(Env):
+    "Say anything of a long list."
+
+    roles, forks, max_turns = ("reader",), "no", 1
+
+    def tasks(self, split):
+        return self.seeded(split, count=1, family="lists")
+
+    def make_environment(self):
+        return Reading()
+
+    def budget_for(self, window):
+        return PromptBudget(tokens=window.tokens - window.reply - 50, count=window.count, estimated=window.estimated)
+"""
+
+
+@pytest.mark.parametrize("command", ["play", "collect", "compare"])
+def test_prompts_of_an_environment_of_ones_own_fit(call, chat: Chat, short: Path, tmp_path: Path, command: str):
+    file = tmp_path / "lists.py"
+    file.write_text(LISTS)
+    chat.window = 3_000
+    here = {
+        "play": ("play", str(file), "--policy", f"{chat.name}#small"),
+        "collect": ("collect", "--env", str(file), "--policy", f"{chat.name}#small", "--count", "1"),
+        "compare": ("compare", f"{chat.name}#small", "--env", str(file)),
+    }[command]
+    call(*here)
+    assert [900 < estimated_tokens(body["messages"][-1]["content"]) < 3_000 for body in chat.seen] == [True]
+    if command == "play":
+        told = call("play", str(file), "--policy", "base", *model(short))
+        assert (told["stop"], told["turns"]) == ("done", 1)
+
+
 def test_hosted_models_are_shown_no_more_than_a_stated_budget(call, loud: Chat):
     words = ("play", "office", "--team", f"{loud.name}#small", "--env.days", "2", "--env.retries", "0", *FULL)
     call(*words)

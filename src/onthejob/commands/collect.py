@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import tyro
 
 from onthejob.commands.conversations import Conversation, Listened
+from onthejob.commands.fitting import Fit
 from onthejob.commands.outputs import check_folder
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Output, Terminal, table
@@ -110,7 +111,8 @@ def collect(terminal: Terminal, place: Workplace, *, who: str, count: int, out: 
         raise ConfigError(f"count must be >= 1 episode, got {count}. Set --count 300.")
     place.check()
     tasks = spread(place.tasks(Split.TRAIN), count)
-    with closing(HostedSeats(hosted, schema=None)) as seats, place.opened() as make_env:
+    fit = Fit(env=place.env, reply=place.env.max_new_tokens)
+    with closing(HostedSeats(hosted, schema=None, fit=fit)) as seats, place.opened() as make_env:
         policy = player_of(place, who, tasks, seats)
         found, failed = _conversations(terminal, place, make_env, policy, tasks)
         accounts = seats.accounts

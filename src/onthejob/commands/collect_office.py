@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from onthejob.commands.collect import Collecting
+from onthejob.commands.fitting import Fit
 from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.errors import ConfigError
 from onthejob.office import Office, make_office
 from onthejob.texts import encodable_in
-from onthejob.types import Policy, Split, Task
+from onthejob.types import Policy, Sampling, Split, Task
 
 if TYPE_CHECKING:
     from onthejob.models.hosted import Account
@@ -97,7 +98,7 @@ class CollectOffice(Collecting):
             raise ConfigError(f"alternatives must be >= 0 and need a random share between 0 and 1, got {got}.")
         if not is_hosted(self.policy):
             training_team(self.policy)
-        seats = HostedSeats(self.hosted)
+        seats = HostedSeats(self.hosted, fit=Fit(env=office, reply=Sampling().max_new_tokens))
         player = seats.policy(self.policy) if is_hosted(self.policy) else scripted(self.policy)
         tasks = place.tasks(Split.TRAIN)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -133,14 +134,15 @@ def demonstrations(
     from onthejob.envs.office.env import INVALID_KEY
     from onthejob.keys import keyed_seed, keyed_uniform
     from onthejob.players import scripted
-    from onthejob.types import Context, Sampling
+    from onthejob.rollout.reading import messages_for
+    from onthejob.types import Context
 
     player, random = scripted(policy) if isinstance(policy, str) else policy, scripted("random")
     env = make_office()() if office is None else make_office(office.config, model=office.tokenizer)()
     observation, turn = env.reset(task), 0
     while observation is not None:
         drawn = keyed_uniform(task.seed, "collect", task.id, turn) < random_share
-        prompt = tuple(observation.messages) if player.reads == "messages" else ()
+        prompt = tuple(messages_for(player, observation)) if player.reads == "messages" else ()
         context = Context(observation=observation, messages=prompt, seed=keyed_seed(task.seed, "reply", task.id, turn))
         (completion,) = (random if drawn else player).act([context], Sampling())
         if prompt and not drawn and (key := env.canonical(completion.text)) != INVALID_KEY:

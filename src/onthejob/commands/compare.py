@@ -123,7 +123,7 @@ class Compare:
         shipped, named = place.players(tasks), names_and_sources(self.teams)
         local = local_sources(named, shipped)
         learned = [name for name, source in named if source not in shipped]
-        place.env.check_players(local=bool(local), models=bool(learned))
+        place.env.check_players(models=bool(learned))
         learned_alone = [f"{name}:{role}" for name in learned for role in self.alone]
         featured = self.featured or (learned_alone or learned or [name for name, _ in named])[-1]
         tokens = place.env.max_new_tokens if self.max_new_tokens is None else self.max_new_tokens

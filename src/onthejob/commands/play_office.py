@@ -118,10 +118,7 @@ class PlayOffice(Playing):
         # The customer has no memories, so it reflects on nothing.
         reflecting = zip(named, ("", *others), strict=True)
         models = [source for (_, source), role in reflecting if source not in shipped and role != CUSTOMER]
-        office.check_players(
-            local=bool(local_sources(named, shipped) or self.orders),
-            models=bool(models or self.orders),
-        )
+        office.check_players(models=bool(models or self.orders))
         fit = Fit(env=office, reply=sampling.max_new_tokens)
         seats = HostedSeats(self.hosted, exact=self.exact, fit=fit)
         rest = [role for role in SEATS if role not in others] or SEATS

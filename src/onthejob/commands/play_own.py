@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onthejob.commands.conversations import Listened
+from onthejob.commands.fitting import Fit
 from onthejob.commands.play import HUMAN, report, seated_apart, write_transcript
 from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
 from onthejob.commands.terminal import Terminal
@@ -73,7 +74,8 @@ def play_own(
 
     place.check()
     task = find_task(place, wanted, split)
-    with closing(HostedSeats(hosted, schema=None, exact=exact)) as seats, place.opened() as make_env:
+    fit = Fit(env=place.env, reply=sampling.max_new_tokens)
+    with closing(HostedSeats(hosted, schema=None, exact=exact, fit=fit)) as seats, place.opened() as make_env:
         players, shipped = _seating(place, who, others), place.players([task])
         people = {role for role, name in players.items() if name == HUMAN}
         if people and terminal.json:
@@ -81,9 +83,17 @@ def play_own(
 
         def check(chat: ChatEncoder) -> None:
             local = {role for role, name in players.items() if not (name in shipped or name == HUMAN or is_hosted(name))}
-            check_room(chat, make_env, task, actors=local, partners=place.partners(), sampling=sampling)
+            check_room(
+                chat,
+                make_env,
+                task,
+                actors=local,
+                partners=place.partners(),
+                sampling=sampling,
+                budget=fit.local(chat),
+            )
 
-        policies, stack = _policies(place, players, shipped, model, seats, terminal, check, ask)
+        policies, stack = _policies(place, players, shipped, model, seats, fit, terminal, check, ask)
         env = Listened(make_env())
 
         def on_turn(live: LiveEpisode, completion: Completion, step: Step) -> None:
@@ -150,6 +160,7 @@ def _policies(
     shipped: Mapping[str, Policy],
     model: ModelOptions,
     hosted: HostedSeats,
+    fit: Fit,
     terminal: Terminal,
     check: Callable[[ChatEncoder], None],
     ask: Callable[[str], str],
@@ -166,6 +177,7 @@ def _policies(
         hosted=hosted,
         parts=parts,
         goes_on=place.env.goes_on,
+        fit=fit,
         check=check,
     )
     policies: dict[str, Policy] = {}

@@ -50,13 +50,8 @@ class Workplace:
         return tuple(self.env.roles)
 
     def why_not(self, unknown: Collection[str]) -> str:
-        """End of a message that refuses these roles: why the office's customer is none of them; else empty."""
-        from onthejob.envs.office.env import CUSTOMER
-        from onthejob.office import Office
-
-        if CUSTOMER not in unknown or not isinstance(self.env, Office):
-            return ""
-        return " The customer is part of the world: its script plays it here; in `play` and `view` a model may."
+        """End of a message that refuses these roles: what the environment says of them; else empty."""
+        return "".join(f" {reason}" for role in unknown if (reason := self.env.why_untrained(role)))
 
     @property
     def shown(self) -> tuple[str, ...]:

@@ -216,11 +216,14 @@ class Env:
             ConfigError: says which.
         """
 
-    def check_players(self, *, local: bool, models: bool) -> None:
+    def why_untrained(self, role: str) -> str:
+        """Why `role` is none of `roles` though it takes part, in a sentence; empty where it does not."""
+        return ""
+
+    def check_players(self, *, models: bool) -> None:
         """Refuse options that have no effect on those who play.
 
         Args:
-            local: a model of this machine plays.
             models: some model plays, hosted ones included.
 
         Raises:
