@@ -1,7 +1,7 @@
 """One role of the office trained by TRL's own GRPOTrainer, which is given the office as an `environment_factory`.
 
     python recipes/trl_environment_factory.py --tiny
-    python recipes/trl_environment_factory.py --model DIR --adapter adapters/office/sales@0003 --updates 1 --held-out 0
+    python recipes/trl_environment_factory.py --model DIR --adapter adapters/office/sales@0006 --updates 1 --held-out 0
 
 The first command teaches a tiny Llama HR's format and trains it. The second makes one update of a kept adapter of SmolLM2, whose
 folder `onthejob model fetch` prints. Both print, for each update, TRL's share of groups whose replies were all worth the same

@@ -1,7 +1,7 @@
 """One role of the office trained by TRL's own GRPOTrainer through `rollout_func`: several decisions in one rollout.
 
     python recipes/trl_rollout_func.py --tiny
-    python recipes/trl_rollout_func.py --model DIR --adapter adapters/office/sales@0003 --updates 1 --held-out 0
+    python recipes/trl_rollout_func.py --model DIR --adapter adapters/office/sales@0006 --updates 1 --held-out 0
 
 Options, output and exit code are those of `trl_environment_factory.py`. TRL hands over the prompts of a batch, here names of
 tasks, and gets back token ids, log-probabilities and a mask: 1 on what the model wrote, 0 on what the office said in between.

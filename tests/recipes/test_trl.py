@@ -60,7 +60,7 @@ def learns(name: str, arguments: list[str], out: Path, printed: pytest.CaptureFi
 def test_both_documents_show_the_same_two_commands(name: str, repository: Path) -> None:
     tiny, real = documented(repository, name)
     assert tiny == ["--tiny"]
-    assert real[:4] == ["--model", "DIR", "--adapter", "adapters/office/sales@0003"]
+    assert real[:4] == ["--model", "DIR", "--adapter", "adapters/office/sales@0006"]
     assert (repository / real[3]).is_dir()
 
 

@@ -144,7 +144,7 @@ def kept_team(folder: Path = KEPT) -> str:
     )
     interval = f"[{gain['low']:+,.0f}, {gain['high']:+,.0f}]"
     return (
-        f"A whole team, trained by the same loop for an hour (recorded in {file}): its company is worth ${means['grpo']:,.0f} "
+        f"A whole team, trained by the same loop for an hour (recorded in {file}): its company was worth ${means['grpo']:,.0f} "
         f"after 30 days, with the start ${means['start']:,.0f}: {gain['mean']:+,.0f} {interval}, "
         f"{gain['n']} held-out episodes. Watch it:  onthejob view --policy {folder}"
     )
