@@ -9,7 +9,7 @@ One JSON object a line: `text`, `kind`, the features that it `promises` although
 
 What has been learned from or read says little about other text. `vaporware_sealed.jsonl` and `vaporware_sealed_2.jsonl`, 100
 promises and 100 honest pieces each by writers who knew nothing of a detector, are for that: nothing is trained on them, nobody
-tunes on them, and what they say is in LOG.md. `vaporware_natural.jsonl` (nine writers, each in the register of a trade) was not
+tunes on them, and the results are in docs/log. `vaporware_natural.jsonl` (nine writers, each in the register of a trade) was not
 used for the linear weights; the reader has learned from all of it but the writer w14. Nothing has learned from
 `vaporware_fresh.jsonl`, by later writers.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A team of the office from nothing, in runs/team: 69 minutes on two idle cores (LOG.md, 2026-11-27).
+# A team of the office from nothing, in runs/team: 69 minutes on two idle cores (docs/log, 2026-11-27).
 # Everything goes to the present folder. Stopped and run again it goes on: finished adapters are kept, runs are resumed.
 # recipes/office_eval.sh says what the team is worth.
 set -euo pipefail

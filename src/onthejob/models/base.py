@@ -96,7 +96,7 @@ def pace_of_float32() -> float:
     """How many times as fast as bfloat16 float32 is on this CPU, in matrix products of a small model's size, one thread.
 
     What a CPU says of itself does not tell: one with native bfloat16 instructions may be slower with them, by what its kernels
-    make of them (LOG.md: 1.8 on a Xeon with avx512_bf16). Measured once and remembered in the cache directory, so that
+    make of them (docs/log: 1.8 on a Xeon with avx512_bf16). Measured once and remembered in the cache directory, so that
     other work on the machine does not change the answer from command to command.
     """
     import torch

@@ -86,7 +86,7 @@ def played(setup: Task, name: str) -> dict[str, Any]:
 def test_recorded_episodes_play_as_they_were_recorded(task) -> None:
     """Texts, rewards and values of the compact profile: a difference means that old runs and new ones do not compare.
 
-    When the rules are meant to change, record again with ONTHEJOB_RECORD=1 and say so in LOG.md.
+    When the rules are meant to change, record again with ONTHEJOB_RECORD=1 and say so in docs/log.
     """
     recorded = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert {(row["scenario"], row["policy"]) for row in recorded} == {
