@@ -77,7 +77,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "serve model": Entry("servers", "Model", "Serve the base and its adapters with vLLM on loopback."),
     "serve trainer": Entry("servers", "Trainer", "Make updates for runs on other machines."),
-    "policy swap": Entry("policy", "Swap", "Give a seat of a running episode to somebody else."),
+    "policy swap": Entry("policy", "Swap", "Hand a role to another policy while an episode is running."),
     "runs ls": Entry("runs", "Ls", "List recorded runs."),
     "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
     "runs check": Entry("runs", "Check", "Check a run for damage and name the damaged parts."),

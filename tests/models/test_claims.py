@@ -186,7 +186,7 @@ def test_training_prints_a_table_and_keeps_what_loads(script: ModuleType, traine
     monkeypatch.setattr(sys, "argv", ["train_claims.py", *words])
     assert script.main() == 0
     printed = capsys.readouterr().out
-    assert "8 pieces to train on, w14 left out" in printed
+    assert "8 pieces to train on, w14 held out" in printed
     assert "model at 0.5" in printed
     assert set(ClaimReader(tmp_path / "kept").read(TEXT)) == set(DESCRIBED)
 

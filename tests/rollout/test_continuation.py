@@ -198,5 +198,5 @@ def test_an_environment_that_nobody_can_play_on_is_refused():
                 raise AttributeError(name)
             return getattr(self._inner, name)
 
-    with pytest.raises(ConfigError, match=r"forks of Closed cannot be played on.*--branch\.continuation partners"):
+    with pytest.raises(ConfigError, match=r"forks of Closed cannot be continued.*--branch\.continuation partners"):
         collected(ON, make=Closed)

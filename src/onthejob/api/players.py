@@ -143,7 +143,7 @@ class Players:
         Args:
             name: as it was asked for.
             role: of the seat.
-            beside: names that are about to sit, too; their models and those of everyone seated stay in memory.
+            beside: names that are about to take a seat too; their models and those of everyone seated stay in memory.
 
         Raises:
             ConfigError: there is no such player, or models cannot be loaded here, or there is no room for one, or it

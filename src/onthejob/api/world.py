@@ -44,7 +44,7 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Somebody who can be asked."""
+    """A player that can be asked for a reply."""
 
     name: str
     """As it was asked for: `heuristic`, `base`, a run."""
@@ -93,7 +93,7 @@ class World:
         self._replies: list[tuple[str, str, str]] = []
         """(actor, policy, text) of every step."""
         self._marks: list[int] = []
-        """Frames that were told before each of them."""
+        """Number of frames before each of them."""
         self._snapshots: list[bytes] = []
         self._kept: CompanyRecorder | None = None
         """Receives all turns from the first one of a seat in training mode on."""
@@ -112,7 +112,7 @@ class World:
         return len(self._teller.frames)
 
     def status(self) -> Seats:
-        """Who plays, and how far it is."""
+        """Seats of the world, and its progress."""
         return Seats(
             world=self.name,
             epoch=self.epoch,
@@ -155,7 +155,7 @@ class World:
         return env
 
     def step(self, text: str | None) -> None:
-        """Play one turn: with `text` as the person, without as whoever is asked.
+        """Play one turn: with `text` as the person's reply, without as the reply of the seat that is asked.
 
         Raises:
             ContractError: the episode is over, or it is not the person's turn, or it is and there is no text.
@@ -287,7 +287,7 @@ class World:
         return observation is not None and observation.actor != self.human
 
     def _ask(self) -> bool:
-        """Let whoever is asked reply; False when it is the person, or nobody."""
+        """Let the seat that is asked reply; False when it is the person's, or when no seat is asked."""
         with self._change:
             observation = self._env.observe()
             if observation is None or observation.actor == self.human:
@@ -385,7 +385,7 @@ def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
 
 
 def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
-    """`text`, or what `seat` replied after it was told what is wrong with it, as often as it may be.
+    """`text`, or the reply of `seat` after it read what is wrong with `text`, with as many corrections as are allowed.
 
     The tries happen in a copy of the company: the world's own turn is the last reply, usable or not.
     """

@@ -52,7 +52,7 @@ class Behaviours:
     """With memory: requests of each episode that a model is asked again, with the memories of another turn and with its own in
     another order."""
     no_crisis_bonus: bool = False
-    """Leave out the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
+    """Omit the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
     and the gains that the insights in a full prompt speak of; for the rest, a team plays as before."""
     prompt_budget: int | None = None
     """Tokens of a prompt's user message at most, by the tokenizer of --model.name; what matters least is omitted. None takes what
@@ -77,7 +77,7 @@ class Behaviours:
         from onthejob.types import Split
 
         if not self.teams and not self.replays:
-            raise ConfigError("behaviours needs somebody to measure. Name --teams or --replays.")
+            raise ConfigError("behaviours has nothing to measure. Name --teams or --replays.")
         if self.probes < 0 or self.batch < 1:
             raise ConfigError(f"probes must be >= 0 and batch >= 1, got {self.probes} and {self.batch}. Use 12 and 8.")
         if not 0.0 <= self.temperature < math.inf or self.max_new_tokens < 1:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class Compare:
     """Whole episodes: every team plays the same held-out tasks with the same decoding; differences are paired by task.
 
-    Finished episodes are cached: a killed comparison goes on where it was, and more tasks or teams cost only what is new.
+    Finished episodes are cached: a killed comparison continues where it was, and more tasks or teams cost only what is new.
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
@@ -77,7 +77,7 @@ class Compare:
     cache: Path = CACHE
     """Where finished episodes are kept."""
     name: str = ""
-    """Keep the result as `comparisons/NAME.json` beside the runs, with all replies, where `onthejob view` shows it and
+    """Keep the result as `comparisons/NAME.json` next to the runs, with all replies, where `onthejob view` shows it and
     `onthejob runs rescore` reads it."""
     report: Path | None = None
     """Also write a self-contained HTML report here; of a run also its curves, its settings and five annotated turns."""
@@ -232,7 +232,7 @@ class Compare:
     def _earlier(
         self, place: Workplace, tasks: Sequence[Task], sampling: Sampling, featured: str, *, names: Sequence[str]
     ) -> Earlier | None:
-        """The comparison of --beside, if any, which the teams `names` can stand beside; all names that options give are known."""
+        """The comparison of `--beside`, if any, after a check that it matches the teams `names`; all names are known."""
         from onthejob.evaluate.compare import settings_for
         from onthejob.evaluate.matched import read_comparison
 

@@ -74,7 +74,7 @@ class Eval:
     seed: int = 0
     """Of candidates, sampling and resampling."""
     temperature: float = 1.0
-    """Of the sampled replies, beside which every policy is also judged greedily: that of its training."""
+    """Sampling temperature, by default that of training. Every policy is judged greedily too."""
     max_new_tokens: int | None = None
     """Limit of a reply in tokens. None takes the workplace's usual one (office 32), and for a hosted model the catalogue's, 256
     or more, where that is longer."""
@@ -134,7 +134,7 @@ class Eval:
         shipped = place.players(tasks)
         if "random" not in shipped:
             raise ConfigError(
-                f"eval measures decisions beside random legal ones, and {self.env} has no player `random`. "
+                f"eval measures decisions against random legal ones, and {self.env} has no player `random`. "
                 "Pass legal=[...] to self.ask, or return one from players()."
             )
         try:
@@ -267,7 +267,7 @@ def check_teams(specs: tuple[str, ...]) -> None:
 
 
 def check_learned(teams: Sequence[Team], roles: Sequence[str], option: str) -> None:
-    """Refuse to judge as a team's own decision what somebody else decides in a seat that it has no adapter for."""
+    """Refuse to judge as a team's own decision what another player decides in a seat for which the team has no adapter."""
     for team in teams:
         if team.learned and (missing := [role for role in roles if role not in team.learned]):
             has = ", ".join(role for role in team.policies if role in team.learned)

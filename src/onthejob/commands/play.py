@@ -94,7 +94,7 @@ class Play(Playing):
     usual one), `base`, a run (`RUN:best`), a folder of adapters, or a hosted model: `openai:URL`, `openai:MODEL`,
     `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat, as `role=who`, e.g. `--seat buyer=human seller=base`."""
+    """Another player in one seat, as `role=who`, e.g. `--seat buyer=human seller=base`."""
     task: str = ""
     """A task id or a family; by default the first training task."""
     split: Literal["train", "dev", "test"] | None = None

@@ -48,7 +48,7 @@ class PlayOffice(Playing):
     """Who sits in all seats: a scripted player (heuristic, expert, ...), `base`, a run, a folder of adapters, or a hosted
     model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`. The customer is played by its script unless
+    """Another player in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`. The customer is played by its script unless
     a model (`base` or a hosted one) is named for `customer`."""
     role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
     """The seat that --policy takes."""

@@ -18,7 +18,7 @@ from onthejob.office import check_customer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Give a seat of a running episode to somebody else, from that role's next turn on."""
+    """Hand a role to another policy while an episode is running, from its next turn on."""
 
     role: tyro.conf.Positional[str]
     """Which seat; `customer` where a model plays it already, and only for another model."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BASE = "base"
 PARTNER = "heuristic"
-"""Who sits beside the roles that a run or folder has adapters of, where it lacks some; nobody is called so in the claw."""
+"""The player of roles for which a run or folder has no adapter; the claw has no player of this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class HostedOptions:
     parallel: int = 8
     """Requests under way at the same time."""
     free_text: bool = False
-    """Office: do not hold replies to the role's JSON schema. In the claw they are free text in any case."""
+    """Office: do not hold replies to the role's JSON schema. In the claw they are always free text."""
     max_usd: float | None = None
     """Nothing more is sent when this much is spent; models without a price in the catalogue count as free."""
     max_tokens: int | None = None
@@ -104,7 +104,7 @@ class HostedSeats:
             ConfigError: `options` lifts a schema that there is none of.
         """
         if schema is None and options.free_text:
-            raise ConfigError("--hosted.free-text has no effect here: replies are free text in any case. Leave it out.")
+            raise ConfigError("--hosted.free-text has no effect here: replies are always free text. Leave it out.")
         self._options, self._exact, self._fit = options, exact, fit
         self._schema = None if options.free_text else schema
         self._shared: tuple[Transport, Accounts] | None = None
@@ -281,7 +281,7 @@ def adapters_for(source: str, roles: Collection[str]) -> dict[str, Adapter]:
 
 
 def lora_of(source: str, roles: Sequence[str], asked: LoraSpec) -> LoraSpec:
-    """The LoRA shape in which `roles` go on from the adapters of `source`; see `stack.shape_of`.
+    """The LoRA shape in which `roles` continue from the adapters of `source`; see `stack.shape_of`.
 
     Raises:
         ConfigError: as `named_adapters`, or the shapes do not fit.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 SPARE_FILES = 256
-"""Open files that the server itself needs, beside one per connection."""
+"""Open files that the server itself needs, in addition to one per connection."""
 SPARE_CONNECTIONS = 128
 """Connections besides the sessions: clients that ask over HTTP, or have not sent their request yet."""
 
@@ -34,7 +34,7 @@ class Env:
     own: EnvOptions = None
     """Options of the environment; None for its defaults. The claw has one sandbox per connection."""
     host: str = "127.0.0.1"
-    """Address to listen on. Only this machine by default; anybody who reaches the port can play."""
+    """Address to listen on. Only this machine by default; anyone who reaches the port can play."""
     port: int = 8000
     """Port to listen on; 0 takes a free one, which stderr then names."""
     max_sessions: int = 512

@@ -127,7 +127,7 @@ class Sft:
         command = replace(self, lora=plan_lora(self.model.name, shape, progress=terminal.progress))
         if self.processes == 1:
             return command._imitate(demonstrations, terminal.progress)
-        # Measured once, and not in every process beside the others.
+        # Measured once, and not in every process while the others run.
         return replace(command, model=self.model.settled())._share(demonstrations, terminal)
 
     def _check(self) -> None:

@@ -100,7 +100,7 @@ class Synth:
     by: str = ""
     """A hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`) that writes the training tasks."""
     tries: int = 3
-    """With --by: candidates per task at most; after each, the model is told what is wrong."""
+    """With --by: candidates per task at most; after each, the model receives what is wrong."""
     unsafe: bool = False
     """With --by: run what the model wrote as plain subprocesses, without any isolation."""
     hosted: HostedOptions = field(default_factory=HostedOptions)

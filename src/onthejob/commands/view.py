@@ -73,8 +73,8 @@ class View:
     """Play an environment in the browser, take a seat, and look into recorded runs."""
 
     run_: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(name="run")] = None
-    """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote. Runs beside it are
-    listed."""
+    """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote. Runs in the same
+    folder are listed."""
     env: str = "office"
     """The environment that is played in the browser: `office`, `claw`, or one of your own, as for `train`. Name it before its
     options."""
@@ -102,7 +102,7 @@ class View:
         return self._serve(terminal, company, self.tables(place))
 
     def company(self, place: Workplace) -> Company:
-        """The office beside the environment.
+        """The office in addition to the environment.
 
         Raises:
             ConfigError: options that cannot work.

@@ -83,12 +83,12 @@ class Loader:
             seated: sources whose models must stay.
 
         Raises:
-            ConfigError: there is no such model or adapter, or it does not fit beside those that are seated.
+            ConfigError: there is no such model or adapter, or it does not fit into memory with those that are seated.
             ModelError: it cannot be loaded.
         """
         with self._lock:
             bare = source == BASE or source.startswith(f"{BASE}:")
-            # A run that goes on has newer adapters than those that were loaded.
+            # A run that continues has newer adapters than those that were loaded.
             adapters = {} if bare else adapters_for(source, SEATS)
             found = self._loaded.get(source)
             if found is None or found.adapters != adapters:
@@ -154,7 +154,7 @@ class Loader:
         if self._taken + needed > limit:
             raise ConfigError(
                 f"{needs}, of which {', '.join(self._bases)} in other seats takes {self._taken / GIB:.2f}. Give those seats to "
-                "somebody else first, or raise --max-model-gib."
+                "another player first, or raise --max-model-gib."
             )
         return needed
 

@@ -29,7 +29,7 @@ class ViewOffice(View):
     """Who sits in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
     `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`. A model named for
+    """Another player in one seat at first, e.g. `--seat sales=openai:URL dev=expert`. A model named for
     `customer` (`base` or a hosted one) plays it instead of its script, in the whole company."""
     seed: int | None = None
     """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with --collect the
@@ -41,7 +41,7 @@ class ViewOffice(View):
     """Mode of the seats at first: `training` for all with a model of this machine, `sales=training` for one. Without it such a
     model is in `inference`, a hosted one in `llm`."""
     model: ModelOptions = field(default_factory=ModelOptions)
-    """The language model behind `base` and adapters whose run is not known; loaded when somebody asks for it."""
+    """The language model behind `base` and adapters whose run is not known; loaded when it is first needed."""
     max_new_tokens: int = Office.max_new_tokens
     """Limit of a reply in tokens, for `base` and adapters whose run is not known, as --env.profile; others play as their run
     did."""

@@ -38,7 +38,7 @@ class Workplace:
 
     ref: str
     env: Env
-    """With its options; no episode is played on it."""
+    """With its options; it plays no episode itself."""
 
     @property
     def name(self) -> str:

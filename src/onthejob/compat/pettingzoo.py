@@ -112,7 +112,7 @@ class OfficeAEC(_Seats, AECEnv[str, Observed, Chosen]):
         """Start an episode.
 
         Args:
-            seed: starts the sequence of episodes anew; without one the sequence goes on.
+            seed: starts the sequence of episodes anew; without one the sequence continues.
             options: `task` plays this `onthejob.types.Task`; other keys are ignored.
 
         Raises:

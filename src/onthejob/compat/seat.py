@@ -1,7 +1,7 @@
-"""One client's session: a seat beside scripted colleagues, or the whole table, over any `onthejob.types.Environment`.
+"""One client's session: a seat among scripted colleagues, or the whole table, over any `onthejob.types.Environment`.
 
-The learner's seat is for frameworks that know one agent: `step` plays the client's reply and then everybody else's, until the
-client's role is asked again; what the role was paid meanwhile, by anybody's action, is the reward. The table (`role="*"`) is for
+The learner's seat is for frameworks that know one agent: `step` plays the client's reply and then all others', until the
+client's role is asked again; what the role was paid meanwhile, by any role's action, is the reward. The table (`role="*"`) is for
 trainers of teams: every turn is the client's, and the rewards of all are shown. Nothing here knows how the client is connected.
 
 A client's mistake is a `SeatError` with a code, and leaves the episode as it was; a model's unusable reply is data.
@@ -367,7 +367,7 @@ class Seat:
         if not isinstance(env, Forkable):
             raise SeatError(Code.BAD_RESET, f"{self.workplace.name} has no snapshots.")
         if start.split is not None or start.index is not None or start.options:
-            raise SeatError(Code.BAD_RESET, "the snapshot says which task it is: leave out split, index and options.")
+            raise SeatError(Code.BAD_RESET, "the snapshot says which task it is: omit split, index and options.")
         try:
             pending = env.restore(base64.b64decode(start.injected_state, validate=True))
         except (binascii.Error, TypeError, ValueError) as error:

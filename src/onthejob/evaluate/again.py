@@ -125,7 +125,7 @@ def place_of(key: str) -> tuple[str, str] | None:
 
 
 def learners_of(group: Group, origin: Origin) -> Rates:
-    """Who was played on by a stand-in in the branches of `group`, and its rates."""
+    """Actors that a stand-in continued in the branches of `group`, with its rates."""
     return {} if group.facts.get("partners") else origin.stand_ins
 
 

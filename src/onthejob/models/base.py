@@ -151,7 +151,7 @@ def quicker_dtype(device: str = "cpu") -> Dtype:
 
 
 def _quantized(quantize: str, dtype: Any, device: str) -> dict[str, Any]:
-    """What `from_pretrained` needs to be told; quantised weights are made on their device and not moved afterwards."""
+    """Arguments of `from_pretrained`; quantised weights are made on their device and not moved afterwards."""
     if quantize == "none":
         return {}
     if quantize != "nf4":

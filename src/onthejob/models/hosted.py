@@ -1,7 +1,7 @@
 """A hosted model in a seat: text in, text out, with an account of what it cost.
 
 What the model does wrong (bad JSON, a refusal, nothing at all) is its reply, and the workplace says what comes of it. What the
-provider or the network does wrong is a `ProviderError`: that episode is recorded as failed and left out, never scored as a bad
+provider or the network does wrong is a `ProviderError`: that episode is recorded as failed and excluded, never scored as a bad
 reply. Such a seat has no token ids, so it cannot be trained.
 """
 

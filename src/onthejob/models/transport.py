@@ -260,7 +260,7 @@ class Transport:
                 secrets = secrets_of_headers(request.headers)
                 encoding = without(response.headers.get("content-encoding", "identity"), secrets)
                 if encoding.lower() != "identity":
-                    # Unpacked, a few kilobytes can be gigabytes; nobody was told that we would unpack.
+                    # Unpacked, a few kilobytes can be gigabytes; the request did not offer to unpack.
                     raise failure(Outcome.MALFORMED, f"the answer is packed ({encoding[:40]}), which was not asked for")
                 parts: list[bytes] = []
                 size = 0

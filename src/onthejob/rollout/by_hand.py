@@ -1,4 +1,4 @@
-"""A game in which somebody sits in one seat and may take moves back; policies sit in the others."""
+"""A game in which a person plays one seat and may take moves back; policies play the others."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Game:
 
     @property
     def moves(self) -> int:
-        """Replies of one's own that count."""
+        """Number of the person's replies that count."""
         return len(self._marks)
 
     def reply(self, text: str) -> Move:

@@ -187,7 +187,7 @@ class Connections:
                 self._cut(max(owing, key=lambda other: other.received), "held too much of unfinished requests")
 
     def sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cut off whoever is late, and look again every `SWEEP_S` seconds."""
+        """Cut off connections that are late, and look again every `SWEEP_S` seconds."""
         self._forget_closed()
         now = self._clock()
         # Time in which this process could not read is no delay of the clients.

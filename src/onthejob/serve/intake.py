@@ -253,7 +253,7 @@ def _object(source: Path, name: str, content: bytes) -> dict[str, Any]:
 
 
 def _metadata(weights: bytes) -> dict[str, str]:
-    """What the header of a safetensors file that was read states beside its tensors."""
+    """Metadata in the header of a safetensors file that was read."""
     size = int.from_bytes(weights[:8], "little")
     return json.loads(weights[8 : 8 + size]).get("__metadata__") or {}
 

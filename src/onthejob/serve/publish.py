@@ -285,7 +285,7 @@ class Publisher:
     def _switch(self, adapter: Adapter, expected: Sequence[float] | None) -> None:
         with self._state:
             self._live[adapter.role] = adapter
-            # A run that goes on from a checkpoint publishes an earlier version again: it is the newest then.
+            # A run that continues from a checkpoint publishes an earlier version again: it is the newest then.
             history = self._history.setdefault(adapter.role, [])
             history[:] = [*(known for known in history if known.name != adapter.name), adapter]
             if expected is not None:

@@ -356,5 +356,5 @@ def test_numbers_are_shown_with_their_interval() -> None:
 def test_help_says_what_the_flag_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["office", "behaviours", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--no-crisis-bonus Leave out the extra reward" in said
+    assert "--no-crisis-bonus Omit the extra reward" in said
     assert "speak of; for the rest, a team plays as before. (default: False)" in said

@@ -67,7 +67,7 @@ export default function Playground() {
     };
   }, [role, seq, epoch, profile, limit, over]);
 
-  // A recorded episode is over and cannot be played on.
+  // A recorded episode is over and cannot be continued.
   useEffect(showLive, []);
   // Whose turn it is, is shown: a person who plays is taken to their own seat.
   useEffect(() => {
