@@ -2,7 +2,7 @@
 
 create + true + destroy, `true` in an open sandbox, scripted episodes per second at 1 / 2 / 8 parallel (9 files, 5 commands,
 5 checks of the result, cleanup), 200 sandboxes alive at once. Isolated and plain rounds alternate, so that other load hits
-both. Wall-clock time: processes of sandboxes are nobody's children here.
+both. Wall-clock time: processes of sandboxes are not children of this one.
 
     python benchmarks/sandbox.py [--repeat 200] [--episodes 200] [--rounds 3] [--alive 200] [--json]
     python benchmarks/sandbox.py --before OTHER/src [--rounds 9] [--repeat 200]

@@ -191,7 +191,7 @@ def main() -> int:
     pieces += [Piece(**{name: value for name, value in row.items() if name != "kind"}) for row in rows]
     writers = {piece.writer for piece in pieces}
     if given.left_out not in writers | {"none"}:
-        parser.error(f"no piece is by {given.left_out}; writers are {', '.join(sorted(writers))}; `none` leaves nobody out")
+        parser.error(f"no piece is by {given.left_out}; writers are {', '.join(sorted(writers))}; `none` holds out no writer")
     if given.keep and not given.rank:
         parser.error("--keep needs --rank 1 or more: a reader is kept as a LoRA adapter")
     judged = [piece for piece in pieces if piece.writer == given.left_out]

@@ -75,7 +75,7 @@ def episode(port: int, clients: int) -> float:
 
 
 def connect(port: int) -> socket.socket:
-    """A WebSocket whose answers nobody reads, beyond the handshake's status line."""
+    """A WebSocket whose answers are never read, beyond the handshake's status line."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1_024)
     made.connect(("127.0.0.1", port))

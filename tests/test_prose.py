@@ -34,7 +34,7 @@ PHRASES = {
     r"how sure": "confidence, temperature",
     r"a day each": "one day each",
     r"as good as": "nearly",
-    r"somebody|whoever|anybody": "anyone who, another process, the caller",
+    r"somebody|whoever|anybody|nobody|everybody": "anyone who, no policy, another process, the caller, all",
 }
 """What is forbidden (a pattern) -> what to write instead."""
 

@@ -303,8 +303,8 @@ class Forkable(Environment, Protocol):
         """Step `reply` in a fork that lives in `world` (which luck it meets from now on) and continue up to `turns` turns.
 
         World 0 is the main line; branches use worlds >= 1, evaluation worlds >= 10_000. Leaves this environment untouched.
-        What has happened already but nobody can have seen should be drawn anew too: a reply is else credited for what its author
-        cannot know, which no number of worlds averages out.
+        What has happened already but no role can have seen should be drawn anew too. Otherwise a reply is credited for what its
+        author cannot know, which no number of worlds averages out.
         """
         ...
 

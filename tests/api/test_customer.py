@@ -237,7 +237,7 @@ def test_the_seat_is_given_and_taken_back_when_a_company_is_founded(client: Test
     [
         ("reset", {"seats": {"customer": "expert"}}, 400, "the script plays the customer unless a model is named"),
         ("reset", {"seats": {"customer": "runs/mine"}}, 400, "takes `base` or a hosted model, got 'runs/mine'"),
-        ("reset", {"seats": {"sales": "script"}}, 400, "nobody is called 'script'"),
+        ("reset", {"seats": {"sales": "script"}}, 400, "unknown player 'script'"),
         ("reset", {"human": "customer"}, 422, "human"),
         ("reconfigure", {"seats": {"customer": NAME}}, 422, "customer"),
         ("reconfigure", {"human": "customer"}, 422, "human"),

@@ -95,7 +95,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     ),
     "step returns None": ({"step": "self.left -= 1"}, "turn 1, returned NoneType: None. Return self.ask(...), self.tell(...)"),
     "reset ends": ({"ask": "return self.end(reward=1.0)"}, "ended before a role was asked. Return self.ask(role, text)."),
-    "tell in reset": ({"ask": "return self.tell('Pick.')"}, "Pick.reset: nobody has replied yet. Use self.ask(role, text)."),
+    "tell in reset": ({"ask": "return self.tell('Pick.')"}, "Pick.reset: no role has replied yet. Use self.ask(role, text)."),
     "NaN reward": ({"step": "return self.end(reward=float('nan'))"}, "pays player nan, and rewards are finite numbers."),
     "infinite reward": (
         {"step": "return self.tell('', reward=float('inf'))"},

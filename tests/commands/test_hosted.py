@@ -182,11 +182,11 @@ def test_demonstrations_of_a_hosted_model_are_canonical(call, chat: Chat, tmp_pa
         (("play", "office", "--team", "openai:"), "names no hosted model"),
         (("compare", "openai:https://user:pw@example.com/v1"), "no user"),
         (("policy", "swap", "boss", "expert"), "role must be one of"),
-        (("policy", "swap", "sales", "nobody"), "nobody is called"),
+        (("policy", "swap", "sales", "nobody"), "unknown player"),
         (("train", "--judging.weight", "0.1"), "no effect without --judge"),
         (("train", "--judging.weight", "0.5", "--judge", "anthropic:x"), "0.2"),
         (("serve", "trainer"), "ONTHEJOB_TRAINER_TOKEN"),
-        (("serve", "model", "nothing"), "nobody is called"),
+        (("serve", "model", "nothing"), "unknown player"),
         (("model", "merge", "sales@0001", "out"), "0 adapters called"),
     ],
 )

@@ -271,7 +271,7 @@ def test_play_refuses_what_it_cannot_do(call, guess: Path, trade: Path):
         (("guess.py", "--seat", "boss=random"), "--seat takes role=who with a role of guesser, got 'boss=random'"),
         (("guess.py", "--policy", "human"), "a person plays in the terminal. Drop --json"),
         (("trade.py", "--policy", "random", "--seat", "buyer=random", "seller=random"), "--policy random has no seat"),
-        (("trade.py", "--policy", "nobody"), "nobody is called 'nobody'"),
+        (("trade.py", "--policy", "nobody"), "unknown player 'nobody'"),
         (("missing.py",), "there is no file missing.py"),
         (("ofice",), "there is no environment 'ofice'"),
         (("office", "--env", "guess.py"), "named twice: office and --env guess.py"),

@@ -196,7 +196,7 @@ def test_one_learned_seat_is_judged_among_partners() -> None:
     assert metrics["decisions"] == metrics["turns"] / 2
     assert set(result.actions("expert:maker")) == {"maker"}
     assert result.difference("expert:maker", "heuristic", "company_value").mean > 0.0
-    with pytest.raises(ConfigError, match="nobody for"):
+    with pytest.raises(ConfigError, match="no policy for"):
         one_seat(EXPERT, HEURISTIC, "ceo")
 
 

@@ -96,7 +96,7 @@ def test_modes_follow_what_a_policy_reads():
         seats.swap("seller", Texts(), Mode.TRAINING)
     with pytest.raises(ConfigError, match="not llm"):
         seats.swap("seller", tokens, Mode.LLM)
-    with pytest.raises(ConfigError, match="nobody sits"):
+    with pytest.raises(ConfigError, match="unknown role"):
         seats.swap("nobody", FIRST)
     with pytest.raises(ConfigError, match="cannot be trained"):
         Seats({"maker": Texts()}, trained=("maker",))

@@ -111,7 +111,7 @@ class Players:
         """Names of those who sit somewhere."""
 
     def list(self) -> list[PlayerInfo]:
-        """Everybody who can be seated, and the catalogue's models with what they need.
+        """All players that can be seated, and the catalogue's models with what they need.
 
         Raises:
             ConfigError: the user's catalogue cannot be read.
@@ -159,7 +159,7 @@ class Players:
         runs = self._office_runs()
         if self._load is None or not (name in (BASE, *self._extra, *runs) or name.startswith(OTHER_BASE)):
             known = ", ".join(sorted(player.name for player in self.list()))
-            raise ConfigError(f"nobody is called {name!r}; choose one of {known}, or {OTHER_BASE}MODEL.")
+            raise ConfigError(f"unknown player {name!r}; choose one of {known}, or {OTHER_BASE}MODEL.")
         with self._loading:
             stay = {self._source(one, runs) for one in (*self.seated(), *beside)}
             loaded = self._load(self._source(name, runs), stay)

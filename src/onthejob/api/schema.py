@@ -36,7 +36,7 @@ class Account(Sent):
     size: str
     pain: str
     known: bool
-    """Sales has qualified it; before that its pain and size are hidden from everybody in the company."""
+    """Sales has qualified it; before that its pain and size are hidden from the whole company."""
     stage: str
     price: float
     """Dollars per month."""

@@ -163,7 +163,7 @@ class World:
         with self._change:
             observation = self._env.observe()
             if observation is None:
-                raise ContractError("the episode is over: nobody is asked. Reset the world.")
+                raise ContractError("the episode is over: no role is asked. Reset the world.")
             if text is not None:
                 if observation.actor != self.human:
                     raise ContractError(f"{observation.actor} is asked, and the person sits at {self.human or 'no seat'}.")
@@ -249,7 +249,7 @@ class World:
         env = self.at(seq)
         observation = env.observe()
         if observation is None:
-            raise ContractError(f"nobody is asked at seq {seq}: the episode is over there.")
+            raise ContractError(f"no role is asked at seq {seq}: the episode is over there.")
         seeds = [keyed_seed(self.task.seed, "suggest", seq, index) for index in range(count)]
         contexts = [context(env, seat, seed) for seed in seeds]
         replies = seat.policy.act(contexts, seat.asking.sampling(temperature))
@@ -269,7 +269,7 @@ class World:
                 log.warning("world %s stopped: %s", self.name, error)
                 self._stop(str(error))
             except Exception as error:
-                # A player's own failure must not end the thread: the world stops, and says so to everybody who looks.
+                # A player's own failure must not end the thread: the world stops, and says so to all viewers.
                 log.exception("world %s stopped", self.name)
                 self._stop(f"{type(error).__name__}: {error}")
             with self._change:
@@ -295,14 +295,14 @@ class World:
             seat, mark = self.seats[observation.actor], (self.epoch, len(self._replies))
             # Before the prompt is rendered, which counts as a use of the memories in it.
             before = self._env.snapshot() if seat.retries or seat.recorder is not None else b""
-            # Keyed by how many replies there were: taking a move back changes nobody's luck.
+            # Keyed by how many replies there were: taking a move back changes no other luck.
             asked = context(self._env, seat, keyed_seed(self.task.seed, "viewer", len(self._replies)))
             if seat.policy.reads == "view":
                 # A script reads the live state, and is done in less time than a lock takes to change hands.
                 (completion,) = seat.policy.act([asked], seat.asking.sampling())
                 self._play(observation.actor, seat.policy.version, completion.text)
                 return True
-        # A model thinks while others look at the world, or change it: then nobody wants its answer any more.
+        # A model thinks while others look at the world, or change it: then its answer is no longer wanted.
         (completion,) = seat.policy.act([asked], seat.sampling)
         text = corrected(before, asked, completion.text, seat) if seat.retries else completion.text
         with self._change:
@@ -370,11 +370,11 @@ def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
     """All that `seat` may look at when it is asked in `env`; a model reads the prompt on which it was trained.
 
     Raises:
-        ContractError: nobody is asked, or a policy of tokens has no encoder.
+        ContractError: no role is asked, or a policy of tokens has no encoder.
     """
     observation = env.observe()
     if observation is None:
-        raise ContractError("the episode is over: nobody is asked. Reset the world.")
+        raise ContractError("the episode is over: no role is asked. Reset the world.")
     if seat.policy.reads == "view":
         return Context(observation=observation, seed=seed)
     if seat.policy.reads == "messages":

@@ -86,7 +86,7 @@ class Behaviours:
         local = local_sources(names_and_sources(self.teams), scripted_players())
         check_prompts(self.prompt_budget, self.reflect, models=bool(local), prefix="--")
         if self.reflect and self.replays:
-            raise ConfigError("--reflect does not fit --replays: nobody reflected in a game by hand. Leave one of them out.")
+            raise ConfigError("--reflect does not fit --replays: no role reflected in a game by hand. Leave one of them out.")
         _ = self._config  # it says what is wrong with it
         every = scenarios_named(self.scenarios)
         tasks = office_tasks(Split(self.split), seeds=self.seeds, scenarios=every, days=self.days, first=self.first)

@@ -251,7 +251,7 @@ def _earlier(collected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_other(file: Path, option: str, made: object, value: object) -> None:
-    """Nobody should judge by other states than they think."""
+    """Refuse states other than those that the options ask for."""
     if value != made:
         said = "one that it does not say" if made is None else made
         raise ConfigError(

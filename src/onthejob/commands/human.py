@@ -66,7 +66,7 @@ def show_request(terminal: Terminal, request: Observation, total: float) -> list
 
 
 def show_move(terminal: Terminal, move: Move, role: str) -> None:
-    """Print what everybody did, and the parts of what the role was paid for it."""
+    """Print what all roles did, and the parts of what the role was paid for it."""
     for said, step in move.steps:
         paid = step.rewards.get(role, 0.0)
         did = said.text if step.valid else f"{said.text!r} (unusable: {step.facts.get('why', '')})"

@@ -287,7 +287,7 @@ class LateEncoder:
 
     def _loaded(self) -> ChatEncoder:
         if self.chat is None:
-            raise ConfigError("no model is loaded, so nobody can read tokens. Seat `base` or an adapter.")
+            raise ConfigError("no model is loaded, so no seat can read tokens. Seat `base` or an adapter.")
         return self.chat
 
     @property

@@ -204,7 +204,7 @@ def show_turn(
     *,
     people: set[str],
 ) -> None:
-    """Print one turn: what the role read, its reply, and what everybody was paid.
+    """Print one turn: what the role read, its reply, and what each role was paid.
 
     Where a person plays, only the person's own turns: what the others read may be their secret.
     """

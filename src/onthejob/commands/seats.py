@@ -174,7 +174,7 @@ ACCOUNT_COLUMNS = ("role", "turns", "requests", "prompt tokens", "completion tok
 
 
 def account_rows(accounts: Mapping[str, Account]) -> list[tuple[object, ...]]:
-    """One row per role for `ACCOUNT_COLUMNS`; `unknown` counts requests whose tokens or price nobody told us."""
+    """One row per role for `ACCOUNT_COLUMNS`; `unknown` counts requests without known tokens or price."""
     return [
         (
             role,
@@ -238,7 +238,7 @@ def adapters_folder(source: str) -> Path:
     if kept := where_kept(source):
         raise ConfigError(f"there is no folder {source}. {kept}")
     raise ConfigError(
-        f"nobody is called {source!r}, and there is neither a folder {source} nor {RUNS / source}: give a run's folder (or its "
+        f"unknown player {source!r}: there is neither a folder {source} nor {RUNS / source}. Give a run's folder (or its "
         f"name in {RUNS}/) or a folder of adapters. A seat may also be taken by {BASE} or a scripted player."
     )
 
@@ -405,5 +405,5 @@ def _adapters_of(source: str, seats: Sequence[str], shipped: Mapping[str, Policy
 
 
 def default_name(source: str) -> str:
-    """What a team is called when nobody said: its folder's name, or a hosted model's own."""
+    """Default name of a team: its folder's name, or a hosted model's own."""
     return source if is_hosted(source) else Path(source).name

@@ -42,7 +42,7 @@ class Env:
     session_timeout_s: float = 3600.0
     """A session without a request for so many seconds is closed; longer than the learner's slowest update."""
     trainer_key_file: Path | None = None
-    """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
+    """File whose one line lets trainers inject states and read snapshots. Without it no client can."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     @classmethod

@@ -267,7 +267,7 @@ def _changed(group: Any, usual: Any, prefix: str) -> dict[str, Any]:
 def opened(address: str, *, after_s: float = 0.7) -> Iterator[None]:
     """Open `address` in the browser, through a file that leads there and only this user can read.
 
-    Everybody on this machine can read a browser's command line, and with it the token in an address.
+    Every user of this machine can read a browser's command line, and with it the token in an address.
 
     Args:
         address: of the viewer, with the token.

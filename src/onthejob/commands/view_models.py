@@ -124,7 +124,7 @@ class Loader:
         return _Found(base, adapters, Loaded(team=team, encoder=stack.chat, asking=asking))
 
     def _base(self, name: str, seated: Collection[str]) -> Stack:
-        """A base by name, loaded when it is not in memory; those that nobody needs make way."""
+        """A base by name, loaded when it is not in memory; those in no seat make way."""
         if name not in self._bases:
             options = replace(self._options, name=name)
             weights = self._make_room(options, seated)

@@ -46,7 +46,7 @@ class ViewOffice(View):
     """Limit of a reply in tokens, for `base` and adapters whose run is not known, as --env.profile; others play as their run
     did."""
     max_model_gib: float | None = None
-    """Weights of all models of this machine together, in GiB; those that nobody needs make way. None takes half of the
+    """Weights of all models of this machine together, in GiB; those in no seat make way. None takes half of the
     machine's memory, or of the GPU's."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Hosted models, when one is seated."""

@@ -66,7 +66,7 @@ class Start:
     role: Any = None
     """A seat, `*` for all of them, or None for the workplace's first."""
     teammates: Any = None
-    """A scripted player's name for all other seats, or a mapping role -> name; the default player where nobody is named."""
+    """A scripted player's name for all other seats, or a mapping role -> name; the default player where none is named."""
     split: Any = None
     index: Any = None
     """With `split`, chooses a published task; excludes `seed`."""
@@ -91,7 +91,7 @@ class Seen:
     reward: float | None
     """What the client's role was paid since it was last asked (at the table: the sum over the seats); None at reset."""
     rewards: Mapping[str, float]
-    """Actor -> the same. The client's own role only, at the table everybody's."""
+    """Actor -> the same. The client's own role only; at the table, all roles."""
     parts: Mapping[str, Mapping[str, float]]
     """Actor -> named parts, which sum to `rewards[actor]`."""
     valid: bool
@@ -112,7 +112,7 @@ class Seat:
 
         Args:
             workplace: what is served.
-            trainer_key: who shows it may inject states and read snapshots; None refuses both to everybody.
+            trainer_key: a client that shows it may inject states and read snapshots; None refuses both to all.
         """
         self.workplace = workplace
         self._trainer_key = trainer_key
@@ -202,7 +202,7 @@ class Seat:
             raise SeatError(Code.EPISODE_OVER, f"the episode has ended ({self._stop}). Send reset to start another one.")
         asked = self._pending.actor
         if role != asked and not (role is None and self.role != TABLE):
-            raise SeatError(Code.WRONG_ROLE, f"{asked} is asked, got a reply of {role or 'nobody'}. Send role {asked!r}.")
+            raise SeatError(Code.WRONG_ROLE, f"{asked} is asked, got a reply of {role or 'no role'}. Send role {asked!r}.")
         with self._guarded():
             step = self._advance(self._env, reply)
             self.steps += 1

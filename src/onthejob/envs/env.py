@@ -87,7 +87,7 @@ class ServedTasks:
     players: Mapping[str, Reply]
     """Name -> scripted player of the roles that a client does not take."""
     partner: str = ""
-    """The one of `players` that plays where nobody is named; empty where there is none."""
+    """The default player, one of `players`; empty where there is none."""
 
 
 @dataclass(slots=True)
@@ -334,7 +334,7 @@ class Env:
         """Who gave the reply that is being taken."""
         request = self._now.request
         if request is None:
-            raise ContractError(f"{type(self).__name__}: nobody has replied yet. In reset, name the role: self.ask(role, text).")
+            raise ContractError(f"{type(self).__name__}: no role has replied yet. In reset, name the role: self.ask(role, text).")
         return request.role
 
     def seeded(self, split: Split, count: int = 200, **payload: Any) -> list[Task]:
@@ -412,7 +412,7 @@ class Env:
         """Tell who has just replied what came of it, and ask it for the next reply; `legal` and `view` stay unless given."""
         before = self._now.request
         if before is None:
-            raise ContractError(f"{type(self).__name__}.reset: nobody has replied yet. Use self.ask(role, text).")
+            raise ContractError(f"{type(self).__name__}.reset: no role has replied yet. Use self.ask(role, text).")
         request = Request(
             role=before.role,
             text=text,

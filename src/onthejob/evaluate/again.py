@@ -96,7 +96,7 @@ class Replayed(NamedTuple):
     reads: str
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
-        """Nobody is asked: the replies are in the record."""
+        """No policy is asked: the replies are in the record."""
         raise ContractError("recorded replies are stepped, not sampled. Play with another policy.")
 
 
@@ -231,7 +231,7 @@ def _differs(
     """
     actor, text = str(row["actor"]), str(row["text"])
     if not live.active:
-        return _Differs("who is asked", actor, "nobody: the episode is over")
+        return _Differs("who is asked", actor, "no role: the episode is over")
     pending = live.pending()
     if (actor, str(row["kind"])) != (pending.actor, str(pending.kind)):
         return _Differs("who is asked for what", [actor, str(row["kind"])], [pending.actor, str(pending.kind)])

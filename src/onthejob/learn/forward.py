@@ -114,7 +114,7 @@ def scoring(model: nn.Module, *, layout: Layout = Layout.TREE) -> Iterator[None]
 def choose_layout(model: nn.Module) -> Layout:
     """The cheapest layout that gives the model's own log-probabilities.
 
-    Decides by trying, which covers architectures nobody thought of: sequences of random tokens with a common beginning are
+    Decides by trying, which covers unforeseen architectures: sequences of random tokens with a common beginning are
     scored in both layouts and must agree on average, up to the rounding of the model's dtype.
 
     Raises:

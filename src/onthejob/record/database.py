@@ -315,7 +315,7 @@ def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
             raise
     else:
         return connection
-    # The disk has no room for the index, so nobody writes. A connection that is alone keeps it in memory.
+    # The disk has no room for the index, so no process writes. A connection that is alone keeps it in memory.
     if not _pending(path):
         return _connection(path, "mode=ro&immutable=1")
     return _connection(path, "mode=rw", "PRAGMA locking_mode = EXCLUSIVE")

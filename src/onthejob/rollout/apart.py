@@ -92,7 +92,7 @@ class _Worker:
         theirs.close()
         self._limit_s, self._numbers = limit_s, count()
         self.dropped: deque[int] = deque()
-        """Environments that nobody holds any more, for the next call to take along."""
+        """Environments without a reference, to be closed with the next call."""
         self._lock = threading.Lock()
         self._started = False
         self.alive = True

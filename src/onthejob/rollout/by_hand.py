@@ -65,7 +65,7 @@ class Game:
             ContractError: the episode is over.
         """
         if self.request is None:
-            raise ContractError("the episode is over: nobody is asked.")
+            raise ContractError("the episode is over: no role is asked.")
         self._marks.append((self._env.snapshot(), len(self._replies), self.total))
         return self._until_asked([self._step(Said(self._role, text))])
 
@@ -87,7 +87,7 @@ class Game:
         while (request := self.request) is not None and request.actor != self._role:
             policy = self._others[request.actor]
             messages = tuple(messages_for(policy, request)) if policy.reads == "messages" else ()
-            # Keyed by how many replies there were: taking a move back changes nobody's luck.
+            # Keyed by how many replies there were: taking a move back changes no other luck.
             seed = keyed_seed(self._task.seed, "by hand", len(self._replies))
             (completion,) = policy.act([Context(observation=request, messages=messages, seed=seed)], Sampling())
             steps.append(self._step(Said(request.actor, completion.text)))

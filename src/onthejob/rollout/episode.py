@@ -301,7 +301,7 @@ class LiveEpisode:
             )
 
     def _pay(self, rewards: Mapping[str, float]) -> None:
-        """Add rewards to everybody's last turn, or keep them for the first."""
+        """Add rewards to the last turn of each actor, or keep them for its first."""
         for rewarded, reward in rewards.items():
             if rewarded in self._rewards:
                 self._rewards[rewarded][-1] += reward

@@ -238,7 +238,7 @@ def policy_for(episode: LiveEpisode, policies: Mapping[str, Policy]) -> Policy:
     """The policy that answers the pending request. A conversation keeps the one that began it, unless the other can read it too.
 
     Raises:
-        ConfigError: nobody does.
+        ConfigError: no policy does.
     """
     pending = episode.pending()
     actor = pending.actor

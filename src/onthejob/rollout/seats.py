@@ -113,7 +113,7 @@ class Seats(Mapping[str, Policy]):
             ConfigError: there is no such seat, or the mode does not fit the policy.
         """
         if actor not in self._seats:
-            raise ConfigError(f"nobody sits as {actor!r}; the seats are {', '.join(self._seats)}.")
+            raise ConfigError(f"unknown role {actor!r}; the seats are {', '.join(self._seats)}.")
         seat = self._checked(actor, policy, mode or mode_of(policy))
         with self._lock:
             before, self._seats[actor] = self._seats[actor], seat
@@ -135,7 +135,7 @@ class Orders:
         self._last = read_orders(path)
 
     def new(self) -> dict[str, str]:
-        """Roles whose order changed since the last call; empty while nobody wrote anything.
+        """Roles whose order changed since the last call; empty while no order was written.
 
         Raises:
             ConfigError: the file is not a JSON object of texts.

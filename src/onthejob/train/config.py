@@ -93,7 +93,7 @@ class TrainConfig:
             raise ConfigError("eval_every, library_tasks, library_refresh and scale_states must be >= 0.")
         if self.library_refresh and (self.grouping != "branch" or not self.branch.imitates):
             raise ConfigError(
-                f"library_refresh is {self.library_refresh} but nobody is imitated. Set --branch.continuation stand_ins, or 0."
+                f"library_refresh is {self.library_refresh} but no policy is imitated. Set --branch.continuation stand_ins, or 0."
             )
         if not 0.0 < self.library_share <= 1.0:
             raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Set --library-share 0.2.")
