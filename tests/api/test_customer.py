@@ -1,4 +1,4 @@
-"""The customer in the viewer: what it says is told, and a model that plays it has frames with replies of its own."""
+"""The customer in the viewer: its words are shown, and a model that plays it has frames with replies of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Away:
 
 
 def found(days: int = 3, scenario: str = "churn", **seats: str) -> tuple[World, Away]:
-    """A company that nobody plays yet."""
+    """A company without players yet."""
     away = Away()
     asked = Reset.model_validate({"scenario": scenario, "days": days, "seats": seats})
     return Worlds(Players(hosted=away), asked).get("live"), away

@@ -219,7 +219,7 @@ def test_each_role_has_its_own_conversations_and_rewards(call, trade: Path):
     found = call("collect", "--env", "trade.py", "--count", "5", "--out", "shown")
     assert found["policy"] == "random"
     buyer, seller = rows_of(Path("shown/buyer.jsonl")), rows_of(Path("shown/seller.jsonl"))
-    # The buyer's context goes on; the seller's begins anew with every request.
+    # The buyer's context continues; the seller's begins anew with every request.
     assert (len(buyer), len(seller)) == (5, 10)
     for row in buyer:
         assert [message["content"] for message in row["messages"]][::2] == ["buyer secret 0", "buyer secret 2"]

@@ -94,7 +94,7 @@ def test_what_the_environment_measures_of_replies_is_a_mean_over_the_counted_act
     everyone = [*letters["maker"], *letters["seller"]]
     assert result.results[Key("heuristic", task.id)].metrics["letter"] == pytest.approx(np.mean(everyone))
     assert np.mean(letters["seller"]) != np.mean(everyone)
-    # Beside rows that were not measured, such as those of an earlier version, the metric is left out.
+    # Next to rows that were not measured, such as those of an earlier version, the metric is omitted.
     both = replace(result, teams=(*result.teams, "expert"), results={**result.results, **bare.results})
     assert "letter" in result.metrics
     assert "letter" not in both.metrics

@@ -1,4 +1,4 @@
-"""`harbor:FOLDER`: which tasks are whose, what is left out, and that commands play them."""
+"""`harbor:FOLDER`: which tasks are whose, what is skipped, and that commands play them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_seat_given_away_while_a_reply_is_awaited_is_recorded_under_who_replie
 
 
 def test_a_conversation_that_goes_on_keeps_who_began_it():
-    """A retry appends to what the actor was shown as messages; whoever reads tokens joins at the next request."""
+    """A retry appends to what the actor was shown as messages; a player that reads tokens joins at the next request."""
     seats = Seats(dict.fromkeys(("ceo", "dev", "marketing", "sales", "content", "hr"), Texts(reply="nonsense")))
     env = OfficeEnvironment(OfficeConfig(retries=2))
     tokens = ScriptedTokens(tiny_tokenizer(), lambda observation, seed: "{}", version="tokens")

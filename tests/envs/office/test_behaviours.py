@@ -158,7 +158,7 @@ def test_specialisation_is_0_for_any_and_1_for_always_the_same() -> None:
     same = [deed(i, "dev", Action(names[0])) for i in range(9)]
     assert specialisation(same, 0.0, 1.0) == Tally(1.0, 1.0)
     assert specialisation([*every, *same, *same], 2 / 3, 1.0).rate > specialisation([*every, *same, *same], 0.0, 1 / 3).rate
-    # Hardly anybody is usable: the little that is there is no specialisation.
+    # Hardly any reply is usable: the few that are show no specialisation.
     assert specialisation([deed(i, "dev", Action(names[0]) if i < 2 else None) for i in range(40)], 0.0, 1.0).occasions == 0.0
     assert specialised_early([]).occasions == 0.0
 
