@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+from onthejob.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 
@@ -152,6 +155,21 @@ def test_texts_of_worlds_are_not_looked_at():
 def test_prose_of_pages_is_found():
     page = "A page\nof one's\nown.\n\n```bash\ngo on\n```\n\n| a | at last |\n\n[link](left out) `beside`\n"
     assert faults(of_page(page)) == [(1, "of one's own"), (9, "at last")]
+
+
+QUESTION = re.compile(r"(?:What|Who|Whose|How|Where|Of|Whether|Which)\b")
+
+
+def test_help_of_an_option_names_the_thing():
+    """It begins with "Sampling temperature", not with "Of the replies" or "Where files go"."""
+    found = []
+    for path in sorted({ROOT / f"src/onthejob/commands/{entry.module}.py" for entry in COMMANDS.values()}):
+        kinds = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+        for field, below in (pair for kind in kinds for pair in itertools.pairwise(kind.body)):
+            match below:
+                case ast.Expr(value=ast.Constant(value=str(text))) if isinstance(field, ast.AnnAssign) and QUESTION.match(text):
+                    found.append(f"{path.name}:{below.lineno}: {text}")
+    assert found == []
 
 
 def test_rooms_still_to_do_exist():

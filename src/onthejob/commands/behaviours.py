@@ -1,4 +1,4 @@
-"""`onthejob office behaviours`: how often teams do what is said to emerge, with intervals."""
+"""`onthejob office behaviours`: rates of emergent behaviours per team, with intervals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviours:
-    """Measure the behaviours that are said to emerge: who does them how often, per episode, with 95 % intervals.
+    """Measure emergent behaviours: their rates for each team, per episode, with 95 % intervals.
 
     Launches timed to ships, asking Dev before promising or publishing, specialisation early and late, use of memories, the shift
     to retention in a crisis. docs/office.md says what each number means. In brackets behind a number: the episodes that gave
@@ -60,7 +60,7 @@ class Behaviours:
     reflect: bool = False
     """With memory: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     temperature: float = 1.0
-    """Of a model's replies."""
+    """Sampling temperature of a model's replies."""
     max_new_tokens: int = 48
     """Limit of a model's reply."""
     batch: int = 8

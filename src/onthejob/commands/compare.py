@@ -51,7 +51,7 @@ class Compare:
     """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), or `NAME=` one of these."""
     env: str = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`."""
+    """Workplace: `office`, `claw`, or an environment of your own, as for `train`."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     alone: tuple[str, ...] = ()
@@ -62,20 +62,20 @@ class Compare:
     limit: int = 0
     """Play only so many of the tasks, chosen by --seed; 0 plays all."""
     temperature: float = 0.0
-    """Of every model's replies; 0 decodes greedily."""
+    """Sampling temperature of every model; 0 decodes greedily."""
     max_new_tokens: int | None = None
     """Limit of a reply in tokens. None takes the workplace's usual one (office 32, claw 192), and for a hosted model the
     catalogue's, 256 or more, where that is longer."""
     batch: int = 8
     """Episodes in lock step."""
     seed: int = 0
-    """Of the replies and of the intervals."""
+    """Random seed of the replies and of the intervals."""
     featured: str = ""
     """The team whose differences to the others are shown; by default the last one that is a model."""
     beside: Path | None = None
     """Show an earlier comparison's teams too: the file holds what `compare --json` printed. Refused when its tasks differ."""
     cache: Path = CACHE
-    """Where finished episodes are kept."""
+    """File in which finished episodes are kept."""
     name: str = ""
     """Keep the result as `comparisons/NAME.json` next to the runs, with all replies, where `onthejob view` shows it and
     `onthejob runs rescore` reads it."""

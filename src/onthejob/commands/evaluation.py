@@ -50,7 +50,7 @@ class Eval:
     """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), or `NAME=` one of these."""
     env: str = "office"
-    """Which workplace: `office`, or an environment of your own that can be forked and lists legal replies, as for `train`."""
+    """Workplace: `office`, or an environment of your own that can be forked and lists legal replies, as for `train`."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults. Of a file of states that exists its own hold, and others are refused."""
     states: Path | None = None
@@ -62,7 +62,7 @@ class Eval:
     """States per role, 200 by default, from episodes of all tasks that the options of the environment give, which each of the two
     plays once. A file that exists is refused when it holds another number."""
     roles: tuple[str, ...] = ()
-    """Whose decisions are judged; none means all."""
+    """Roles whose decisions are judged; none means all."""
     worlds: int = 8
     """Evaluation worlds over which a value is averaged; even."""
     turns: int = 140
@@ -72,14 +72,14 @@ class Eval:
     workers: int = 0
     """Processes that play branches; 0 plays them in this one."""
     seed: int = 0
-    """Of candidates, sampling and resampling."""
+    """Random seed of candidates, sampling and resampling."""
     temperature: float = 1.0
     """Sampling temperature, by default that of training. Every policy is judged greedily too."""
     max_new_tokens: int | None = None
     """Limit of a reply in tokens. None takes the workplace's usual one (office 32), and for a hosted model the catalogue's, 256
     or more, where that is longer."""
     cache: Path = CACHE
-    """Where values, replies and episodes are kept between evaluations."""
+    """File in which values, replies and episodes are kept between evaluations."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one is judged."""
     hosted: HostedOptions = field(default_factory=HostedOptions)

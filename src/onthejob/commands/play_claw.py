@@ -39,7 +39,7 @@ class PlayClaw(Playing):
     """Play one task and show every turn: what is asked, what is run, what comes of it, and what holds at the end."""
 
     policy: str = "gold"
-    """Who works; `human` is you, `gold`, `noop`, `idle`, `base` (or `llm`), a run (`RUN:best`), a folder of adapters, or a hosted
+    """The agent: `human` is you, `gold`, `noop`, `idle`, `base` (or `llm`), a run (`RUN:best`), a folder of adapters, or a hosted
     model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     task: str = ""
     """A task id or a family (`onthejob tasks list`); by default the first training task."""

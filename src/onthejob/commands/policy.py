@@ -21,9 +21,9 @@ class Swap:
     """Hand a role to another policy while an episode is running, from its next turn on."""
 
     role: tyro.conf.Positional[str]
-    """Which seat; `customer` where a model plays it already, and only for another model."""
+    """Role; `customer` where a model plays it already, and only for another model."""
     who: tyro.conf.Positional[str]
-    """Who takes it: a scripted player, `base`, a run, a folder of adapters, or a hosted model."""
+    """Its new player: a scripted player, `base`, a run, a folder of adapters, or a hosted model."""
     orders: Path = Path("orders.json")
     """The file that the running command was given as --orders."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)

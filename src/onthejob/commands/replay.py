@@ -35,9 +35,9 @@ class ReplayRecord:
     path: tyro.conf.Positional[str]
     """A run's folder, its name in runs/, or the file that `onthejob play --policy human` wrote."""
     iteration: int | None = None
-    """Of a run: only the episodes of this iteration; None takes all."""
+    """With a run: only the episodes of this iteration; None takes all."""
     limit: int = 0
-    """Of a run: only so many episodes, the first ones; 0 takes all."""
+    """With a run: only so many episodes, the first ones; 0 takes all."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:

@@ -47,9 +47,9 @@ class RescoreRun:
     stops: str | None = None
     """The other table of stop sentinels: `standard`, `seed` or `literal`; None keeps that of the record."""
     iteration: int | None = None
-    """Of a run: only the groups of this iteration; None takes all."""
+    """With a run: only the groups of this iteration; None takes all."""
     teams: tuple[str, ...] = ()
-    """Of a comparison: only these teams; none means all."""
+    """With a comparison: only these teams; none means all."""
     unchecked: bool = False
     """Run nothing again: take recorded grades for what would have been graded earlier."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)

@@ -38,8 +38,8 @@ class ModelOptions:
     name: str = "smollm2-135m"
     """As for `onthejob model fetch`."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    """Of the base's weights in memory; `auto` takes float32 where it is measured to be faster (see `onthejob doctor`), else
-    bfloat16. A run keeps what it was started with."""
+    """Number format of the base's weights in memory; `auto` takes float32 where it is measured to be faster (see `onthejob
+    doctor`), else bfloat16. A run keeps what it was started with."""
     device: str = "cpu"
     """torch device: `cpu`, `cuda` with an NVIDIA GPU, or, for `train --sampler worker`, `meta`: no weights on this machine."""
     quantize: Literal["none", "nf4"] = "none"

@@ -30,7 +30,7 @@ class Env:
     """Serve a workplace under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md."""
 
     workplace: tyro.conf.Positional[str] = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
+    """Workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults. The claw has one sandbox per connection."""
     host: str = "127.0.0.1"

@@ -77,12 +77,12 @@ class Train:
     """
 
     env: str = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own as `path/to/file.py:Class`, `package.module:Class` or the
+    """Workplace: `office`, `claw`, or an environment of your own as `path/to/file.py:Class`, `package.module:Class` or the
     name that an installed package gives it."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     roles: tuple[str, ...] = Office.roles
-    """Which roles are trained; others are played by the environment's partner, e.g. the office's --env.partner."""
+    """Roles to train; the environment's partner plays the others, e.g. the office's --env.partner."""
     init: str = ""
     """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model, in their --lora
     shape. What they are at the start is also the reference of the KL term."""
@@ -122,7 +122,7 @@ class Train:
     judge: str = ""
     """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
     judging: JudgeConfig = field(default_factory=JudgeConfig)
-    """How much the judge counts."""
+    """Weights of the judge."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of hosted models: the judge, and a partner when it is one."""
     config: Path | None = None

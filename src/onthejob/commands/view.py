@@ -60,10 +60,10 @@ class Company:
     model: ModelOptions = field(default_factory=ModelOptions)
     hosted: HostedOptions = field(default_factory=HostedOptions)
     asking: Asking = field(default_factory=Asking)
-    """How models are asked whose training is not recorded."""
+    """Settings of models whose training is not recorded."""
     max_model_gib: float | None = None
     mode: tuple[str, ...] = ()
-    """Of the seats, as for `play`."""
+    """Mode of the seats, as for `play`."""
     collect: str = ""
     """The run to which turns of seats in training mode are added; empty: no seat can be in it."""
 

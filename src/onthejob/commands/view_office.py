@@ -26,14 +26,14 @@ class ViewOffice(View):
     """
 
     policy: str = "heuristic"
-    """Who sits in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
+    """Player in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
     `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
     seat: tuple[str, ...] = ()
     """Another player in one seat at first, e.g. `--seat sales=openai:URL dev=expert`. A model named for
     `customer` (`base` or a hosted one) plays it instead of its script, in the whole company."""
     seed: int | None = None
-    """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with --collect the
-    first training seed of which the run holds no turn: what is kept for evaluation is not trained on."""
+    """Seed of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with --collect
+    the first training seed of which the run holds no turn: what is kept for evaluation is not trained on."""
     collect: str = ""
     """Add the turns of seats in training mode to this run (a folder, or a name among the runs that are shown), for
     `train --collected` and `sft --collected`. The browser chooses the seats, and --mode those at first."""
