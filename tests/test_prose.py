@@ -37,6 +37,7 @@ PHRASES = {
     r"how sure": "confidence, temperature",
     r"a day each": "one day each",
     r"as good as": "nearly",
+    r"(?:reliability|research) note|design section": "the fact itself: readers do not have that document",
     r"somebody|whoever|anybody|nobody|everybody": "anyone who, no policy, another process, the caller, all",
 }
 """What is forbidden (a pattern) -> what to write instead."""

@@ -10,7 +10,9 @@ from onthejob.office import make_office
 from onthejob.rollout.by_hand import Game, Move
 from onthejob.types import Observation, Policy, Task
 
-HELP = "A number does that action; {...} is a reply as a model would write it. undo takes the last move back, quit ends the game."
+HELP = (
+    "Type a number to take that action, or raw JSON as a model would write it. undo takes the last move back, quit ends the game."
+)
 
 
 def play_by_hand(

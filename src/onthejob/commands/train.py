@@ -95,9 +95,9 @@ class Train:
     eval_tasks: int = 32
     """With --eval-every: held-out tasks (split dev) on which checkpoints are judged."""
     eval_temperature: float = 0.0
-    """With --eval-every: of the replies there; 0 decodes greedily."""
+    """With --eval-every: sampling temperature of evaluations; 0 decodes greedily."""
     smoke: bool = False
-    """Only look: 4 tasks, 4 replies or episodes each, their spread and how they end. Nothing is updated or recorded."""
+    """Sample 4 small groups, print their reward spread and stop reasons, and exit. Nothing is updated or recorded."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=lambda: OFFICE_LOOP)
     """The loop."""
     learner: LearnerConfig = field(default_factory=LearnerConfig)

@@ -226,7 +226,7 @@ def counts(usage: object, prompt: str, completion: str) -> Usage | None:
 
 
 def check_logprobs(logprobs: object) -> None:
-    """Refuse an answer with a log-probability that is not finite: such a server computes garbage (reliability note, fact 2).
+    """Refuse an answer with a log-probability that is not finite: such a server computes garbage.
 
     Raises:
         ProviderError: there is one (`malformed`).

@@ -7,7 +7,7 @@ over processes; it gives the same numbers with any number of them.
     value = outcome_weight * (outcome per turn) / s_v + return_weight * (role return per turn) / s_r
 
 with the frozen `Scales` of the role. Both terms are per turn, so the mix of the two does not depend on how much of the episode
-remains. Source: research note on branch scoring (`onthejob.types.Branch`), design section 6.
+remains.
 """
 
 from __future__ import annotations

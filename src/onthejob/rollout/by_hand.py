@@ -38,7 +38,9 @@ class Game:
         """
         for actor, policy in others.items():
             if actor != role and policy.reads == "tokens":
-                raise ConfigError(f"{actor} is {policy.version}, which reads tokens; by hand one plays with scripted players.")
+                raise ConfigError(
+                    f"{actor} is {policy.version}, which reads tokens; a human game supports only scripted or hosted teammates."
+                )
         self._env, self._task, self._role, self._others = env, task, role, dict(others)
         self._replies: list[Said] = []
         self._marks: list[tuple[bytes, int, float]] = []
