@@ -1,4 +1,4 @@
-"""The learner's attention on CPUs beside PyTorch's own, forward and backward, in one process.
+"""The learner's attention on CPUs against PyTorch's own, forward and backward, in one process.
 
 `learn.forward` attends to a packed row in blocks of queries with a bias for the tree. In bfloat16 on CPUs it does so with plain
 matrix products and computes the weights again in the backward pass; everywhere else it calls

@@ -1,4 +1,4 @@
-"""A decoding step with the weights on the left of each product, beside torch's own order of the factors, in one process.
+"""A decoding step with the weights on the left of each product, against torch's own order of the factors, in one process.
 
 The embedded model with a LoRA adapter on all linear layers: one prompt, some replies side by side, and so many steps with the
 rule of `models.llama.linear` and without it. The rule is for float32 and at least two rows: of one row both sides are the same.

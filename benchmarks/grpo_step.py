@@ -59,7 +59,7 @@ def compare(arguments: argparse.Namespace, case: str) -> dict:
     size = int(case.split(",")[2])
     ours = child(arguments, case, side="ours", micro=size)
     if ours is None:
-        raise SystemExit("our side failed; see the message above")
+        raise SystemExit("onthejob's step failed; see the message above")
     theirs = None
     micro = arguments.micro or size
     while theirs is None and micro >= 1:

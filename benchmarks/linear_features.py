@@ -195,7 +195,7 @@ def target_tokens(v: View, a: Action) -> list[str]:
         goes_on = any(WRITES[draft["kind"]] == kind and draft["topic"] == target for draft in v["drafts"])
         proof = v["evidence"][target]
         return [
-            f"goes on{goes_on}",
+            f"continues{goes_on}",
             f"needed{target in wanted}",
             f"first{wanted[:1] == [target]}",
             f"proof{bucket(proof, 0.3, 0.6, 1.0, 1.4)}",

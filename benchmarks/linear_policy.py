@@ -4,7 +4,7 @@ The policy scores every legal action by hand-made features of the role's view an
 else. It starts as a clone of the stochastic teacher (expert, 30 % random legal actions), fitted by multinomial logistic
 regression to the teacher's probabilities, and is then trained by GRPO as the loop does it: K sampled actions per state, each
 branched for H turns in m worlds shared by the group and continued by the heuristic, value = outcome / s_v + 0.25 x role return
-/ s_r, advantages = z-score within the group, all six roles at once, states from the team's own play on training seeds. Whole
+/ s_r, advantages = z-score within the group, all six roles at once, states from the team's own episodes on training seeds. Whole
 episodes on dev seeds, paired, say what it is worth.
 
     python benchmarks/linear_policy.py [--minutes 12] [--iterations 150] [--processes 2] [--json]

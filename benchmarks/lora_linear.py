@@ -1,4 +1,4 @@
-"""A training pass with each linear layer and its adapter as one operation, beside PEFT's own layers, in one process.
+"""A training pass with each linear layer and its adapter as one operation, against PEFT's own layers, in one process.
 
 Forward and backward of the embedded model over one row of tokens, adapters of all linear layers trained, as in an update
 (`learn.lora_linear`). Rounds alternate, so that other load hits both; seconds are of the processor, not of the clock.

@@ -1,4 +1,4 @@
-"""Speed of the office on one core: turns/s with and without prompts, snapshots, branches; PettingZoo and Gymnasium beside it.
+"""Speed of the office on one core: turns/s with and without prompts, snapshots, branches; and of PettingZoo and Gymnasium.
 
 All times are CPU seconds of this process (other load does not count), the best of --repeat; every repetition plays another seed,
 so that nothing is fast because it was seen before. A turn is one decision of one role with all seven rewards; the scripted
@@ -101,7 +101,7 @@ def through_environment(env: OfficeEnvironment, *, prompts: bool) -> Callable[[]
 
 
 def advance(env: OfficeEnvironment, turn: int, player: Player = heuristic) -> OfficeEnvironment:
-    """`env`, played on until it has reached `turn` or its end."""
+    """`env`, continued until it has reached `turn` or its end."""
     observation = env.observe()
     while observation is not None and int(env.state()["turn"]) < turn:
         action = player(observation.view, list, 0.5)

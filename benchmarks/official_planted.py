@@ -1,7 +1,7 @@
 """In which official ClawGym tasks can a planted program write its own grade?
 
 An agent that does no work puts one program into every script that a request or its check names, into every script that is there
-already, and beside them under the names of modules (`PLANTED`). Three such programs are tried where a check may run them (one,
+already, and next to them under the names of modules (`PLANTED`). Three such programs are tried where a check may run them (one,
 `names`, in all other tasks):
 
 * `prints`: a verdict that says 1, and ends its process at once;

@@ -2,7 +2,7 @@
 
 Each server is a process of its own on a loopback port; the clients are another one. Every connection sends its next step when
 the answer to the last has arrived, so the load is as high as the server lets it be. The echo environment does nothing: what
-it reaches is what OpenEnv's transport costs on this machine, and the office is judged beside it.
+it reaches is what OpenEnv's transport costs on this machine, and the office is judged against it.
 
     python benchmarks/openenv_load.py [--connections 32 512 4096] [--seconds 10] [--json]
 

@@ -1,4 +1,4 @@
-"""Do branches that scripted partners play on order replies as branches would that the learned team plays on?
+"""Do scripted continuations of branches rank replies as continuations by the learned team do?
 
 In training a reply is valued by branches in which the heuristic, or quick imitations of the policies, decide everything after it:
 they cost microseconds a turn, the policies themselves some tenths of a second. Here the same legal replies, in the same states
@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from stand_in_teams import habits_of  # the benchmark beside this one
+from stand_in_teams import habits_of  # the benchmark next to this one
 
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.founding import draw_unseen
@@ -75,7 +75,7 @@ def replies_in(state: HeldOutState, count: int, seed: int) -> list[str]:
 def scripted_values(
     state: HeldOutState, replies: Sequence[str], worlds: Sequence[int], turns: int, rates: Rates | None
 ) -> np.ndarray:
-    """Dollars of branches that the heuristic or stand-ins play on; shape (replies, worlds)."""
+    """Dollars of branches that the heuristic or stand-ins continue; shape (replies, worlds)."""
     env = OfficeEnvironment()
     env.restore(state.snapshot)
     if rates is not None:
@@ -84,7 +84,7 @@ def scripted_values(
 
 
 class Played:
-    """One branch that the learned team plays on."""
+    """One branch that the learned team continues."""
 
     def __init__(self, state: HeldOutState, reply: str, world: int, turns: int) -> None:
         self.env = OfficeEnvironment(on_turn=self._look)
@@ -120,7 +120,7 @@ def learned_values(
     rows: int,
     seed: int = 0,
 ) -> list[np.ndarray]:
-    """The same for every state, of branches that the policies play on, the actor for whom most wait first."""
+    """The same for every state, of branches that the policies continue, the actor for whom most wait first."""
     branches = [
         [[Played(state, reply, world, turns) for world in worlds] for reply in texts]
         for state, texts in zip(states, replies, strict=True)
@@ -132,7 +132,7 @@ def learned_values(
         for branch in open_:
             waiting[branch.asked.actor].append(branch)  # type: ignore[union-attr]
         actor, group = max(waiting.items(), key=lambda item: len(item[1]))
-        # Whoever is behind comes first, so that nobody is left over alone at the end.
+        # Branches that are behind come first, so that none is left over alone at the end.
         group = sorted(group, key=lambda branch: branch.env.company.turn - branch.until)[:rows]
         contexts = [
             Context(

@@ -1,11 +1,11 @@
-"""How long a new adapter takes to go live on a running server, beside a restart of the server.
+"""Time until a new adapter is live on a running server, against a restart of the server.
 
     python benchmarks/publish.py                       # vLLM (see docs/serving.md), SmolLM2-135M, six roles
-    python benchmarks/publish.py --tests-server        # the tests' own server: measures our side only
+    python benchmarks/publish.py --tests-server        # the tests' own server: measures onthejob's part only
     python benchmarks/publish.py --model FOLDER --roles 6 --versions 20 --json
 
-`publish` is everything from the adapter's directory to the switch of traffic: check, copy, load, list, probe. `first_token` goes
-on until the new version has sampled one token. `loaded` is measured while threads sample from the live versions. The restart is
+`publish` is everything from the adapter's directory to the switch of traffic: check, copy, load, list, probe. `first_token` ends
+when the new version has sampled one token. `loaded` is measured while threads sample from the live versions. The restart is
 what a server without run-time loading costs each time. `probe` is the largest mean difference to the trainer's numbers, in nats.
 """
 

@@ -24,7 +24,7 @@ GROUPS, SIZE, TURNS, PROMPT, REPLY = 16, 8, 2, 250, 40
 
 
 def measured(folder: Path) -> list[float]:
-    """Seconds per iteration with the `onthejob` that is imported here; the first is left out."""
+    """Seconds per iteration with the `onthejob` that is imported here; the first is omitted."""
     from onthejob.record import Run
     from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 

@@ -4,7 +4,7 @@ Per role: states from the play of the stochastic teacher (expert, 30 % random le
 legal reply (and the expert's own, which may carry a message) is valued by branches of H turns in the same worlds, as in training.
 The best reply is chosen on half of the worlds and valued on the other half, then the reverse (no winner's curse). Its value less
 the expected value of the expert's clone, the teacher itself, is what a policy that imitates the teacher can still gain per
-decision. Reported beside it: the best chosen on all worlds but one and valued on that one, for each world in turn. Standard
+decision. Also reported: the best chosen on all worlds but one and valued on that one, for each world in turn. Standard
 errors are clustered by episode.
 
     python benchmarks/regret_map.py [--states 400] [--worlds 8] [--turns 140] [--processes 2] [--json]

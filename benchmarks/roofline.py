@@ -4,7 +4,7 @@
 
 The limit of a pass is the longer of two times: its bytes (weights, and keys and values read and written) at the bandwidth with
 which this machine reads memory, and its operations at the rate of torch's product of two 2048 x 2048 matrices of the same dtype.
-Operations that the model does not need (padding, masked scores) do not count as work, and what a pass does beside products and
+Operations that the model does not need (padding, masked scores) do not count as work, and what a pass does besides products and
 attention has no part in its limit, so 1.0 cannot be reached. Bandwidth and peak are measured before and after each pass, and the
 better ones count.
 

@@ -9,7 +9,7 @@ switches the sharing of equal beginnings off, so that it shows the engine alone 
 `handbook` are shell episodes whose long system message is the same, the chat prompt at a low temperature has predictable replies.
 `shell` are whole conversations of four turns, eight to each of six requests: what is asked in a turn is what was said so far.
 All sides run in this process, alternating, and the best of the repeats counts; CPU seconds are of the whole process. A case is
-printed when it was measured. `ours, torch` leaves out the compiled code that `ours` uses where the machine can run it.
+printed when it was measured. `ours, torch` runs without the compiled code that `ours` uses where the machine can run it.
 `random` are the cases with a target: three minutes on two cores, all of them more than seven.
 
     python benchmarks/sampler.py --peers vllm=PYTHON openvino=PYTHON,FOLDER commit=CHECKOUT [--groups 1 4 16] [--repeats 5]
@@ -48,7 +48,7 @@ def random_prompts(groups: int, length: int, vocab: int) -> list[tuple[int, ...]
 
 
 def mixed_prompts(longest: int, vocab: int) -> list[tuple[int, ...]]:
-    """Conversations as they stand in the middle of shell episodes: most are short, a few went on for long."""
+    """Conversations as they stand in the middle of shell episodes: most are short, a few are long."""
     lengths = [longest] * 2 + [longest * 3 // 8] * 4 + [longest // 5] * 10
     generator = torch.Generator().manual_seed(8)
     return [tuple(torch.randint(100, vocab, (length,), generator=generator).tolist()) for length in lengths]

@@ -1,4 +1,4 @@
-"""The sampler beside other engines, one call each in turn: what `sampler.py --peers` runs.
+"""The sampler against other engines, one call each in turn: what `sampler.py --peers` runs.
 
 Each engine is a process of its own with the model loaded, so that an engine may have its own environment (vLLM and OpenVINO pin
 their own packages) or its own source (a checkout of another commit). All run on the same cores, get the same random prompts, new

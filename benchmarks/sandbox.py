@@ -1,8 +1,8 @@
-"""Cost of isolation: sandboxes beside plain bash in the same run.
+"""Cost of isolation: sandboxes against plain bash in the same run.
 
 create + true + destroy, `true` in an open sandbox, scripted episodes per second at 1 / 2 / 8 parallel (9 files, 5 commands,
 5 checks of the result, cleanup), 200 sandboxes alive at once. Isolated and plain rounds alternate, so that other load hits
-both. Wall-clock time: processes of sandboxes are nobody's children here.
+both. Wall-clock time: processes of sandboxes are not children of this one.
 
     python benchmarks/sandbox.py [--repeat 200] [--episodes 200] [--rounds 3] [--alive 200] [--json]
     python benchmarks/sandbox.py --before OTHER/src [--rounds 9] [--repeat 200]
@@ -105,7 +105,7 @@ def snapshots(host: SandboxHost, count: int) -> list[float]:
 
 
 def of_this_source(count: int) -> dict[str, list[float]]:
-    """Seconds of lives and snapshots with the `onthejob` that is imported here; the first of each are left out."""
+    """Seconds of lives and snapshots with the `onthejob` that is imported here; the first of each are omitted."""
     with open_host(ahead=0) as host:
         return {
             "create + run + destroy": timed(lambda: life(host), count + 3)[3:],

@@ -1,8 +1,8 @@
-"""Tokens per second of a model server with replies of 1, 3 and 6 adapters in the same batch, beside the sampler of this process.
+"""Tokens per second of a model server with replies of 1, 3 and 6 adapters in the same batch, against the sampler of this process.
 
     python benchmarks/serving.py                       # vLLM (see docs/serving.md), SmolLM2-135M
     python benchmarks/serving.py --replies 48 --tokens 64 --repeats 5 --json
-    python benchmarks/serving.py --tests-server        # the tests' own server: measures our side only
+    python benchmarks/serving.py --tests-server        # the tests' own server: measures onthejob's part only
 
 The same number of replies with the same seeds in every row, spread over 0 (the base), 1, 3 or 6 adapters; a row is the median of
 the repeats. The server gets the adapters' requests at once, the sampler of this process one adapter after another.

@@ -1,11 +1,11 @@
 """How would the team of each iteration run the company? Whole episodes of its stand-ins, in seconds instead of hours.
 
-A run whose branches are played on by stand-ins (`branch.continuation` stand_ins or both) has recorded, for every iteration, how
+A run with branches that stand-ins continue (`branch.continuation` stand_ins or both) has recorded, for every iteration, how
 its policies chose. The players with these habits play whole dev episodes here, all together, and once for every role with the
-scripted expert in its seat: what that gains is what the role still lacks beside the others as they are now. A team that gets
+scripted expert in its seat: what that gains is what the role still lacks among the others as they are now. A team that gets
 worse while its single decisions get better shows here first.
 
-It is an imitation: beside a share of the expert's own actions it draws action types by their rates and targets at random. So it
+It is an imitation: besides a share of the expert's own actions it draws action types by their rates and targets at random. So it
 compares iterations and runs with each other, and says nothing about dollars of the real team; where it peaks, play that one.
 
     python benchmarks/stand_in_teams.py runs/a [runs/b ...] [--seeds 8] [--iterations 2 6 12] [--json]

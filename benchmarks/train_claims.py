@@ -3,7 +3,7 @@
     python benchmarks/train_claims.py --left-out w14 [--epochs 3] [--rank 32] [--rate 1e-3] [--threads 2]
     python benchmarks/train_claims.py --left-out none --keep adapters/claims
 
-The pieces of the writer left out are judged at several bounds, beside the shipped linear weights on the same pieces; with `none`
+The pieces of the held-out writer are judged at several bounds, next to the shipped linear weights on the same pieces; with `none`
 all are trained on, and the reader is only kept. Texts are read with names in odd spellings as they are usually written
 (`Registry.usual`), as the registry does before it asks a reader. `--rank 0` trains all weights, which shows what rank costs; such
 a reader cannot be kept.
@@ -191,7 +191,7 @@ def main() -> int:
     pieces += [Piece(**{name: value for name, value in row.items() if name != "kind"}) for row in rows]
     writers = {piece.writer for piece in pieces}
     if given.left_out not in writers | {"none"}:
-        parser.error(f"no piece is by {given.left_out}; writers are {', '.join(sorted(writers))}; `none` leaves nobody out")
+        parser.error(f"no piece is by {given.left_out}; writers are {', '.join(sorted(writers))}; `none` holds out no writer")
     if given.keep and not given.rank:
         parser.error("--keep needs --rank 1 or more: a reader is kept as a LoRA adapter")
     judged = [piece for piece in pieces if piece.writer == given.left_out]
@@ -212,7 +212,7 @@ def main() -> int:
     found = chances_of(student, judged)
     registry = Registry(FEATURE_ALIASES, described=DESCRIBED)
     linear = [set(registry.violations([piece.text], piece.shipped, piece.committed)) for piece in judged]
-    print(f"{len(others)} pieces to train on, {given.left_out} left out")
+    print(f"{len(others)} pieces to train on, {given.left_out} held out")
     print(f"shipped detector: {figures(counts(judged, linear))}")
     for bound in BOUNDS:
         by_model = [broken_by(piece, row, bound) for piece, row in zip(judged, found, strict=True)]

@@ -183,7 +183,7 @@ def scale_of(feature: str) -> float:
 
 
 def fit(rows: Sequence[Collection[str]], answers: Sequence[bool], prior: float, kept: int) -> Model:
-    """Weights of a logistic regression that uses at most `kept` features; those that occur once are left out."""
+    """Weights of a logistic regression that uses at most `kept` features; those that occur once are dropped."""
     often = Counter(feature for row in rows for feature in row)
     names = sorted(feature for feature, count in often.items() if count > 1)
     weights = _solve(rows, answers, names, prior)
@@ -319,7 +319,7 @@ def wilson(part: int, whole: int) -> tuple[float, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--leave-out", action="store_true", help="measure on writers that are left out; writes nothing")
+    parser.add_argument("--leave-out", action="store_true", help="measure on held-out writers; writes nothing")
     parser.add_argument("--show", nargs="*", default=[], metavar="WRITER", help="print what is judged wrong of a left-out writer")
     given = parser.parse_args()
     registry = bare_registry()

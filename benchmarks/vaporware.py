@@ -1,4 +1,4 @@
-"""How well the vaporware detector judges pieces that nobody wrote for it.
+"""Accuracy of the vaporware detector on pieces that were not written for it.
 
     python benchmarks/vaporware.py tests/data/vaporware_open.jsonl [--show] [--reader adapters/claims]
 
@@ -8,8 +8,8 @@ One JSON object a line: `text`, `kind`, the features that it `promises` although
 `--reader` puts a trained reader (`onthejob.models.claims`) in the place of the linear weights.
 
 What has been learned from or read says little about other text. `vaporware_sealed.jsonl` and `vaporware_sealed_2.jsonl`, 100
-promises and 100 honest pieces each by writers who knew nothing of a detector, are for that: nothing is trained on them, nobody
-tunes on them, and what they say is in LOG.md. `vaporware_natural.jsonl` (nine writers, each in the register of a trade) was not
+promises and 100 honest pieces each by writers who knew nothing of a detector, are for that: nothing is trained or
+tuned on them, and the results are in docs/log. `vaporware_natural.jsonl` (nine writers, each in the register of a trade) was not
 used for the linear weights; the reader has learned from all of it but the writer w14. Nothing has learned from
 `vaporware_fresh.jsonl`, by later writers.
 """

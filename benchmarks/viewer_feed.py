@@ -38,7 +38,7 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", w
 def main() -> int:
     """Measure, print a table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--clients", type=int, nargs="+", default=[16, 60], help="beside 0, which is always measured")
+    parser.add_argument("--clients", type=int, nargs="+", default=[16, 60], help="in addition to 0, which is always measured")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -75,7 +75,7 @@ def episode(port: int, clients: int) -> float:
 
 
 def connect(port: int) -> socket.socket:
-    """A WebSocket whose answers nobody reads, beyond the handshake's status line."""
+    """A WebSocket whose answers are never read, beyond the handshake's status line."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1_024)
     made.connect(("127.0.0.1", port))

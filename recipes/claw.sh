@@ -22,7 +22,7 @@ onthejob sft demonstrations --out adapters/claw-start --lr 3e-3 --seed 1 --epoch
 
 onthejob compare sft=adapters/claw-start noop gold --env claw --split dev --temperature 0 --batch 48 --max-new-tokens 256 $limits
 
-# Practice on training tasks. A few hundred episodes say how sure to be, and nothing dependable about the weights, which stay as they are.
+# Practice on training tasks. A few hundred episodes are enough for a logit scale, but not for the weights, which stay fixed.
 onthejob train --env claw --init adapters/claw-start --name claw --env.count 3000 --prefer-spread --lora.logit-scale --learner.lr 0 \
     --learner.logit-scale-lr 0.25 --learner.decay 14 --learner.loss.loss dr_grpo --learner.loss.max-completion-tokens 256 \
     --learner.advantage.scale none --collect.episodes 30 --iterations 10 --sampling.max-new-tokens 256 $limits

@@ -10,8 +10,8 @@ python recipes/claw_sft.py --way seed --out adapters/claw-seed
 onthejob train --env claw --init adapters/claw-seed --name claw-stops --iterations 20 --learner.lr 3e-4 --learner.advantage.eps 0.05 \
     --collect.episodes 6 --branch.group-size 4 --sampling.max-new-tokens 128 --env.growth 0 $limits
 
-# Three times as many episodes say what is worth finishing first, and how sure to be. Of 1,000 tasks the 461 to train on are mostly
-# demonstrated ones; 3,000 have three times as many.
+# Three times as many episodes teach what is worth finishing first, and a logit scale. Of 1,000 tasks the 461 to train on are
+# mostly demonstrated ones; 3,000 have three times as many.
 onthejob train --env claw --init claw-stops --name claw-finishes --seed 1 --iterations 50 --learner.lr 1e-4 --lora.logit-scale \
     --learner.logit-scale-lr 0.05 --learner.advantage.eps 0.05 --eval-every 10 --eval-tasks 96 --eval-temperature 1 \
     --env.count 3000 --prefer-spread --collect.episodes 12 --branch.group-size 6 --sampling.max-new-tokens 128 --env.growth 0 $limits

@@ -7,7 +7,7 @@
 The demonstrations are gold commands of training tasks, played in sandboxes. In the seed's way a tenth are near misses, and
 they are like trajectories of a model that works on until its turns are used up; imitating them teaches to work and never to stop,
 which GRPO with a cost per turn then has to teach: `onthejob train --env claw --init adapters/claw-seed`.
-It goes on in the adapter's rank and alpha.
+It continues in the adapter's rank and alpha.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Each update: put a workplace into some state, sample K replies to what the asked actor sees, try each reply in forks of the
 workplace (the same m worlds for all K, so luck cancels), and make the replies that did better than the group's mean more
 likely. What the library adds to this: packed shared-prefix rows, lock-step sampling, published versions, a record, resume.
-What was left out on purpose: KL term, clip-higher, gradient accumulation, batching over groups.
+Omitted on purpose: KL term, clip-higher, gradient accumulation, batching over groups.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A team of the office from nothing, in runs/team: 69 minutes on two idle cores (LOG.md, 2026-11-27).
-# Everything goes to the present folder. Stopped and run again it goes on: finished adapters are kept, runs are resumed.
+# A team of the office from nothing, in runs/team: 69 minutes on two idle cores (docs/log, 2026-11-27).
+# Everything goes to the present folder. Stopped and run again it continues: finished adapters are kept, runs are resumed.
 # recipes/office_eval.sh says what the team is worth.
 set -euo pipefail
 recipe=$(dirname "$0")/office.toml
@@ -34,8 +34,8 @@ if [[ -e runs/grpo ]]; then onthejob train --resume grpo; else
     onthejob train --config "$recipe" --init adapters/start --name grpo
 fi
 
-# A Dev that mends well is left without bugs, which demonstrations and the segments above seldom show, and asks for some all the
-# same. It meets such days in whole episodes of its own, which among scripted partners cost its turns alone.
+# A Dev that fixes well is left without bugs, which demonstrations and the segments above rarely show, and then asks for bugs that
+# do not exist. It meets such days in whole episodes of its own, which among scripted partners cost its turns alone.
 if [[ -e runs/dev ]]; then onthejob train --resume dev; else
     onthejob train --config "$recipe" --init grpo --roles dev --name dev --iterations 9 --collect.episodes 1 \
         --collect.segment-turns 420 --collect.fresh-share 1 --collect.partner-share 0 --scale-states 40 --branch.worlds 12 \
@@ -49,7 +49,7 @@ for role in ceo marketing sales content hr; do
 done
 cp -r "$(printf '%s\n' runs/dev/adapters/dev/dev@* | tail -1)" adapters/joined
 
-# What exploring needed, work does not: how sure to be is one number a role, learned last, when what to do is settled.
+# Exploration needed a high temperature, work does not: a logit scale for each role is learned last, when its choices are settled.
 if [[ -e runs/team ]]; then onthejob train --resume team; else
     onthejob train --config "$recipe" --init adapters/joined --name team --iterations 3 --scale-states 40 --lora.logit-scale \
         --learner.lr 0 --learner.logit-scale-lr 0.2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the team of recipes/office.sh is worth, in the folder where that ran: beside its start and beside as much more imitation as GRPO
-# had processor time, in single decisions and in whole episodes of the test split. Hours on two cores; finished roles, replies,
+# Evaluates the team of recipes/office.sh, in the folder where that ran, against its start and against as much imitation as GRPO had
+# processor time: in single decisions and in whole episodes of the test split. Hours on two cores; finished roles, replies,
 # values and episodes are kept, so it can be stopped and run again.
 set -euo pipefail
 

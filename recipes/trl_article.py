@@ -27,7 +27,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
-from trl_start import GRPOConfig, GRPOTrainer, tiny, train  # the file beside this one
+from trl_start import GRPOConfig, GRPOTrainer, tiny, train  # the file next to this one
 
 from onthejob.envs.office import article_reward
 from onthejob.envs.office.article import Opinions

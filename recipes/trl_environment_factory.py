@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import partial
 
 from datasets import Dataset
-from trl_start import SKIP, GRPOTrainer, arguments, config, load, role_of, tasks_of, train  # the file beside this one
+from trl_start import SKIP, GRPOTrainer, arguments, config, load, role_of, tasks_of, train  # the file next to this one
 
 from onthejob.compat.trl import OfficeSeat, as_tool_calls, prompt_rows
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from trl_start import SKIP, GRPOTrainer, arguments, config, load, role_of, tasks_of, train  # the file beside this one
+from trl_start import SKIP, GRPOTrainer, arguments, config, load, role_of, tasks_of, train  # the file next to this one
 
 from onthejob.compat.trl import OfficeJob
 from onthejob.envs.office.prompt import system_text

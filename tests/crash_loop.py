@@ -97,7 +97,7 @@ def prepare(folder: Path) -> None:
 
 
 def work(folder: Path, name: str, grouping: str) -> None:
-    """One attempt: create the run or go on with it."""
+    """One attempt: create the run or continue it."""
     tiny = tiny_model(seed=0)
     tiny.model.load_state_dict(torch.load(folder / "taught.pt", weights_only=True))
     model = attach(tiny.model, ROLES, LoraSpec(rank=4, alpha=8), seed=1)

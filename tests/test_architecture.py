@@ -181,7 +181,7 @@ def test_no_global_randomness_in_the_library():
 
 
 def test_no_paths_of_one_machine():
-    """Nothing that is committed names a folder of somebody's machine."""
+    """Nothing that is committed names a folder of one machine."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     if listed.returncode:
         pytest.skip("not a git checkout")

@@ -324,7 +324,7 @@ def test_an_interrupt_ends_with_130(tmp_path: Path):
             assert child.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)
-    # A signal between the opening and the reading is noted, and then the reading waits: whoever presses Ctrl-C presses it again.
+    # A signal between the opening and the reading is noted, and then the reading waits until Ctrl-C is pressed again.
     for _ in range(6):
         child.send_signal(signal.SIGINT)
         try:

@@ -22,9 +22,11 @@ from onthejob.cli import COMMANDS, begun, parse
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+LOG = sorted((ROOT / "docs/log").glob("[0-9]*.md"))
+"""Pages of experiments. Their entries keep the commands and the names of their day."""
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in LOG),
     *sorted((ROOT / "adapters").rglob("*.md")),
 ]
 
@@ -204,11 +206,52 @@ def test_the_readme_tree_matches_the_repository():
     assert rooms <= named, rooms - named
 
 
+def anchors(path: Path, marks: str = "#{1,6}") -> set[str]:
+    """Names by which GitHub links to the headings of a page; marks: a pattern of the signs before a heading."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return {anchor_of(heading) for heading in re.findall(rf"^{marks} (.+)$", text, flags=re.MULTILINE)}
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
 def test_links_between_documents_lead_somewhere():
-    for path in [*DOCUMENTS, ROOT / "LOG.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+    for path in [*DOCUMENTS, *LOG, ROOT / "CHANGELOG.md"]:
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", path.read_text(encoding="utf-8")):
             if "://" not in target and not is_left_out(path.parent / target):
-                assert (path.parent / target).exists(), f"{path.name} links to {target}"
+                page = path.parent / target if target else path
+                assert page.exists(), f"{path.name} links to {target}"
+                assert not anchor or anchor in anchors(page), f"{path.name} links to {target}#{anchor}"
+
+
+def test_the_log_is_indexed_by_its_findings():
+    """Every entry has a line; a line has a question, an answer, figures and its entry; no page is too long to read."""
+    index = ROOT / "docs/log/README.md"
+    rows = [line for line in index.read_text(encoding="utf-8").splitlines() if re.match(r"\| (?!question|-)", line)]
+    shape = re.compile(r"\| [^|]+\? \| [^|]+ \| [^|]+ \| \[\d\d-\d\d\]\(([^)#]+)#([^)]+)\) \|")
+    found = [shape.fullmatch(row) for row in rows]
+    assert rows
+    assert [row for row, match in zip(rows, found, strict=True) if match is None] == []
+    entries = {(page.name, anchor) for page in LOG for anchor in anchors(page, "##")}
+    assert entries == {(match[1], match[2]) for match in found}
+    assert all(len(page.read_text(encoding="utf-8").splitlines()) <= 1_600 for page in LOG)
+    assert all(f"({page.name})" in index.read_text(encoding="utf-8").split("## ")[0] for page in LOG)
+
+
+def test_figures_of_the_log_index_are_those_of_their_entries():
+    def numbers(text: str) -> set[str]:
+        return {number.rstrip(",") for number in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?", text)}
+
+    held: dict[str, set[str]] = {}
+    for page in LOG:
+        for entry in page.read_text(encoding="utf-8").split("\n## ")[1:]:
+            held[anchor_of(entry.splitlines()[0])] = numbers(entry)
+    index = (ROOT / "docs/log/README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+\? \| ([^|]+ \| [^|]+) \| \[[\d-]+\]\([^)#]+#([^)]+)\) \|$", index, flags=re.MULTILINE)
+    assert rows
+    wrong = [(text, numbers(text) - held[anchor]) for text, anchor in rows if numbers(text) - held[anchor]]
+    assert wrong == []
 
 
 def test_every_page_is_listed():

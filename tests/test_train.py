@@ -205,13 +205,13 @@ def test_an_iteration_that_would_end_too_late_does_not_begin(make_rig: MakeRig, 
 
 
 class Imitated(ToyWorkplace):
-    """Stand-ins that choose the first legal word; what they are told is the share of each word among the replies."""
+    """Stand-ins that choose the first legal word; they receive the share of each word among the replies."""
 
     def habits(self, replies: Sequence[str]) -> dict[str, tuple[float, float]]:
         return {word: (float(replies.count(word)), float(len(replies))) for word in sorted(set(replies))}
 
     def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
-        """Branches are played on as ever."""
+        """Branches are continued as ever."""
 
     def stand_ins(self, rates: Mapping[str, Mapping[str, float]]) -> dict[str, Callable[[Observation, int], str]]:
         assert all(0.0 < rate < 1.0 for table in rates.values() for rate in table.values())
@@ -290,7 +290,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(make_rig: MakeRig):
 
 
 def test_a_run_from_before_the_partners_had_a_library_of_their_own_continues(make_rig: MakeRig):
-    """Its segments among partners go on starting from the only library that it has."""
+    """Its segments among partners continue to start from the only library that it has."""
     config = replace(SMALL, collect=replace(SMALL.collect, partner_share=1.0, fresh_share=0.0))
     old = make_rig("old")
     old.train(replace(config, iterations=2))

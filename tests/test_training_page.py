@@ -1,4 +1,4 @@
-"""docs/training.md: options and defaults are those of `onthejob train`, none is left out, and the progress line is real."""
+"""docs/training.md: options and defaults are those of `onthejob train`, none is missing, and the progress line is real."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page(repository: Path) -> str:
 
 
 def default(flag: str, env: str) -> Any:
-    """What the option is when nobody says; the loop's stand without a prefix on the command line."""
+    """The option's default; the loop's stand without a prefix on the command line."""
     command = Train.starting(env)
     first, *rest = flag.replace("-", "_").split(".")
     if first == "env":

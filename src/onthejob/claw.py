@@ -175,7 +175,7 @@ class Claw(Env):
         if lacking:
             counts = Counter(need for needs in lacking.values() for need in needs)
             log.warning(
-                "%d of %d official tasks of %s cannot be checked here and are left out; sandboxes of this machine lack %s",
+                "%d of %d official tasks of %s cannot be checked here and are skipped; sandboxes of this machine lack %s",
                 len(lacking),
                 len(found) + len(lacking),
                 split,
@@ -186,7 +186,7 @@ class Claw(Env):
         marked = {task.id: task.payload[MARK] for task in found if MARK in task.payload}
         if marked:
             log.warning(
-                "%d of %d official training tasks are left out: their checks may run the agent's code with their own rights "
+                "%d of %d official training tasks are skipped: their checks may run the agent's code with their own rights "
                 "(--env.checks-run-agent-code takes them in): %s",
                 len(marked),
                 len(found),

@@ -15,7 +15,7 @@
     ├── HubError                      the Hub cannot be reached, or refuses         exit code 1
     ├── SandboxError                  commands cannot be isolated, or run           exit code 1
     │   └── NotCheckable              a task's checks need what is not here         exit code 1
-    └── TrainingError                 a learner cannot go on (non-finite numbers…)  exit code 1
+    └── TrainingError                 a learner cannot continue (infinite, NaN)     exit code 1
 
 A message states what is wrong, the value met, what is allowed, and the remedy:
 `group_size must be >= 2 to have a baseline, got 1. Set --branch.group-size 4.`
@@ -114,4 +114,4 @@ class NotCheckable(SandboxError):
 
 
 class TrainingError(OnTheJobError):
-    """A learner cannot go on."""
+    """A learner cannot continue."""

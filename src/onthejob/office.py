@@ -197,7 +197,7 @@ def check_days(days: int) -> None:
 
 
 def most_turns(days: int, *, retries: int, reflect: bool) -> int:
-    """Replies after which an episode is over in any case: 14 turns a day, corrections, and every seat's reflections."""
+    """Replies after which an episode always ends: 14 turns a day, corrections, and every seat's reflections."""
     played = 14 * days
     return played * (1 + retries) + (len(SEATS) * (played // REFLECTION_TURNS) if reflect else 0)
 
@@ -210,7 +210,7 @@ def scenario_of(task: Task) -> str:
 class Office(Env):
     """A startup of seven roles, run day by day for 30 days of 14 turns; what a decision does to its value is the reward.
 
-    Take one role beside scripted colleagues, or all six; the seventh, the customer, belongs to the environment. The same seed
+    Take one role among scripted colleagues, or all six; the seventh, the customer, belongs to the environment. The same seed
     gives the same company, luck included. A reply is one JSON object.
     """
 
@@ -287,7 +287,7 @@ class Office(Env):
     default linear weights judge."""
     prompt_budget: int | None = None
     """Tokens of a prompt's user message at most, counted by --env.tokenizer; what matters least is omitted. None leaves
-    each model what its context holds beside everything else."""
+    each model what its context holds in addition to everything else."""
     tokenizer: str = ""
     """With --env.prompt-budget: the model whose tokenizer counts, as for `onthejob model fetch`; by default the one of this
     machine that plays. Where only hosted models do, tokens are estimated from above."""
@@ -318,7 +318,7 @@ class Office(Env):
         return {name: as_reply(player) for name, player in players().items()}
 
     def served_tasks(self) -> ServedTasks:
-        """Any seed of a shipped scenario, beside the players that are not held out."""
+        """Any seed of a shipped scenario, with the players that are not held out."""
         return office_tasks_served(self.days)
 
     def public_facts(self, task: Task) -> Mapping[str, Any]:
@@ -340,7 +340,7 @@ class Office(Env):
         if self.prompt_budget is not None:
             own += f"+budget{self.prompt_budget} by {self.tokenizer or 'estimate'}"
         own += "+reflect" if self.reflect else ""
-        # A file of one's own can be edited under the same path; those of the package are among the sources.
+        # A user's file can be edited under the same path; those of the package are among the sources.
         own += "".join(f"+{digest}" for digest in _files_digests(self.scenarios))
         return source_fingerprint(OfficeEnvironment) + own
 

@@ -2,10 +2,10 @@
 
     office, claw, or a name of an installed package's entry point in the group `onthejob.envs`
     package.module:Class
-    path/to/file.py:Class          (the class may be left out where the file defines one Env)
+    path/to/file.py:Class          (the class may be omitted where the file defines one Env)
     dataset:FILE                   (and other schemes of `onthejob.interop`: what others have as an environment)
 
-Functions, e.g. a reward of one's own, are named in the same ways. A file is imported once per process, under a name that its path
+Functions, e.g. a reward of your own, are named in the same ways. A file is imported once per process, under a name that its path
 determines, so that worker processes find the same class.
 """
 

@@ -224,7 +224,7 @@ def attach_learner(
 
 
 def shape_of(adapters: Mapping[str, Adapter], asked: LoraSpec, *, where: str) -> LoraSpec:
-    """The LoRA shape of saved adapters: training goes on in it, also of roles that have none.
+    """The LoRA shape of saved adapters: training continues in it, also of roles that have none.
 
     Only configurations are read, so that nothing needs to be loaded to learn that an option does not fit.
 
@@ -259,7 +259,7 @@ def shape_of(adapters: Mapping[str, Adapter], asked: LoraSpec, *, where: str) ->
         if want not in (default, have):
             raise ConfigError(
                 f"--lora.{name} {_plain(want)} does not fit the adapters of {where}, which have {_plain(have)}. "
-                f"Leave --lora.{name} out: adapters go on in their own shape."
+                f"Leave --lora.{name} out: adapters continue in their own shape."
             )
     # Equal but for the order of targets: stays as it was written.
     return replace(asked if _words(asked) == _words(spec) else spec, logit_scale=learns)

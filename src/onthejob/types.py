@@ -292,7 +292,7 @@ class Forkable(Environment, Protocol):
         ...
 
     def fork(self) -> Self:
-        """An independent copy; neither copy can be told from the other by its future."""
+        """An independent copy; the futures of both copies are equal."""
         ...
 
     def canonical(self, reply: str) -> str:
@@ -303,15 +303,15 @@ class Forkable(Environment, Protocol):
         """Step `reply` in a fork that lives in `world` (which luck it meets from now on) and continue up to `turns` turns.
 
         World 0 is the main line; branches use worlds >= 1, evaluation worlds >= 10_000. Leaves this environment untouched.
-        What has happened already but nobody can have seen should be drawn anew too: a reply is else credited for what its author
-        cannot know, which no number of worlds averages out.
+        What has happened already but no role can have seen should be drawn anew too. Otherwise a reply is credited for what its
+        author cannot know, which no number of worlds averages out.
         """
         ...
 
 
 @runtime_checkable
 class Continuable(Forkable, Protocol):
-    """A Forkable whose forks anybody can play on turn by turn, for branches that the present policies continue."""
+    """A Forkable whose forks can be continued turn by turn, for branches that the present policies continue."""
 
     def enter(self, world: int) -> None:
         """Live in `world` >= 1 from now on, as the forks of `branch` do; the pending request stays as it is."""
@@ -334,7 +334,7 @@ class Imitable(Forkable, Protocol):
         ...
 
     def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
-        """From now on branches are played on by these (actor -> label -> rate in [0, 1]), and by the partners of all others."""
+        """From now on these continue branches (actor -> label -> rate in [0, 1]), and the partners in the seats of all others."""
         ...
 
     def stand_ins(self, rates: Mapping[str, Mapping[str, float]]) -> Mapping[str, Callable[[Observation, int], str]]:
@@ -532,7 +532,7 @@ class Adapter:
 
 
 class Sampler(Protocol):
-    """Samples replies of one base model and of adapters on it: in this process, on a server or beside a training worker.
+    """Samples replies of one base model and of adapters on it: in this process, on a server or on a training worker's machine.
 
     `onthejob.models.sampler.Sampler` is the one of this process.
     """
@@ -614,7 +614,7 @@ class Learner(Protocol):
         ...
 
     def import_state(self, role: str, tensors: Mapping[str, Any]) -> None:
-        """Go on from what `export_state` returned."""
+        """Continue from what `export_state` returned."""
         ...
 
 

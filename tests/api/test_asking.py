@@ -66,7 +66,7 @@ def test_a_record_says_how_its_models_were_asked(tmp_path: Path):
 
 @pytest.mark.parametrize(("profile", "budget"), [("compact", None), ("full", None), ("full", 250)])
 def test_the_prompt_is_that_of_training(profile: str, budget: int | None, smollm2_path: Path):
-    """Step by step beside the environment that a run with these options trains in, past the first reflections."""
+    """Step by step with the environment that a run with these options trains in, past the first reflections."""
     count = token_counter(str(smollm2_path))
     training = OfficeEnvironment(OfficeConfig(profile=profile, budget=budget), count_tokens=count)
     viewed = OfficeEnvironment(OfficeConfig(profile="full"))

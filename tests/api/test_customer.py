@@ -1,4 +1,4 @@
-"""The customer in the viewer: what it says is told, and a model that plays it has frames with replies of its own."""
+"""The customer in the viewer: its words are shown, and a model that plays it has frames with replies of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Away:
 
 
 def found(days: int = 3, scenario: str = "churn", **seats: str) -> tuple[World, Away]:
-    """A company that nobody plays yet."""
+    """A company without players yet."""
     away = Away()
     asked = Reset.model_validate({"scenario": scenario, "days": days, "seats": seats})
     return Worlds(Players(hosted=away), asked).get("live"), away
@@ -237,7 +237,7 @@ def test_the_seat_is_given_and_taken_back_when_a_company_is_founded(client: Test
     [
         ("reset", {"seats": {"customer": "expert"}}, 400, "the script plays the customer unless a model is named"),
         ("reset", {"seats": {"customer": "runs/mine"}}, 400, "takes `base` or a hosted model, got 'runs/mine'"),
-        ("reset", {"seats": {"sales": "script"}}, 400, "nobody is called 'script'"),
+        ("reset", {"seats": {"sales": "script"}}, 400, "unknown player 'script'"),
         ("reset", {"human": "customer"}, 422, "human"),
         ("reconfigure", {"seats": {"customer": NAME}}, 422, "customer"),
         ("reconfigure", {"human": "customer"}, 422, "human"),

@@ -1,4 +1,4 @@
-"""Models in seats: whoever is seated answers from the next reply on."""
+"""Models in seats: a newly seated model answers from the next reply on."""
 
 from __future__ import annotations
 

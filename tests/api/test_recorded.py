@@ -138,5 +138,5 @@ def test_what_does_not_exist_is_not_found(client: TestClient, path: str):
 def test_players_are_those_that_can_be_loaded(runs: Path):
     without = Players(runs=runs)
     assert {player.kind for player in without.list()} == {"scripted"}
-    with pytest.raises(ConfigError, match="nobody is called"):
+    with pytest.raises(ConfigError, match="unknown player"):
         without.seat("base", "sales")

@@ -29,7 +29,7 @@ def test_a_reflection_is_marked_in_its_turn_and_nothing_else_is():
     world = worlds.get("live")
     frames = world.frames(0).frames
     marked = {(frame.turn, role): texts for frame in frames for role, texts in frame.reflections.items()}
-    # 12 replies a day: 130 of them are 152 turns, so everybody has reflected twice.
+    # 12 replies a day: 130 of them are 152 turns, so every role has reflected twice.
     assert {turn for turn, _ in marked} == {69, 139}
     env = world.at(len(frames) - 1)
     for role in SEATS:

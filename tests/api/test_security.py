@@ -14,7 +14,7 @@ from .conftest import TOKEN
 
 FOREIGN_HOSTS = ["evil.example", "testserver.evil.example", "127.0.0.1", "testserver@evil.example", "", "[::1", "[::1]:80:90"]
 NAVIGATION = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-"""Of a link that somebody follows."""
+"""Of a link that a user follows."""
 FOREIGN_ORIGINS = [
     "http://evil.example",
     "null",

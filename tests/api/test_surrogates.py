@@ -1,4 +1,4 @@
-"""Half of a surrogate pair in a model's text is shown as U+FFFD, and the server goes on."""
+"""Half of a surrogate pair in a model's text is shown as U+FFFD, and the server continues."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_the_built_in_environments_are_subclasses_like_any_other(name: str):
     env = kind()
     assert kind.make_environment is not resolve.__globals__["Env"].make_environment
     assert {task.split for task in env.tasks(Split.DEV)} == {Split.DEV}
-    # A server tells nobody what only the grader may know.
+    # A server tells no client what only the grader may know.
     assert not {"gold", "verifiable_assertions", "answers"} & set(env.public_facts(env.tasks(Split.DEV)[0]))
 
 

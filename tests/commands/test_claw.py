@@ -90,7 +90,7 @@ def test_what_a_person_means():
         (("play", "claw", "--env.days", "3"), "Unrecognized options: --env.days"),
         (("play", "--task", "x"), "Unrecognized options: --task"),
         (("play", "claw", *CORPUS, "--task", "no-such-task"), "no task or family 'no-such-task'"),
-        (("play", "claw", *CORPUS, "--policy", "nobody"), "nobody is called 'nobody'"),
+        (("play", "claw", *CORPUS, "--policy", "nobody"), "unknown player 'nobody'"),
         (("play", "claw", "--policy", "human"), "Drop --json"),
         (("play", "claw", "--env.protocol.max-turns", "0"), "max_turns must be >= 1"),
         (("train", "--env", "claw", "--env.scenarios", "churn"), "Unrecognized options: --env.scenarios"),

@@ -31,7 +31,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_the_model_is_loaded(call, sh
         ("train", "--roles", "hr", "--env.scenarios", "baseline", "--env.days", "1", "--runs", "runs"),
     ):
         said = call(*words, *model, code=2)
-        assert "the model's context of 64 tokens leaves 0 for what a role is shown, beside a reply of up to 32" in said
+        assert "the model's context of 64 tokens leaves 0 for what a role is shown, besides a reply of up to 32" in said
         assert "state --env.prompt-budget" in said
     # Where the length of a prompt was stated, it is looked at.
     said = call("play", "office", "--team", "base", "--env.days", "1", "--env.prompt-budget", "900", *model, code=2)

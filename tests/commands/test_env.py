@@ -94,8 +94,8 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         "Pick.reset, task pick-train-00000, turn 0, returned NoneType",
     ),
     "step returns None": ({"step": "self.left -= 1"}, "turn 1, returned NoneType: None. Return self.ask(...), self.tell(...)"),
-    "reset ends": ({"ask": "return self.end(reward=1.0)"}, "ended before anybody was asked. Return self.ask(role, text)."),
-    "tell in reset": ({"ask": "return self.tell('Pick.')"}, "Pick.reset: nobody has replied yet. Use self.ask(role, text)."),
+    "reset ends": ({"ask": "return self.end(reward=1.0)"}, "ended before a role was asked. Return self.ask(role, text)."),
+    "tell in reset": ({"ask": "return self.tell('Pick.')"}, "Pick.reset: no role has replied yet. Use self.ask(role, text)."),
     "NaN reward": ({"step": "return self.end(reward=float('nan'))"}, "pays player nan, and rewards are finite numbers."),
     "infinite reward": (
         {"step": "return self.tell('', reward=float('inf'))"},

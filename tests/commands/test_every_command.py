@@ -1,4 +1,4 @@
-"""Every command on an environment that only a file of a temporary folder knows: none of them has to be told of it."""
+"""Every command on an environment that only a file of a temporary folder knows: none of them needs a change for it."""
 
 from __future__ import annotations
 

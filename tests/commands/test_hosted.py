@@ -86,7 +86,7 @@ def test_feedback_grows_until_the_eighth_try(call, chat: Chat):
 
 
 def test_a_hosted_model_reflects_and_reads_what_it_concluded(call, chat: Chat):
-    """Its own words come back among the insights of its later prompts, and nobody else's."""
+    """Its own words come back among the insights of its later prompts, and of no other's."""
     lesson = "Two calls win a lead"
     chat.reply = lambda body: IDLE if "response_format" in body else f"{lesson} [0]\nPlan: call twice"
     words = ("play", "office", "--seat", f"sales={chat.name}", "--env.days", "6", "--env.profile", "full")
@@ -182,11 +182,11 @@ def test_demonstrations_of_a_hosted_model_are_canonical(call, chat: Chat, tmp_pa
         (("play", "office", "--team", "openai:"), "names no hosted model"),
         (("compare", "openai:https://user:pw@example.com/v1"), "no user"),
         (("policy", "swap", "boss", "expert"), "role must be one of"),
-        (("policy", "swap", "sales", "nobody"), "nobody is called"),
+        (("policy", "swap", "sales", "nobody"), "unknown player"),
         (("train", "--judging.weight", "0.1"), "no effect without --judge"),
         (("train", "--judging.weight", "0.5", "--judge", "anthropic:x"), "0.2"),
         (("serve", "trainer"), "ONTHEJOB_TRAINER_TOKEN"),
-        (("serve", "model", "nothing"), "nobody is called"),
+        (("serve", "model", "nothing"), "unknown player"),
         (("model", "merge", "sales@0001", "out"), "0 adapters called"),
     ],
 )
@@ -269,7 +269,7 @@ def test_a_worker_that_can_be_reached_needs_a_certificate(call, monkeypatch):
 
 
 def test_seats_change_hands_while_the_episode_runs(call, chat: Chat, tmp_path: Path):
-    """The hosted model's second turn is the last: by then somebody has ordered another in its place."""
+    """The hosted model's second turn is the last: by then an order has put another in its place."""
 
     def reply(body: dict[str, Any]) -> str:
         if len(chat.seen) == 2:

@@ -187,7 +187,7 @@ def test_files_from_before_the_table_env_still_read(tmp_path: Path, capsys: pyte
         printed = tomllib.loads(capsys.readouterr().out)
         ref, option, value = expected
         assert (printed["env"]["ref"], printed["env"][option], printed["train"]["iterations"]) == (ref, value, 7)
-    # Beside the table the environment's options stand nowhere else.
+    # The environment's options stand in the table and nowhere else.
     mixed = write(tmp_path / "mixed.toml", 'days = 3\n[env]\nref = "office"\nseeds = 2\n')
     assert main(["train", "--config", str(mixed), "--print-config"]) == 2
     assert "unknown key 'days'" in capsys.readouterr().err

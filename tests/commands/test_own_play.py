@@ -219,7 +219,7 @@ def test_each_role_has_its_own_conversations_and_rewards(call, trade: Path):
     found = call("collect", "--env", "trade.py", "--count", "5", "--out", "shown")
     assert found["policy"] == "random"
     buyer, seller = rows_of(Path("shown/buyer.jsonl")), rows_of(Path("shown/seller.jsonl"))
-    # The buyer's context goes on; the seller's begins anew with every request.
+    # The buyer's context continues; the seller's begins anew with every request.
     assert (len(buyer), len(seller)) == (5, 10)
     for row in buyer:
         assert [message["content"] for message in row["messages"]][::2] == ["buyer secret 0", "buyer secret 2"]
@@ -271,7 +271,7 @@ def test_play_refuses_what_it_cannot_do(call, guess: Path, trade: Path):
         (("guess.py", "--seat", "boss=random"), "--seat takes role=who with a role of guesser, got 'boss=random'"),
         (("guess.py", "--policy", "human"), "a person plays in the terminal. Drop --json"),
         (("trade.py", "--policy", "random", "--seat", "buyer=random", "seller=random"), "--policy random has no seat"),
-        (("trade.py", "--policy", "nobody"), "nobody is called 'nobody'"),
+        (("trade.py", "--policy", "nobody"), "unknown player 'nobody'"),
         (("missing.py",), "there is no file missing.py"),
         (("ofice",), "there is no environment 'ofice'"),
         (("office", "--env", "guess.py"), "named twice: office and --env guess.py"),

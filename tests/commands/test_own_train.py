@@ -280,7 +280,7 @@ def test_a_frozen_seat_is_played_by_its_adapter_and_never_trained(call, letters:
     [
         (("--freeze", "third=before"), "with ROLE of first, second; got 'third=before'"),
         (("--freeze", "second"), "must be ROLE=ADAPTERS"),
-        (("--freeze", "second=nowhere"), "nobody is called 'nowhere'"),
+        (("--freeze", "second=nowhere"), "unknown player 'nowhere'"),
         (("--freeze", "second=.", "--roles", "second"), "second is among --roles, which are trained"),
         (("--freeze", "first=.", "second=."), "roles must be some of first, second, got none"),
         (("--opponents", "past:0"), "opponents must be present or past:N with N >= 1, got 'past:0'"),

@@ -60,7 +60,7 @@ def test_an_earlier_stop_saves_turns_and_changed_grades_are_seen(call):
     )
 
     found = call("runs", "rescore", "kept", "--stops", "seed")["teams"]
-    # Twelve turns each, of which three would have been played; the commands that are left out only looked.
+    # Twelve turns each, of which three would have been played; the commands that are omitted only looked.
     assert (found["late"]["shortened"], found["late"]["turns"], found["late"]["turns_saved"]) == (2, 24, 18)
     assert (found["late"]["passed_before"], found["late"]["passed_after"]) == (2, 2)
     assert found["late"]["grades"] == known(unchanged=2)

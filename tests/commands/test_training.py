@@ -266,7 +266,7 @@ def test_training_goes_on_in_the_shape_of_the_first_adapters(call, tiny_path: Pa
     call("train", "--resume", "runs/goes-on", "--extend", "2")
     call("train", "--from-groups", "runs/goes-on:2", "--roles", "hr", *model(tiny_path))
 
-    # Whether roles learn how sure to be is part of the shape; it begins at 1, and a resumed run goes on with what it was.
+    # Whether roles learn a logit scale is part of the shape; it begins at 1, and a resumed run continues with its value.
     call("train", "--init", "first", "--name", "surer", "--lora.logit-scale", "--learner.lr", "0", *small, *model(tiny_path))
     call("train", "--resume", "surer", "--extend", "2")
     with Run.open(Path("runs/surer"), readonly=True) as run:
@@ -499,5 +499,5 @@ def test_a_demo_that_trained_nothing_does_not_claim_success(call, tmp_path: Path
 
 
 def test_other_rewards_are_another_environment() -> None:
-    """Turns that were collected, and episodes that `compare` keeps, are told apart by what was paid for them."""
+    """Turns that were collected, and episodes that `compare` keeps, differ by what was paid for them."""
     assert Office(crisis_bonus=False).full_fingerprint() != Office().full_fingerprint()

@@ -112,7 +112,7 @@ def test_models_that_nobody_needs_make_way_and_those_that_sit_do_not(bases: tupl
     load, said = loader(bases[0], room=1.5)
     first, second = "base", f"base:{bases[1]}"
     load(first)
-    with pytest.raises(ConfigError, match="Give those seats to somebody else first, or raise --max-model-gib"):
+    with pytest.raises(ConfigError, match="Give those seats to another player first, or raise --max-model-gib"):
         load(second, {first})
     load(second)
     assert f"{bases[0]} makes way for another model" in said

@@ -1,4 +1,4 @@
-"""Numbers for actions and vectors for views: nothing legal is left out, nothing is named twice, nothing visible is lost."""
+"""Numbers for actions and vectors for views: nothing legal is omitted, nothing is named twice, nothing visible is lost."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from onthejob.office import Office
 
 KEY = "a trainer's key of this test"
 PATIENT: dict[str, Any] = {"connect_timeout_s": 120.0, "message_timeout_s": 120.0, "websocket_ping_timeout_s": 600.0}
-"""A busy machine is no failure of the server."""
+"""A busy machine is not a failure of the server."""
 PLAY = {"role": "sales", "seed": 1_002, "scenario": "churn", "days": 2, "legal": True}
 
 
@@ -472,7 +472,7 @@ def test_http_steps_have_no_episode(address: str):
 
 
 def test_a_closed_environment_refuses(repository: Path):
-    """The server closes sessions that are idle too long, and goes on to hand them frames."""
+    """The server closes sessions that are idle too long, and continues to hand them frames."""
     env = SeatEnvironment(served(Office()))
     env.reset(seed=1)
     env.close()
@@ -676,7 +676,7 @@ def test_a_body_without_end_is_refused() -> None:
         assert answer.status_code == 413
         assert str(MAX_BODY) in answer.json()["detail"]
         assert 0 < sent < 40 * (MAX_BODY // 8)
-        # Whoever says how long the body will be is refused before any of it has come.
+        # A client that says how long the body will be is refused before any of it has come.
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), timeout=60) as client:
             client.sendall(f"POST /reset HTTP/1.1\r\nHost: {address}\r\nContent-Length: {MAX_BODY + 1}\r\n\r\n".encode())

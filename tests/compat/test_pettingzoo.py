@@ -181,7 +181,7 @@ def test_a_round_is_played_in_the_order_of_the_day():
     own.reset(task)
     rounds = overtaken = 0
     while env.agents:
-        # Everybody decides on what is seen at the beginning of the round.
+        # All decide on what is seen at the beginning of the round.
         actions = {f"{role}_0": keyed_choice(own.look(role).view["legal"], rounds, role) for role in SEATS}
         before, sums = own.state()["metrics"]["invalid"], Counter[str]()
         for _ in SEATS:

@@ -113,7 +113,7 @@ def test_a_client_reflects_itself_and_prompts_fit_their_budget():
 
 
 def test_the_table_is_the_environment_itself(workplace: Served):
-    """Every turn is the client's, everybody's rewards are shown, and the episode is the one that `play` plays."""
+    """Every turn is the client's, the rewards of all are shown, and the episode is the one that `play` plays."""
     seat = Seat(workplace)
     task = Task(id="t", env="office", split=Split.DEV, seed=1_001, payload={"scenario": "churn", "days": 3})
     (episode,) = play([OfficeEnvironment()], [task], team("heuristic"), Sampling(), seed=5, max_turns=100)

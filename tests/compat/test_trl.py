@@ -32,7 +32,7 @@ def test_a_job_pays_what_the_office_pays():
     request = own.reset(
         Task(id="x", env="office", split=Split.TRAIN, seed=ROW["seed"], payload={"scenario": "churn", "days": 30})
     )
-    # Before its first decision everybody is the heuristic, after it the colleagues are who was asked for.
+    # Before its first decision all are the heuristic, after it the colleagues are those that were asked for.
     while request.actor != "dev":
         (completion,) = scripted("heuristic").act([Context(observation=request)], Sampling())
         request = own.step(completion.text).observation

@@ -147,7 +147,7 @@ LOOP[0] = LOOP
         ({"k": Card}, "self.k is a builtins.type"),
         ({"s": StopReason.DONE}, "a class that the environment's module does not define"),
         ({"x": local()}, "which is defined inside a function"),
-        ({"c": marked()}, "self.c has attributes beside its fields: extra"),
+        ({"c": marked()}, "self.c has attributes besides its fields: extra"),
         ({"n": nested()}, "nested too deeply"),
     ],
     ids=lambda value: value[-30:] if isinstance(value, str) else "",

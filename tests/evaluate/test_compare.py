@@ -94,7 +94,7 @@ def test_what_the_environment_measures_of_replies_is_a_mean_over_the_counted_act
     everyone = [*letters["maker"], *letters["seller"]]
     assert result.results[Key("heuristic", task.id)].metrics["letter"] == pytest.approx(np.mean(everyone))
     assert np.mean(letters["seller"]) != np.mean(everyone)
-    # Beside rows that were not measured, such as those of an earlier version, the metric is left out.
+    # Next to rows that were not measured, such as those of an earlier version, the metric is omitted.
     both = replace(result, teams=(*result.teams, "expert"), results={**result.results, **bare.results})
     assert "letter" in result.metrics
     assert "letter" not in both.metrics
@@ -196,7 +196,7 @@ def test_one_learned_seat_is_judged_among_partners() -> None:
     assert metrics["decisions"] == metrics["turns"] / 2
     assert set(result.actions("expert:maker")) == {"maker"}
     assert result.difference("expert:maker", "heuristic", "company_value").mean > 0.0
-    with pytest.raises(ConfigError, match="nobody for"):
+    with pytest.raises(ConfigError, match="no policy for"):
         one_seat(EXPERT, HEURISTIC, "ceo")
 
 

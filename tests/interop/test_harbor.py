@@ -1,4 +1,4 @@
-"""`harbor:FOLDER`: which tasks are whose, what is left out, and that commands play them."""
+"""`harbor:FOLDER`: which tasks are whose, what is skipped, and that commands play them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_marked_tasks_are_held_out_but_not_trained_on(tmp_path: Path, caplog: py
         task(tmp_path / split / "runs", test=RUNS)
     env = of(tmp_path)
     assert ids(env, Split.TRAIN) == ["train-plain"]
-    assert "1 of 2 training tasks are left out" in caplog.text
+    assert "1 of 2 training tasks are skipped" in caplog.text
     held_out = env.tasks(Split.TEST)
     assert [env.groupings()["tests"](one) for one in held_out] == [
         "tests apart from the agent's code",
@@ -80,7 +80,7 @@ def test_what_cannot_run_is_left_out_with_its_reason(tmp_path: Path, caplog: pyt
     task(tmp_path / "train" / "a")
     task(tmp_path / "train" / "b", base="alpine:3")
     assert ids(of(tmp_path), Split.TRAIN) == ["train-a"]
-    assert "1 of 2 tasks of train cannot run here and are left out: an image of its own (1)" in caplog.text
+    assert "1 of 2 tasks of train cannot run here and are skipped: an image of its own (1)" in caplog.text
     task(tmp_path / "other" / "b", base="alpine:3")
     with pytest.raises(ConfigError, match="no task that can be played here"):
         of(tmp_path / "other").check_options()

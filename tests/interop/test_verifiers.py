@@ -252,7 +252,7 @@ def test_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert "Number" not in shown.err
     found = json.loads(shown.out)
     assert found["name"] == "sums-v1"
-    # The process of verifiers is ours, and the class is nobody's.
+    # The process of verifiers is ours, and the class belongs to no module.
     assert not [line for line in found["warnings"] if "child processes" in line or "Verifiers" in line or "Pay " in line]
     assert anchored("verifiers:best-of-n+sums-v1") == "verifiers:best-of-n+sums-v1"
     monkeypatch.chdir(PYTHON.parent)

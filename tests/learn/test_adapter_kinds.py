@@ -94,7 +94,7 @@ class Made:
         return AutoModelForCausalLM.from_pretrained(self.base)
 
     def signed(self) -> Path:
-        """The same with what makes it ours beside PEFT's files."""
+        """The same with onthejob's own files in addition to PEFT's."""
         digest = hashlib.sha256((self.source / adapter_files.WEIGHTS).read_bytes()).hexdigest()
         folder = self.source.parent / "sales@0001"
         self.source.rename(folder)

@@ -1,4 +1,4 @@
-"""One number per role that multiplies its logits: trained like a weight, kept beside the tensors, sampled as it is scored."""
+"""One number per role that multiplies its logits: trained like a weight, kept next to the tensors, sampled as it is scored."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_everything_is_put_back_after_nested_blocks_and_errors():
         with folded(model):
             with folded(model):
                 assert all("forward" in vars(layer) for layer in layers)
-            assert all("forward" in vars(layer) for layer in layers)  # The outer block goes on.
+            assert all("forward" in vars(layer) for layer in layers)  # The outer block continues.
             raise KeyError
 
     with pytest.raises(KeyError):

@@ -33,7 +33,7 @@ def updated(loss: LossConfig, advantage: AdvantageConfig | None = None, **option
 def test_a_loss_that_says_the_same_as_grpo_trains_the_same(options):
     theirs, theirs_norm = updated(LossConfig(loss=f"{EXAMPLE}:clipped"), **options)
     ours, ours_norm = updated(LossConfig(), **options)
-    # Tokens without an advantage are left out of ours, so that rows are cut elsewhere and sums differ in their last bits.
+    # Tokens without an advantage are omitted from ours, so that rows are cut elsewhere and sums differ in their last bits.
     assert theirs_norm == pytest.approx(ours_norm, rel=1e-5)
     assert weight_delta(theirs, ours).max_abs < 1e-5
     plain, _ = updated(LossConfig(loss="reinforce"), **options)

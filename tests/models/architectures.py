@@ -37,7 +37,7 @@ class Architecture:
     kind: str
     """Name of the configuration's class, without `Config`."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Beside those of `SHAPE`; None takes one of those away."""
+    """In addition to those of `SHAPE`; None takes one of those away."""
     trained: tuple[str, ...] = SEVEN
     """Leaf names of the layers that `all-linear` means, sorted; each occurs in every layer."""
     refused: str = ""

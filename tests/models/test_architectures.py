@@ -183,7 +183,7 @@ def check_reply(model: PeftModel, prompt: tuple[int, ...], completion: Completio
         ("llama-tied", ("q_proj", "lm_head"), "'lm_head' is the output head"),
         ("llama", ("embed_tokens",), r"'embed_tokens' means model.embed_tokens, a Embedding: only torch's linear layers"),
         ("llama", ("mlp",), "'mlp' means model.layers.0.mlp, a LlamaMLP"),
-        ("llama", ("all-linear", "q_proj"), "means every layer; leave out q_proj"),
+        ("llama", ("all-linear", "q_proj"), "means every layer; remove q_proj"),
         ("gpt2", ("c_attn",), "has no layer that takes an adapter.*Conv1D"),
     ],
 )

@@ -186,13 +186,13 @@ def test_training_prints_a_table_and_keeps_what_loads(script: ModuleType, traine
     monkeypatch.setattr(sys, "argv", ["train_claims.py", *words])
     assert script.main() == 0
     printed = capsys.readouterr().out
-    assert "8 pieces to train on, w14 left out" in printed
+    assert "8 pieces to train on, w14 held out" in printed
     assert "model at 0.5" in printed
     assert set(ClaimReader(tmp_path / "kept").read(TEXT)) == set(DESCRIBED)
 
 
 def test_a_long_piece_is_judged_as_the_reader_reads_it(script: ModuleType):
-    """Not by its beginning alone: the linear weights beside it see the whole text."""
+    """Not by its beginning alone: the linear weights next to it see the whole text."""
     none, claim = [0.8, 0.1, 0.0, 0.05, 0.05], [0.1, 0.7, 0.1, 0.05, 0.05]
     parts = torch.tensor([[none, none], [none, claim]])  # (parts, features, answers)
     assert script.strongest(parts).tolist() == torch.tensor([none, claim]).tolist()

@@ -247,7 +247,7 @@ def test_every_turn_ends_with_a_named_outcome(kind: str, fault: str, provider: P
     (outcome,) = account.outcomes
     assert Outcome(outcome) in expected
     assert isinstance(answer, ProviderError) is not Outcome(outcome).answered
-    # The server would go on for 10 s or for ever: an end before that is the deadline's doing, not the machine's pace.
+    # The server would continue for 10 s or forever: an end before that is the deadline's doing, not the machine's pace.
     assert elapsed < 8
     if fault == "NaN":
         # Garbage is only a failure where a number that matters was garbage: token counts that are none count as 0.
@@ -407,7 +407,7 @@ QUICK = BreakerConfig(failures=3, pause_s=0.2, longest_pause_s=0.3)
 
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_dead_endpoint_is_asked_by_one_at_a_time_until_it_answers(kind: str, provider: Provider, monkeypatch):
-    """Twelve turns at once: three failures open the breaker, one trial at a time follows, and nobody's turn is lost."""
+    """Twelve turns at once: three failures open the breaker, one trial at a time follows, and no turn is lost."""
     down = threading.Event()
     down.set()
 
@@ -444,7 +444,7 @@ def test_turns_at_a_dead_endpoint_end_at_their_deadline_and_send_nothing(provide
         answers = act_each(policy, [context()] * 12, Sampling())
         assert time.monotonic() - started < 5
         assert {outcome_of(answer) for answer in answers} == {Outcome.UNAVAILABLE}
-        # Somebody else's endpoint is not affected, on the same transport.
+        # Another endpoint is not affected, on the same transport.
         provider.behave = lambda handler, _: send(handler, good(handler))
         other = OpenAIClient(transport, base_url=f"{provider.url}/v1", model="m", name="openai:other")
         assert act_each(HostedPolicy(other, transport, accounts=Accounts()), [context()], Sampling()) == [Completion(text=REPLY)]
@@ -453,7 +453,7 @@ def test_turns_at_a_dead_endpoint_end_at_their_deadline_and_send_nothing(provide
 
 
 def test_refusals_do_not_open_the_breaker(provider: Provider, monkeypatch):
-    """401 and 429 come from somebody who is there."""
+    """401 and 429 come from a server that is there."""
     provider.behave = lambda handler, number: send(handler, b"{}", status=401 if number % 2 else 429)
     with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20, attempts=1, breaker=QUICK)) as (client, transport):
         answers = act_each(HostedPolicy(client, transport, accounts=Accounts()), [context()] * 12, Sampling())

@@ -252,7 +252,7 @@ def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, cha
 
 @pytest.mark.parametrize("engine", [pytest.param("native", marks=native), "torch"])
 def test_a_conversation_goes_on_with_and_without_its_trunk(make_model, chat, monkeypatch, engine):
-    """What was kept beside a trunk serves a call that has none, and the other way round."""
+    """What was kept next to a trunk serves a call that has none, and the other way round."""
     everything = talk(Sampler(make_model("llama"), chat, engine=engine), chat, 6, conversations=5)
     for order in ((1, 10**6), (10**6, 1)):
         sampler, calls = Sampler(make_model("llama"), chat, engine=engine), []

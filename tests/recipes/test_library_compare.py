@@ -46,7 +46,7 @@ def test_base_and_adapter_share_weights_but_not_replies(recipe: ModuleType) -> N
         contexts.append(recipe.Context(observation=observation, messages=tuple(observation.messages), seed=task.seed))
     sampling = recipe.Sampling(temperature=1.0, max_new_tokens=4)
     replies = [policy.act(contexts, sampling) for policy in (base, adapted, base)]
-    assert replies[0] == replies[2]  # the same seeds give the same replies, whoever answered in between
+    assert replies[0] == replies[2]  # the same seeds give the same replies, whichever policy answered in between
     assert replies[0] != replies[1]
     assert recipe.weights_digest(model) == before
 

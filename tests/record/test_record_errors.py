@@ -134,7 +134,7 @@ def test_an_adapter_path_that_leaves_the_run(runs_dir):
 
 @contextmanager
 def without_privileges() -> Iterator[Path]:
-    """A folder of this user's that it may not write; root becomes nobody inside the block, for whom no permission is waived."""
+    """A folder of this user that it may not write; root becomes the user `nobody` inside, for whom no permission is waived."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
         yield folder
@@ -165,7 +165,7 @@ def test_no_write_permission():
         with as_nobody():
             with pytest.raises(RecordError, match=r"cannot create a run in .*Permission denied.*permissions"):
                 Run.create(folder, config={}, name="new")
-            # The file's owner may write it, but not the write-ahead log beside it.
+            # The file's owner may write it, but not the write-ahead log next to it.
             with pytest.raises(RecordError, match=r"cannot open .*(Permission denied|readonly database).*permission"):
                 Run.open(path)
             with Run.open(path, readonly=True) as run:

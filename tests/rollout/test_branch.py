@@ -113,7 +113,7 @@ def test_workers_do_not_outlive_a_killed_parent():
 
 
 def alive(pid: int) -> bool:
-    """True for a running process; an ended one that nobody has waited for is not."""
+    """True for a running process; an ended one without a waiting parent is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

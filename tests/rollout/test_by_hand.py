@@ -121,7 +121,7 @@ def test_a_game_in_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         (["--role", "sales"], "--role and --policy go together"),
         (["--policy", "human"], "--role and --policy go together"),
         (["--role", "sales", "--policy", "human", "--json"], "Drop --json"),
-        (["--role", "sales", "--policy", "nobody"], "nobody is called 'nobody'"),
+        (["--role", "sales", "--policy", "nobody"], "unknown player 'nobody'"),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: list[str], message: str, capsys: pytest.CaptureFixture[str]):

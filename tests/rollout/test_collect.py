@@ -1,4 +1,4 @@
-"""collect: groups of one prompt, played on without looking at the scores, deterministic, failures dropped."""
+"""collect: groups of one prompt, continued without looking at the scores, deterministic, failures dropped."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_an_episode_that_our_side_fails_is_played_once_more_else_its_group_is_dr
     assert (whole.dropped, whole.failure) == (0, "")
     # Again with the same seeds: nothing tells that an environment broke down.
     assert collected({tasks[1].id: 1}) == whole
-    # Once more, and not for ever: its second try and all others of the task would fail.
+    # Once more, and not forever: its second try and all others of the task would fail.
     lost = collected({tasks[1].id: 99})
     assert [group.key for group in lost.groups] == [group.key for group in whole.groups if tasks[1].id not in group.key]
     assert (lost.dropped, lost.failure) == (1, "OSError: no space left on device")
@@ -328,7 +328,7 @@ def test_a_scripted_policy_cannot_be_trained():
 
 
 class Imitated(ToyWorkplace):
-    """Stand-ins of `maker` scrap what they made; replies are told apart by their first word."""
+    """Stand-ins of `maker` scrap what they made; replies are distinguished by their first word."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Branches that policies play on: the same numbers as scripted continuation where the policies are the scripted players."""
+"""Branches that policies continue: the same numbers as scripted continuation where the policies are the scripted players."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def collected(
 
 
 def test_policies_that_are_the_partners_give_the_branches_of_the_partners():
-    """Everybody is the heuristic, so the scripted continuation of the environment itself is the reference."""
+    """All are the heuristic, so the scripted continuation of the environment itself is the reference."""
     scripted, played = collected(BRANCH, reply=heuristic_reply), collected(ON, reply=heuristic_reply)
     assert [group.key for group in played.groups] == [group.key for group in scripted.groups]
     for ours, theirs in zip(played.groups, scripted.groups, strict=True):
@@ -78,7 +78,7 @@ def test_policies_that_are_the_partners_give_the_branches_of_the_partners():
 
 
 def test_who_plays_on_is_who_sits_there():
-    """A team that plays on at random is worth less than the heuristic that the partners are."""
+    """A team that continues at random is worth less than the heuristic that the partners are."""
 
     def total(collection: Collection) -> float:
         return sum(row.metrics["outcome"] for group in collection.groups for row in group.trajectories)
@@ -108,7 +108,7 @@ def test_branches_of_all_segments_are_answered_together():
 
 
 class Talk(Env):
-    """Two roles with a conversation each; whoever says the higher number last is paid."""
+    """Two roles with a conversation each; the role that says the higher number last is paid."""
 
     roles = ("one", "two")
     max_turns = 6
@@ -198,5 +198,5 @@ def test_an_environment_that_nobody_can_play_on_is_refused():
                 raise AttributeError(name)
             return getattr(self._inner, name)
 
-    with pytest.raises(ConfigError, match=r"forks of Closed cannot be played on.*--branch\.continuation partners"):
+    with pytest.raises(ConfigError, match=r"forks of Closed cannot be continued.*--branch\.continuation partners"):
         collected(ON, make=Closed)

@@ -35,7 +35,7 @@ SAMPLING = Sampling()
 
 
 class Scores(ToyWorkplace):
-    """Pays given rewards on given turns, to anyone, whoever is asked: turn i pays `table[i]`, and asks `order[i]`."""
+    """Pays given rewards on given turns, to anyone, whichever role is asked: turn i pays `table[i]`, and asks `order[i]`."""
 
     def __init__(self, order: Sequence[str], table: Sequence[Mapping[str, float]]) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ def test_progress_of_several_episodes_is_logged(monkeypatch: pytest.MonkeyPatch)
     assert said == []
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     assert played("base") == quick
-    # Not of their last turn, after which nobody waits.
+    # Not of their last turn, after which no one waits.
     assert said == ["base: 2 of 2 episodes under way, at turn 1", "base: 2 of 2 episodes under way, at turn 2"]
     played("")
     assert said == []

@@ -65,7 +65,7 @@ def test_a_seat_given_away_while_a_reply_is_awaited_is_recorded_under_who_replie
 
 
 def test_a_conversation_that_goes_on_keeps_who_began_it():
-    """A retry appends to what the actor was shown as messages; whoever reads tokens joins at the next request."""
+    """A retry appends to what the actor was shown as messages; a player that reads tokens joins at the next request."""
     seats = Seats(dict.fromkeys(("ceo", "dev", "marketing", "sales", "content", "hr"), Texts(reply="nonsense")))
     env = OfficeEnvironment(OfficeConfig(retries=2))
     tokens = ScriptedTokens(tiny_tokenizer(), lambda observation, seed: "{}", version="tokens")
@@ -96,7 +96,7 @@ def test_modes_follow_what_a_policy_reads():
         seats.swap("seller", Texts(), Mode.TRAINING)
     with pytest.raises(ConfigError, match="not llm"):
         seats.swap("seller", tokens, Mode.LLM)
-    with pytest.raises(ConfigError, match="nobody sits"):
+    with pytest.raises(ConfigError, match="unknown role"):
         seats.swap("nobody", FIRST)
     with pytest.raises(ConfigError, match="cannot be trained"):
         Seats({"maker": Texts()}, trained=("maker",))

@@ -1,4 +1,4 @@
-"""No route of any server answers a body that is JSON to Python alone, or to nobody, with a failure of its own."""
+"""No route of any server answers a body that is JSON to Python alone, or to no reader, with a failure of its own."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_full_server_lets_the_oldest_unfinished_request_go_and_keeps_sessions(
 
 @pytest.mark.parametrize("sessions", [0, 1, 4])
 def test_silent_websockets_do_not_keep_others_out(sessions: int):
-    """More of them than may stay: the newest make way for whoever comes, established ones do not."""
+    """More of them than may stay: the newest make way for a new one, established ones do not."""
     with serving(Connections(8, sessions=sessions, request_s=60.0)) as port, contextlib.ExitStack() as held:
         open_ = [held.enter_context(connect(f"ws://127.0.0.1:{port}/ws", proxy=None, close_timeout=1)) for _ in range(20)]
         for _ in range(3):

@@ -29,7 +29,7 @@ ORPHAN = Holder("VLLM::EngineCore (process 77)", 6 * GIB, "gpu")
 
 
 class Scripted(Meter):
-    """Reads out what was written down, the last reading for ever."""
+    """Reads out what was written down, the last reading forever."""
 
     def __init__(self, *beside: Memory, held: Memory) -> None:
         self._beside, self._held = list(beside), held

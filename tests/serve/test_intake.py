@@ -112,7 +112,7 @@ def encoded(name: str, encoding: str) -> Callable[[Path], object]:
 
 
 def scaled(stated: str) -> Callable[[Path], object]:
-    """State a logarithm of the logit scale beside the tensors."""
+    """State a logarithm of the logit scale next to the tensors."""
 
     def change(path: Path) -> None:
         save_file(load_file(path / WEIGHTS), path / WEIGHTS, metadata={"format": "pt", "log_logit_scale": stated})

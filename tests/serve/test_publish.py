@@ -105,7 +105,7 @@ class Wrong(LocalServer):
 
 
 class Stale(LocalServer):
-    """Goes on using the weights it had."""
+    """Continues to use the weights it had."""
 
     first: str | None = None
 

@@ -51,7 +51,7 @@ GONE_S = 5.0
 
 @dataclass
 class Vllm:
-    """The server, a trainer's model beside it, and the way from one to the other."""
+    """The server, a trainer's model next to it, and the way from one to the other."""
 
     server: ModelServer
     shop: Workshop
@@ -75,7 +75,7 @@ class Vllm:
         return child.members()
 
     def resident(self) -> int:
-        """Bytes of memory that the tree holds and shares with nobody outside of it."""
+        """Bytes of memory that the tree holds and shares with no process outside of it."""
         return sum(private_bytes(pid) for pid in self.members())
 
 

@@ -1,4 +1,4 @@
-"""Whoever dies, nothing is left: real process trees with orphans, killed in every way."""
+"""Whichever process dies, nothing is left: real process trees with orphans, killed in every way."""
 
 from __future__ import annotations
 

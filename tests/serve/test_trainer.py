@@ -165,7 +165,7 @@ def test_a_client_that_leaves_at_once_does_not_keep_its_job_from_others(service:
 
 
 def test_a_worker_that_is_busy_with_our_update_is_waited_for(service: TrainingService, monkeypatch):
-    """After a lost connection the update goes on there: however often it says so, that is no failed attempt."""
+    """After a lost connection the update continues there: however often it says so, that is not a failed attempt."""
     answers = iter([httpx.ReadError("cut"), *[{"event": "busy"}] * 20])
     honest = RemoteLearner._once
 

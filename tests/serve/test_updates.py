@@ -1,4 +1,4 @@
-"""An update that runs can be cancelled, ends with its worker, and is told to its client either way."""
+"""An update that runs can be cancelled, ends with its worker, and its client receives that either way."""
 
 from __future__ import annotations
 

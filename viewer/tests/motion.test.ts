@@ -42,7 +42,7 @@ describe('the plan', () => {
       for (let b = y; b < y + h; b++) for (let a = x; a < x + w; a++) covered[b]![a]! += 1;
     expect(covered).toEqual(wall.map((row) => row.map(Number)));
   });
-  it('gives nobody the seat of another at a meeting', () => {
+  it('gives no one the seat of another at a meeting', () => {
     for (const places of [SEATS, BOARD, COMMONS])
       expect(new Set(Object.values(places).map(String)).size).toBe(Object.keys(places).length);
   });
@@ -68,7 +68,7 @@ describe('motion', () => {
         expect(Math.hypot(a.x - b.x, a.y - b.y), `${role.id} at ${t}`).toBeLessThan(1.6);
       }
   });
-  it('brings everybody to the standup and back to work', () => {
+  it('brings all to the standup and back to work', () => {
     const motion = new Motion();
     motion.follow(frames);
     expect(motion.pose('dev', 3.9)).toMatchObject({ x: BOARD.dev![0] + 0.5, y: BOARD.dev![1] + 0.5, activity: 'COLLABORATING' });

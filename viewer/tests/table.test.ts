@@ -15,7 +15,7 @@ const env = (roles: string[], partner: string): EnvView => ({
   max_new_tokens: 6,
 });
 
-test('the person sits in the first seat, and in all of them where nobody else can', () => {
+test('the person sits in the first seat, and in all of them where no other player can', () => {
   expect(firstSeats(env(['buyer', 'seller'], 'fair'))).toEqual({ buyer: 'human', seller: 'fair' });
   expect(firstSeats(env(['buyer', 'seller'], ''))).toEqual({ buyer: 'human', seller: 'human' });
 });

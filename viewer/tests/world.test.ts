@@ -14,7 +14,7 @@ const part = (start: number, frames: Frame[], names: string[] = []): Frames => (
 });
 
 describe('extend', () => {
-  it('fills in what frames left out', () => {
+  it('fills in what frames omit', () => {
     const world = extend(
       null,
       part(0, [frame(0, { accounts: [account('a')] }), frame(1), frame(2, { accounts: [account('b')] }), frame(3)]),
@@ -46,7 +46,7 @@ describe('stops', () => {
     ];
     expect(stops(frames, 'deal')).toEqual([2, 3]);
   });
-  it('finds penalties of anybody, and changes of sign per role', () => {
+  it('finds penalties of any role, and changes of sign per role', () => {
     const frames = [
       frame(0),
       frame(1, { rewards: { sales: 1 } }),

@@ -102,14 +102,14 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
     """
     facts = group.facts
     if facts.get("source") != "branch" or "turn" not in facts:
-        raise RecordError(f"group {group.key!r} was not scored by branches: nothing was played on from its replies.")
+        raise RecordError(f"group {group.key!r} was not scored by branches: nothing was continued from its replies.")
     if world not in facts["worlds"]:
         raise RecordError(f"group {group.key!r} was not played in world {world}, only in {facts['worlds']}. Choose one of them.")
     loop = run.config.get("train")
     config = BranchConfig(**_known(loop.get("branch") if isinstance(loop, Mapping) else None))
     if config.continuation == "policy":
         raise RecordError(
-            f"the branches of group {group.key!r} were played on by the policies of that time, which are not kept here."
+            f"the branches of group {group.key!r} were continued by the policies of that time, which are not kept here."
         )
     scales = Scales(
         **{

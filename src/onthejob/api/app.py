@@ -58,7 +58,7 @@ def create_app(
         runs: folder of recorded runs.
         open_run: the run to show first.
         load: how models are loaded; None: only scripted players can be seated.
-        extra_players: names beside base and runs that `load` or `hosted` understands.
+        extra_players: names in addition to base and runs that `load` or `hosted` understands.
         hosted: where hosted models come from; None: none can be seated.
         default: the company to found first.
         replay: a recorded game to show instead.

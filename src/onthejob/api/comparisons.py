@@ -1,4 +1,4 @@
-"""Routes of matched comparisons: what `onthejob compare --name` kept beside the runs."""
+"""Routes of matched comparisons: the files that `onthejob compare --name` keeps next to the runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_BYTES = 64 * 2**20
 
 
 def routes(runs: Path) -> APIRouter:
-    """Everything about comparisons beside `runs`."""
+    """All routes of the comparisons kept next to `runs`."""
     folder = runs / COMPARISONS
     api = APIRouter(prefix="/api/comparisons", tags=["runs"])
 

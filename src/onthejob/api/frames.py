@@ -27,7 +27,7 @@ Memories = Callable[[str], Sequence[Memory]]
 
 
 class Reply(NamedTuple):
-    """Who replied what in the turn that is told."""
+    """A policy's reply in the turn of a frame."""
 
     policy: str
     text: str
@@ -35,7 +35,7 @@ class Reply(NamedTuple):
 
 
 class Teller:
-    """Tells one world as frames; remembers what it has told, so that unchanged parts are left out."""
+    """Frames of one world; remembers the last one, so that unchanged parts are omitted."""
 
     def __init__(self, *, world: Collection[str] = WORLD) -> None:
         """world: actors without replies of their own; where a model plays the customer, only the night."""
@@ -46,10 +46,10 @@ class Teller:
         self._before: dict[str, int] = {}
         """Role -> turn of its last reflection before the beginning."""
         self._reflected: dict[str, int] = {}
-        """The same of all that was told."""
+        """The same of all frames so far."""
 
     def found(self, s: State, memories: Memories) -> None:
-        """Tell the beginning, which need not be the founding; forgets what was told before."""
+        """Write the first frame, which need not be the founding; forgets all frames before."""
         self.frames, self._bases = [], []
         self._before = {role: max((m.turn for m in _reflections(memories(role))), default=0) for role in SEATS}
         self._reflected = dict(self._before)
@@ -145,7 +145,7 @@ class Teller:
 
 
 class Stages:
-    """The stage of every account as it was told last; tells what has moved since."""
+    """The stage of every account in the last frame, and what has moved since."""
 
     def __init__(self, stages: Iterable[tuple[int, int]]) -> None:
         self._stages = dict(stages)

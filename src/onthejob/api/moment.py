@@ -48,7 +48,7 @@ def prompt_view(
     """What `role` sees at this point, as sections with their priority, size and fate."""
     pending = env.observe()
     if pending is None:
-        raise ContractError(f"nobody is asked at seq {seq}: the episode is over there.")
+        raise ContractError(f"no role is asked at seq {seq}: the episode is over there.")
     seen = env.look(role).view
     blocks = env.sections(role) if profile == "full" else prompt.sections(seen)
     system = prompt.system_text(role, profile)
@@ -117,7 +117,7 @@ def branched(env: OfficeEnvironment, asked: BranchAsk) -> Branches:
     """Every distinct reply stepped in forks that meet the same luck, and continued by the heuristic."""
     pending = env.observe()
     if pending is None:
-        raise ContractError(f"nobody is asked at seq {asked.seq}: the episode is over there.")
+        raise ContractError(f"no role is asked at seq {asked.seq}: the episode is over there.")
     shared = group_worlds(env.company.seed, "viewer", env.company.turn, count=asked.worlds)
     keys = [env.canonical(reply) for reply in asked.replies]
     first = {key: keys.index(key) for key in keys}

@@ -111,7 +111,7 @@ class Players:
         """Names of those who sit somewhere."""
 
     def list(self) -> list[PlayerInfo]:
-        """Everybody who can be seated, and the catalogue's models with what they need.
+        """All players that can be seated, and the catalogue's models with what they need.
 
         Raises:
             ConfigError: the user's catalogue cannot be read.
@@ -143,7 +143,7 @@ class Players:
         Args:
             name: as it was asked for.
             role: of the seat.
-            beside: names that are about to sit, too; their models and those of everyone seated stay in memory.
+            beside: names that are about to take a seat too; their models and those of everyone seated stay in memory.
 
         Raises:
             ConfigError: there is no such player, or models cannot be loaded here, or there is no room for one, or it
@@ -159,7 +159,7 @@ class Players:
         runs = self._office_runs()
         if self._load is None or not (name in (BASE, *self._extra, *runs) or name.startswith(OTHER_BASE)):
             known = ", ".join(sorted(player.name for player in self.list()))
-            raise ConfigError(f"nobody is called {name!r}; choose one of {known}, or {OTHER_BASE}MODEL.")
+            raise ConfigError(f"unknown player {name!r}; choose one of {known}, or {OTHER_BASE}MODEL.")
         with self._loading:
             stay = {self._source(one, runs) for one in (*self.seated(), *beside)}
             loaded = self._load(self._source(name, runs), stay)

@@ -19,7 +19,7 @@ from onthejob.rollout.seats import Mode
 
 WorldName = Literal["live", "race-1", "race-2", "race-3"]
 ShownName = Literal["live", "race-1", "race-2", "race-3", "recorded"]
-"""`recorded` is an episode of a run: it can be looked at, and not played on."""
+"""`recorded` is an episode of a run: it can be looked at, but not continued."""
 LossName = Literal["", "silence", "deadline", "refused", "unhappy"]
 """`onthejob.envs.office.reward.Loss`, or empty."""
 RoleName = Literal["ceo", "dev", "marketing", "sales", "content", "hr", "customer"]
@@ -36,7 +36,7 @@ class Account(Sent):
     size: str
     pain: str
     known: bool
-    """Sales has qualified it; before that its pain and size are hidden from everybody in the company."""
+    """Sales has qualified it; before that its pain and size are hidden from the whole company."""
     stage: str
     price: float
     """Dollars per month."""
@@ -61,7 +61,7 @@ class Feature(Sent):
 
 
 class Floor(Sent):
-    """What is true of the company beside accounts and features."""
+    """State of the company other than accounts and features."""
 
     focus: str
     focus_left: int
@@ -167,7 +167,7 @@ class Frame(Sent):
     """What happened to the company in this turn."""
     rewards: dict[str, float]
     parts: dict[str, list[float]]
-    """Role -> the six parts in the order of `parts` in `/api/config`; roles that were paid nothing are left out."""
+    """Role -> the six parts in the order of `parts` in `/api/config`; roles that were paid nothing are omitted."""
     moves: list[Move]
     kpis: Kpis
     waiting: str
@@ -179,7 +179,7 @@ class Frame(Sent):
 
 
 class Base(Sent):
-    """What was true before the first frame of an answer, so that frames can leave out what did not change."""
+    """State before the first frame of an answer, so that frames can omit what did not change."""
 
     accounts: list[Account]
     features: list[Feature]
@@ -264,7 +264,7 @@ class NeedInfo(Sent):
 
 
 class PlayerInfo(Sent):
-    """Somebody who can sit in a seat."""
+    """A player that can take a seat."""
 
     name: str
     kind: Literal["scripted", "model", "hosted"]
@@ -413,7 +413,7 @@ class BranchAsk(Asked):
 
 
 class SuggestAsk(Asked):
-    """Ask somebody for replies at a point of a world."""
+    """Request replies of a player at a point of a world."""
 
     world: WorldName = "live"
     seq: int = Field(0, ge=0, le=10_000)
@@ -423,7 +423,7 @@ class SuggestAsk(Asked):
 
 
 class Suggestions(Sent):
-    """Replies that somebody would give."""
+    """Replies that a player would give."""
 
     role: str
     player: str

@@ -160,7 +160,7 @@ class GroupView(Sent):
     source: str
     worlds: list[int]
     chosen: int | None
-    """Which reply the episode went on with."""
+    """The reply with which the episode continued."""
     facts: dict[str, Any]
     replies: list[ReplyView]
     previous: str | None
@@ -263,7 +263,7 @@ class Traces(Sent):
     start: float
     """Company value before, dollars."""
     stand_ins: bool
-    """Imitations of the policies played on, not the scripted partners."""
+    """Imitations of the policies continued the branches, not the scripted partners."""
     replies: list[BranchTrace]
 
 
@@ -331,4 +331,4 @@ class ComparisonView(Sent):
     differences: list[DifferenceView]
     mcnemar: list[McNemarView]
     failed: int
-    """Episodes that ended in an error, and are left out with their pairs."""
+    """Episodes that ended in an error; they are excluded with their pairs."""

@@ -1,4 +1,4 @@
-"""Who may ask: this machine's browser on our own origin; who may change something: whoever was given the token.
+"""Access: this machine's browser may read from the server's own origin; changes need the token.
 
 A page of another origin can send requests to a server on loopback, and a name that resolves to 127.0.0.1 makes it the same
 origin (DNS rebinding). Therefore the Host and Origin headers are compared with what we serve, on HTTP and on WebSockets, and
@@ -42,7 +42,7 @@ HEADERS = {
 
 
 def foreign(scope: Scope, hosts: Collection[str]) -> str | None:
-    """Why a request comes from a page of somebody else; None when it does not, or comes from no page."""
+    """The reason why a request comes from another site's page; None when it does not, or comes from no page."""
     headers = Headers(scope=scope)
     asked = headers.getlist("host")
     if len(asked) != 1 or not is_ours(host_name(asked[0]), hosts):

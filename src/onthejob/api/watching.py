@@ -136,7 +136,7 @@ def routes(
         world = worlds.get(asked.world)
         pending = world.at(asked.seq).observe()
         if pending is None:
-            raise ContractError(f"nobody is asked at seq {asked.seq}: the episode is over there.")
+            raise ContractError(f"no role is asked at seq {asked.seq}: the episode is over there.")
         seat = players.seat(asked.player, pending.actor)
         role, replies = world.suggest(asked.seq, seat, asked.count, asked.temperature)
         return Suggestions(role=role, player=asked.player, replies=replies)

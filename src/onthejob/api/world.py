@@ -44,7 +44,7 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Somebody who can be asked."""
+    """A player that can be asked for a reply."""
 
     name: str
     """As it was asked for: `heuristic`, `base`, a run."""
@@ -93,7 +93,7 @@ class World:
         self._replies: list[tuple[str, str, str]] = []
         """(actor, policy, text) of every step."""
         self._marks: list[int] = []
-        """Frames that were told before each of them."""
+        """Number of frames before each of them."""
         self._snapshots: list[bytes] = []
         self._kept: CompanyRecorder | None = None
         """Receives all turns from the first one of a seat in training mode on."""
@@ -112,7 +112,7 @@ class World:
         return len(self._teller.frames)
 
     def status(self) -> Seats:
-        """Who plays, and how far it is."""
+        """Seats of the world, and its progress."""
         return Seats(
             world=self.name,
             epoch=self.epoch,
@@ -155,7 +155,7 @@ class World:
         return env
 
     def step(self, text: str | None) -> None:
-        """Play one turn: with `text` as the person, without as whoever is asked.
+        """Play one turn: with `text` as the person's reply, without as the reply of the seat that is asked.
 
         Raises:
             ContractError: the episode is over, or it is not the person's turn, or it is and there is no text.
@@ -163,7 +163,7 @@ class World:
         with self._change:
             observation = self._env.observe()
             if observation is None:
-                raise ContractError("the episode is over: nobody is asked. Reset the world.")
+                raise ContractError("the episode is over: no role is asked. Reset the world.")
             if text is not None:
                 if observation.actor != self.human:
                     raise ContractError(f"{observation.actor} is asked, and the person sits at {self.human or 'no seat'}.")
@@ -249,7 +249,7 @@ class World:
         env = self.at(seq)
         observation = env.observe()
         if observation is None:
-            raise ContractError(f"nobody is asked at seq {seq}: the episode is over there.")
+            raise ContractError(f"no role is asked at seq {seq}: the episode is over there.")
         seeds = [keyed_seed(self.task.seed, "suggest", seq, index) for index in range(count)]
         contexts = [context(env, seat, seed) for seed in seeds]
         replies = seat.policy.act(contexts, seat.asking.sampling(temperature))
@@ -269,7 +269,7 @@ class World:
                 log.warning("world %s stopped: %s", self.name, error)
                 self._stop(str(error))
             except Exception as error:
-                # A player's own failure must not end the thread: the world stops, and says so to everybody who looks.
+                # A player's own failure must not end the thread: the world stops, and says so to all viewers.
                 log.exception("world %s stopped", self.name)
                 self._stop(f"{type(error).__name__}: {error}")
             with self._change:
@@ -287,7 +287,7 @@ class World:
         return observation is not None and observation.actor != self.human
 
     def _ask(self) -> bool:
-        """Let whoever is asked reply; False when it is the person, or nobody."""
+        """Let the seat that is asked reply; False when it is the person's, or when no seat is asked."""
         with self._change:
             observation = self._env.observe()
             if observation is None or observation.actor == self.human:
@@ -295,14 +295,14 @@ class World:
             seat, mark = self.seats[observation.actor], (self.epoch, len(self._replies))
             # Before the prompt is rendered, which counts as a use of the memories in it.
             before = self._env.snapshot() if seat.retries or seat.recorder is not None else b""
-            # Keyed by how many replies there were: taking a move back changes nobody's luck.
+            # Keyed by how many replies there were: taking a move back changes no other luck.
             asked = context(self._env, seat, keyed_seed(self.task.seed, "viewer", len(self._replies)))
             if seat.policy.reads == "view":
                 # A script reads the live state, and is done in less time than a lock takes to change hands.
                 (completion,) = seat.policy.act([asked], seat.asking.sampling())
                 self._play(observation.actor, seat.policy.version, completion.text)
                 return True
-        # A model thinks while others look at the world, or change it: then nobody wants its answer any more.
+        # A model thinks while others look at the world, or change it: then its answer is no longer wanted.
         (completion,) = seat.policy.act([asked], seat.sampling)
         text = corrected(before, asked, completion.text, seat) if seat.retries else completion.text
         with self._change:
@@ -370,11 +370,11 @@ def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
     """All that `seat` may look at when it is asked in `env`; a model reads the prompt on which it was trained.
 
     Raises:
-        ContractError: nobody is asked, or a policy of tokens has no encoder.
+        ContractError: no role is asked, or a policy of tokens has no encoder.
     """
     observation = env.observe()
     if observation is None:
-        raise ContractError("the episode is over: nobody is asked. Reset the world.")
+        raise ContractError("the episode is over: no role is asked. Reset the world.")
     if seat.policy.reads == "view":
         return Context(observation=observation, seed=seed)
     if seat.policy.reads == "messages":
@@ -385,7 +385,7 @@ def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
 
 
 def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
-    """`text`, or what `seat` replied after it was told what is wrong with it, as often as it may be.
+    """`text`, or the reply of `seat` after it read what is wrong with `text`, with as many corrections as are allowed.
 
     The tries happen in a copy of the company: the world's own turn is the last reply, usable or not.
     """

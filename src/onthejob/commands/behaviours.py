@@ -1,4 +1,4 @@
-"""`onthejob office behaviours`: how often teams do what is said to emerge, with intervals."""
+"""`onthejob office behaviours`: rates of emergent behaviours per team, with intervals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviours:
-    """Measure the behaviours that are said to emerge: who does them how often, per episode, with 95 % intervals.
+    """Measure emergent behaviours: their rates for each team, per episode, with 95 % intervals.
 
     Launches timed to ships, asking Dev before promising or publishing, specialisation early and late, use of memories, the shift
     to retention in a crisis. docs/office.md says what each number means. In brackets behind a number: the episodes that gave
@@ -52,7 +52,7 @@ class Behaviours:
     """With memory: requests of each episode that a model is asked again, with the memories of another turn and with its own in
     another order."""
     no_crisis_bonus: bool = False
-    """Leave out the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
+    """Omit the extra reward for churn prevention while satisfaction is below 0.4. Rewards change what training teaches,
     and the gains that the insights in a full prompt speak of; for the rest, a team plays as before."""
     prompt_budget: int | None = None
     """Tokens of a prompt's user message at most, by the tokenizer of --model.name; what matters least is omitted. None takes what
@@ -60,7 +60,7 @@ class Behaviours:
     reflect: bool = False
     """With memory: models reflect themselves every 70 turns (raise --max-new-tokens); else a template does."""
     temperature: float = 1.0
-    """Of a model's replies."""
+    """Sampling temperature of a model's replies."""
     max_new_tokens: int = 48
     """Limit of a model's reply."""
     batch: int = 8
@@ -77,7 +77,7 @@ class Behaviours:
         from onthejob.types import Split
 
         if not self.teams and not self.replays:
-            raise ConfigError("behaviours needs somebody to measure. Name --teams or --replays.")
+            raise ConfigError("behaviours has nothing to measure. Name --teams or --replays.")
         if self.probes < 0 or self.batch < 1:
             raise ConfigError(f"probes must be >= 0 and batch >= 1, got {self.probes} and {self.batch}. Use 12 and 8.")
         if not 0.0 <= self.temperature < math.inf or self.max_new_tokens < 1:
@@ -86,7 +86,7 @@ class Behaviours:
         local = local_sources(names_and_sources(self.teams), scripted_players())
         check_prompts(self.prompt_budget, self.reflect, models=bool(local), prefix="--")
         if self.reflect and self.replays:
-            raise ConfigError("--reflect does not fit --replays: nobody reflected in a game by hand. Leave one of them out.")
+            raise ConfigError("--reflect does not fit --replays: no role reflected in a game by hand. Leave one of them out.")
         _ = self._config  # it says what is wrong with it
         every = scenarios_named(self.scenarios)
         tasks = office_tasks(Split(self.split), seeds=self.seeds, scenarios=every, days=self.days, first=self.first)

@@ -41,7 +41,7 @@ class Collecting(ABC):
     """Options of `onthejob collect` in every environment."""
 
     env: str = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Its training tasks are played."""
+    """Workplace: `office`, `claw`, or an environment of your own, as for `train`. Its training tasks are played."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     out: Path = Path("demonstrations")
@@ -77,7 +77,7 @@ class Collect(Collecting):
     """
 
     policy: str = ""
-    """Who plays all roles: a scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`).
+    """Player of all roles: a scripted player (see `play`), or a hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`).
     Empty for the environment's usual player."""
     count: int = 300
     """Number of episodes, spread over the training tasks; with fewer tasks, each is played several times, which makes a

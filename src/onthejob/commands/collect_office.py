@@ -54,7 +54,7 @@ class CollectOffice(Collecting):
     random_share: float = 0.3
     """Share of turns that are a random legal action, in [0, 1]."""
     alternatives: int = 0
-    """Random legal replies written beside the player's for every decision; 0 writes only what was executed."""
+    """Random legal replies written in addition to the player's for every decision; 0 writes only what was executed."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of the hosted model, when one plays."""
 
@@ -128,7 +128,7 @@ def demonstrations(
     """Every decision of one episode: what the role saw, what was replied, and what that was worth to it.
 
     With `alternatives`, also what the teacher might have replied, each with its share of the teacher's probability as `weight`. A
-    random draw that was executed and is not among them is written beside them, so the weights of such a decision exceed 1; one
+    random draw that was executed and is not among them is written too, so the weights of such a decision exceed 1; one
     that fell on the player's own reply is marked by how it was drawn, not as the player's. `office` says which prompts are shown.
     """
     from onthejob.envs.office.env import INVALID_KEY

@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 class Compare:
     """Whole episodes: every team plays the same held-out tasks with the same decoding; differences are paired by task.
 
-    Finished episodes are cached: a killed comparison goes on where it was, and more tasks or teams cost only what is new.
+    Finished episodes are cached: a killed comparison continues where it was, and more tasks or teams cost only what is new.
     """
 
     teams: tyro.conf.Positional[tuple[str, ...]]
     """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), or `NAME=` one of these."""
     env: str = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`."""
+    """Workplace: `office`, `claw`, or an environment of your own, as for `train`."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     alone: tuple[str, ...] = ()
@@ -62,22 +62,22 @@ class Compare:
     limit: int = 0
     """Play only so many of the tasks, chosen by --seed; 0 plays all."""
     temperature: float = 0.0
-    """Of every model's replies; 0 decodes greedily."""
+    """Sampling temperature of every model; 0 decodes greedily."""
     max_new_tokens: int | None = None
     """Limit of a reply in tokens. None takes the workplace's usual one (office 32, claw 192), and for a hosted model the
     catalogue's, 256 or more, where that is longer."""
     batch: int = 8
     """Episodes in lock step."""
     seed: int = 0
-    """Of the replies and of the intervals."""
+    """Random seed of the replies and of the intervals."""
     featured: str = ""
     """The team whose differences to the others are shown; by default the last one that is a model."""
     beside: Path | None = None
     """Show an earlier comparison's teams too: the file holds what `compare --json` printed. Refused when its tasks differ."""
     cache: Path = CACHE
-    """Where finished episodes are kept."""
+    """File in which finished episodes are kept."""
     name: str = ""
-    """Keep the result as `comparisons/NAME.json` beside the runs, with all replies, where `onthejob view` shows it and
+    """Keep the result as `comparisons/NAME.json` next to the runs, with all replies, where `onthejob view` shows it and
     `onthejob runs rescore` reads it."""
     report: Path | None = None
     """Also write a self-contained HTML report here; of a run also its curves, its settings and five annotated turns."""
@@ -232,7 +232,7 @@ class Compare:
     def _earlier(
         self, place: Workplace, tasks: Sequence[Task], sampling: Sampling, featured: str, *, names: Sequence[str]
     ) -> Earlier | None:
-        """The comparison of --beside, if any, which the teams `names` can stand beside; all names that options give are known."""
+        """The comparison of `--beside`, if any, after a check that it matches the teams `names`; all names are known."""
         from onthejob.evaluate.compare import settings_for
         from onthejob.evaluate.matched import read_comparison
 

@@ -15,7 +15,7 @@ class Conversation:
 
     role: str
     messages: list[Message] = field(default_factory=list)
-    """Ends with a reply; a last request that nobody answered is left out."""
+    """Ends with a reply; a last request without one is omitted."""
     reward: float = 0.0
     """Sum of what the role was paid from this conversation's first request to the next one's."""
     valid: bool = True
@@ -35,7 +35,7 @@ class Listened:
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._now: dict[str, Conversation] = {}
-        """Role -> its conversation that goes on."""
+        """Role -> its conversation that continues."""
         self._early: dict[str, float] = {}
         self._pending: Observation | None = None
         self.conversations: list[Conversation] = []

@@ -131,7 +131,7 @@ def finish(terminal: Terminal, result: Result, *, seconds: float) -> int:
 
 
 def kept_team(folder: Path = KEPT) -> str:
-    """The kept team against its start, from the recorded evaluation beside its adapters; empty where there is none."""
+    """The kept team against its start, from the recorded evaluation next to its adapters; empty where there is none."""
     file = folder / "evaluation.json"
     if not file.is_file():
         return ""

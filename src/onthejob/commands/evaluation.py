@@ -50,7 +50,7 @@ class Eval:
     """Rows: `base`, a scripted player, a run (`RUN:best`), a folder of adapters, a hosted model (`openai:URL`, `anthropic:MODEL`,
     `bedrock:MODEL`), or `NAME=` one of these."""
     env: str = "office"
-    """Which workplace: `office`, or an environment of your own that can be forked and lists legal replies, as for `train`."""
+    """Workplace: `office`, or an environment of your own that can be forked and lists legal replies, as for `train`."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults. Of a file of states that exists its own hold, and others are refused."""
     states: Path | None = None
@@ -62,7 +62,7 @@ class Eval:
     """States per role, 200 by default, from episodes of all tasks that the options of the environment give, which each of the two
     plays once. A file that exists is refused when it holds another number."""
     roles: tuple[str, ...] = ()
-    """Whose decisions are judged; none means all."""
+    """Roles whose decisions are judged; none means all."""
     worlds: int = 8
     """Evaluation worlds over which a value is averaged; even."""
     turns: int = 140
@@ -72,14 +72,14 @@ class Eval:
     workers: int = 0
     """Processes that play branches; 0 plays them in this one."""
     seed: int = 0
-    """Of candidates, sampling and resampling."""
+    """Random seed of candidates, sampling and resampling."""
     temperature: float = 1.0
-    """Of the sampled replies, beside which every policy is also judged greedily: that of its training."""
+    """Sampling temperature, by default that of training. Every policy is judged greedily too."""
     max_new_tokens: int | None = None
     """Limit of a reply in tokens. None takes the workplace's usual one (office 32), and for a hosted model the catalogue's, 256
     or more, where that is longer."""
     cache: Path = CACHE
-    """Where values, replies and episodes are kept between evaluations."""
+    """File in which values, replies and episodes are kept between evaluations."""
     model: ModelOptions = field(default_factory=ModelOptions)
     """The language model, when one is judged."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
@@ -134,7 +134,7 @@ class Eval:
         shipped = place.players(tasks)
         if "random" not in shipped:
             raise ConfigError(
-                f"eval measures decisions beside random legal ones, and {self.env} has no player `random`. "
+                f"eval measures decisions against random legal ones, and {self.env} has no player `random`. "
                 "Pass legal=[...] to self.ask, or return one from players()."
             )
         try:
@@ -251,7 +251,7 @@ def _earlier(collected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_other(file: Path, option: str, made: object, value: object) -> None:
-    """Nobody should judge by other states than they think."""
+    """Refuse states other than those that the options ask for."""
     if value != made:
         said = "one that it does not say" if made is None else made
         raise ConfigError(
@@ -267,7 +267,7 @@ def check_teams(specs: tuple[str, ...]) -> None:
 
 
 def check_learned(teams: Sequence[Team], roles: Sequence[str], option: str) -> None:
-    """Refuse to judge as a team's own decision what somebody else decides in a seat that it has no adapter for."""
+    """Refuse to judge as a team's own decision what another player decides in a seat for which the team has no adapter."""
     for team in teams:
         if team.learned and (missing := [role for role in roles if role not in team.learned]):
             has = ", ".join(role for role in team.policies if role in team.learned)

@@ -143,7 +143,7 @@ class Workers:
 
 
 def _progress(terminal: Terminal, start: float) -> Callable[[int, int], None]:
-    """Says how far it is: every half minute, as the first jobs are the longest, and at the end."""
+    """Report progress every half minute, as the first jobs are the longest, and at the end."""
     last = start
 
     def say(done: int, total: int) -> None:

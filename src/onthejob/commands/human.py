@@ -10,7 +10,9 @@ from onthejob.office import make_office
 from onthejob.rollout.by_hand import Game, Move
 from onthejob.types import Observation, Policy, Task
 
-HELP = "A number does that action; {...} is a reply as a model would write it. undo takes the last move back, quit ends the game."
+HELP = (
+    "Type a number to take that action, or raw JSON as a model would write it. undo takes the last move back, quit ends the game."
+)
 
 
 def play_by_hand(
@@ -66,7 +68,7 @@ def show_request(terminal: Terminal, request: Observation, total: float) -> list
 
 
 def show_move(terminal: Terminal, move: Move, role: str) -> None:
-    """Print what everybody did, and the parts of what the role was paid for it."""
+    """Print what all roles did, and the parts of what the role was paid for it."""
     for said, step in move.steps:
         paid = step.rewards.get(role, 0.0)
         did = said.text if step.valid else f"{said.text!r} (unusable: {step.facts.get('why', '')})"

@@ -27,7 +27,7 @@ class Fetch:
     model: tyro.conf.Positional[str] = "smollm2-135m"
     """`smollm2-135m` (embedded, checksum verified), a hub id such as `Qwen/Qwen3-0.6B`, or a local folder."""
     cache: Path | None = None
-    """Where models are kept; default `$ONTHEJOB_CACHE`, else the user's cache directory."""
+    """Folder of the models; default `$ONTHEJOB_CACHE`, else the user's cache directory."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -71,7 +71,7 @@ class Merge:
     model: str = "smollm2-135m"
     """The base, as for `model fetch`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the written weights; bfloat16 rounds small updates away and is refused when too much is lost."""
+    """Number format of the written weights; bfloat16 rounds small updates away and is refused when too much is lost."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:

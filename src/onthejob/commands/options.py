@@ -107,11 +107,11 @@ def overlay(default: T, data: Mapping[str, Any], *, where: str) -> T:
 
 
 def to_toml(options: Any, *, without: Collection[str] = (), table: str = "", first: Mapping[str, str] | None = None) -> str:
-    """The TOML text from which `from_toml` gives `options` back. Options that are None are left out: TOML has no null.
+    """The TOML text from which `from_toml` gives `options` back. Options that are None are omitted: TOML has no null.
 
     Args:
         options: a dataclass, nested or not.
-        without: top-level fields to leave out.
+        without: top-level fields to omit.
         table: put everything below this table.
         first: keys that stand before the options, in the table.
     """

@@ -32,15 +32,15 @@ class Playing(ABC):
     """Options of `onthejob play` in every environment."""
 
     workplace: tyro.conf.Positional[str] = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
+    """Workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
     env: str = ""
     """The workplace, when it is not the first word."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     seed: int = 1_000
-    """Of the replies."""
+    """Random seed of the replies."""
     temperature: float = 0.0
-    """Of the model's replies; 0 decodes greedily."""
+    """Sampling temperature of the model; 0 decodes greedily."""
     max_new_tokens: int | None = None
     """Limit of a reply in tokens. None takes the workplace's usual one (office 32, claw 192), and for a hosted model the
     catalogue's, 256 or more, where that is longer."""
@@ -90,11 +90,11 @@ class Play(Playing):
     """Play one episode and show every turn: what each role reads, its reply, and what that pays."""
 
     policy: str | None = None
-    """Who plays all roles that --seat does not name: `human` is you, a scripted player of the environment (the default is its
+    """Player of all roles that --seat does not name: `human` is you, a scripted player of the environment (the default is its
     usual one), `base`, a run (`RUN:best`), a folder of adapters, or a hosted model: `openai:URL`, `openai:MODEL`,
     `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat, as `role=who`, e.g. `--seat buyer=human seller=base`."""
+    """Another player in one seat, as `role=who`, e.g. `--seat buyer=human seller=base`."""
     task: str = ""
     """A task id or a family; by default the first training task."""
     split: Literal["train", "dev", "test"] | None = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.types import Completion
 
-HELP = f"Type a command; heredocs and open quotes go on over several lines. {DONE} (or Ctrl-D) ends the task."
+HELP = f"Type a command; heredocs and open quotes may span several lines. {DONE} (or Ctrl-D) ends the task."
 
 LLM = "llm"
 """Another name of `base`."""
@@ -39,7 +39,7 @@ class PlayClaw(Playing):
     """Play one task and show every turn: what is asked, what is run, what comes of it, and what holds at the end."""
 
     policy: str = "gold"
-    """Who works; `human` is you, `gold`, `noop`, `idle`, `base` (or `llm`), a run (`RUN:best`), a folder of adapters, or a hosted
+    """The agent: `human` is you, `gold`, `noop`, `idle`, `base` (or `llm`), a run (`RUN:best`), a folder of adapters, or a hosted
     model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     task: str = ""
     """A task id or a family (`onthejob tasks list`); by default the first training task."""
@@ -234,7 +234,7 @@ def _policy(
 
 
 def _show_turn(terminal: Terminal, live: LiveEpisode, completion: Completion, step: Step, who: str) -> None:
-    """One turn as people read it: the command, then what the agent was told."""
+    """One turn as people read it: the command, then the answer to the agent."""
     if terminal.json:
         return
     if who != HUMAN:

@@ -45,22 +45,22 @@ class PlayOffice(Playing):
     """
 
     team: str = "heuristic"
-    """Who sits in all seats: a scripted player (heuristic, expert, ...), `base`, a run, a folder of adapters, or a hosted
+    """Player in all seats: a scripted player (heuristic, expert, ...), `base`, a run, a folder of adapters, or a hosted
     model: `openai:URL`, `openai:MODEL`, `anthropic:MODEL`, `bedrock:MODEL`."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`. The customer is played by its script unless
+    """Another player in one seat, as `role=who`, e.g. `--seat sales=expert ceo=base`. The customer is played by its script unless
     a model (`base` or a hosted one) is named for `customer`."""
     role: Literal["ceo", "dev", "marketing", "sales", "content", "hr"] | None = None
     """The seat that --policy takes."""
     policy: str | None = None
-    """Who takes the seat of --role; `human` is you, with undo and a replay file; otherwise as for --seat."""
+    """Player in the seat of --role: `human` is you, with undo and a replay file; otherwise as for --seat."""
     replay: Path = Path("replay.json")
-    """Where a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
+    """File to which a game with --policy human is written at its end; `onthejob runs replay` plays it again."""
     seed: int | None = None  # type: ignore[assignment]
-    """Of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with a seat in
+    """Seed of the episode; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with a seat in
     training mode the first training seed of which --collect holds no turn."""
     temperature: float | None = None  # type: ignore[assignment]
-    """Of the model's replies; 0 decodes greedily. None takes 0, with a seat in training mode 1, as `train` does."""
+    """Sampling temperature of the model; 0 decodes greedily. None takes 0, with a seat in training mode 1, as `train` does."""
     orders: Path | None = None
     """Watch this file, which `onthejob policy swap` writes: seats change hands while the episode runs."""
     mode: tuple[str, ...] = ()
@@ -284,7 +284,7 @@ class LateEncoder:
 
     def _loaded(self) -> ChatEncoder:
         if self.chat is None:
-            raise ConfigError("no model is loaded, so nobody can read tokens. Seat `base` or an adapter.")
+            raise ConfigError("no model is loaded, so no seat can read tokens. Seat `base` or an adapter.")
         return self.chat
 
     @property

@@ -52,7 +52,7 @@ def play_own(
         place: the environment.
         who: takes all seats: `human`, a scripted player, `base`, a run, a folder of adapters or a hosted model; None for the
             environment's usual player.
-        others: `role=who`, for seats that somebody else takes.
+        others: `role=who`, for seats that another player takes.
         wanted: id or family of the task; empty for the first one.
         split: in which split; None looks into all of them, training first.
         sampling: of a model's replies.
@@ -139,7 +139,7 @@ def _seating(place: Workplace, who: str | None, others: Sequence[str]) -> dict[s
     """Role -> who takes its seat.
 
     Raises:
-        ConfigError: somebody has to be named.
+        ConfigError: a player has to be named.
     """
     apart = seated_apart(others, place.roles)
     rest = [role for role in place.roles if role not in apart]
@@ -150,7 +150,7 @@ def _seating(place: Workplace, who: str | None, others: Sequence[str]) -> dict[s
             "adapters or a hosted model."
         )
     if who is not None and not rest:
-        raise ConfigError(f"--policy {who} has no seat: --seat names somebody for every role. Leave one of them out.")
+        raise ConfigError(f"--policy {who} has no seat: --seat names a player for every role. Leave one of them out.")
     return {role: apart.get(role, usual) for role in place.roles}
 
 
@@ -216,7 +216,7 @@ def show_turn(
     *,
     people: set[str],
 ) -> None:
-    """Print one turn: what the role read, its reply, and what everybody was paid.
+    """Print one turn: what the role read, its reply, and what each role was paid.
 
     Where a person plays, only the person's own turns: what the others read may be their secret.
     """

@@ -18,12 +18,12 @@ from onthejob.office import check_customer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Give a seat of a running episode to somebody else, from that role's next turn on."""
+    """Hand a role to another policy while an episode is running, from its next turn on."""
 
     role: tyro.conf.Positional[str]
-    """Which seat; `customer` where a model plays it already, and only for another model."""
+    """Role; `customer` where a model plays it already, and only for another model."""
     who: tyro.conf.Positional[str]
-    """Who takes it: a scripted player, `base`, a run, a folder of adapters, or a hosted model."""
+    """Its new player: a scripted player, `base`, a run, a folder of adapters, or a hosted model."""
     orders: Path = Path("orders.json")
     """The file that the running command was given as --orders."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)

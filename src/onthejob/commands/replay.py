@@ -29,15 +29,15 @@ class ReplayRecord:
 
     Every reply is stepped again, and the branches of every group are played again. Who was asked, the prompts, what each reply
     did and paid, values, metrics and hashes must be those of the record; the first turn that differs is named, and the exit code
-    is 1. A shell command that asks for the time or for chance may differ without anybody's fault.
+    is 1. A shell command that asks for the time or for chance may differ without a fault.
     """
 
     path: tyro.conf.Positional[str]
     """A run's folder, its name in runs/, or the file that `onthejob play --policy human` wrote."""
     iteration: int | None = None
-    """Of a run: only the episodes of this iteration; None takes all."""
+    """With a run: only the episodes of this iteration; None takes all."""
     limit: int = 0
-    """Of a run: only so many episodes, the first ones; 0 takes all."""
+    """With a run: only so many episodes, the first ones; 0 takes all."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -59,7 +59,7 @@ class ReplayRecord:
             options = recorded_options(run, without=("demo", "mode"))
             encoder = _encoder(options, terminal)
             if options.train.branch.continuation == "policy":
-                terminal.warn("branches are not compared: the policies of that time played on in them")
+                terminal.warn("branches are not compared: the policies of that time continued them")
             found: list[Played] = []
             skipped: dict[str, str] = {}
             for episode, again in self._episodes(run, options, encoder):

@@ -1,4 +1,4 @@
-"""What `compare --report` shows beside the comparison: the record of a team's run, and how its actions moved."""
+"""What `compare --report` shows in addition to the comparison: the record of a team's run, and how its actions moved."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class RescoreRun:
 
     An episode that would have ended earlier is cut there. When other commands would have run than did, those are run in a sandbox
     and graded, so that a changed grade is seen; --unchecked takes the recorded grade instead. An episode that the other table
-    would not have ended counts as one that goes on to the last turn and changes nothing.
+    would not have ended counts as one that continues to the last turn and changes nothing.
     """
 
     path: tyro.conf.Positional[str]
@@ -47,9 +47,9 @@ class RescoreRun:
     stops: str | None = None
     """The other table of stop sentinels: `standard`, `seed` or `literal`; None keeps that of the record."""
     iteration: int | None = None
-    """Of a run: only the groups of this iteration; None takes all."""
+    """With a run: only the groups of this iteration; None takes all."""
     teams: tuple[str, ...] = ()
-    """Of a comparison: only these teams; none means all."""
+    """With a comparison: only these teams; none means all."""
     unchecked: bool = False
     """Run nothing again: take recorded grades for what would have been graded earlier."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -188,7 +188,7 @@ class Known(StrEnum):
     CHANGED = "changed"
     """The same, and the grade is another."""
     ASSUMED = "assumed"
-    """The episode would have gone on; nobody knows how, and it is taken to change nothing."""
+    """The episode would have continued in an unknown way; it is taken to change nothing."""
     NOT_CHECKED = "not checked"
     """Other commands would have run, but they were not run again; the recorded grade is taken."""
 

@@ -185,7 +185,7 @@ class Export:
     path: tyro.conf.Positional[Path]
     """The run's folder, or its name in `runs/`."""
     out: Path | None = None
-    """Where the files go; default: `export` inside the run's folder."""
+    """Folder of the files; default: `export` inside the run's folder."""
     format: Literal["jsonl", "parquet"] = "jsonl"
     """JSON lines, or Parquet (needs the extra `onthejob[export]`)."""
     bundles: bool = False

@@ -25,7 +25,7 @@ class CLASS(Env):
     """Find a number in a few tries."""
 
     roles = ("player",)  # whose replies are trained; each role has an adapter of its own
-    max_turns = 4  # replies after which an episode is over in any case
+    max_turns = 4  # replies after which an episode always ends
     max_new_tokens = 4  # length of a reply
     highest: int = 9
     """The largest number."""

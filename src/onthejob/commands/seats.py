@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BASE = "base"
 PARTNER = "heuristic"
-"""Who sits beside the roles that a run or folder has adapters of, where it lacks some; nobody is called so in the claw."""
+"""The player of roles for which a run or folder has no adapter; the claw has no player of this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class ModelOptions:
     name: str = "smollm2-135m"
     """As for `onthejob model fetch`."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    """Of the base's weights in memory; `auto` takes float32 where it is measured to be faster (see `onthejob doctor`), else
-    bfloat16. A run keeps what it was started with."""
+    """Number format of the base's weights in memory; `auto` takes float32 where it is measured to be faster (see `onthejob
+    doctor`), else bfloat16. A run keeps what it was started with."""
     device: str = "cpu"
     """torch device: `cpu`, `cuda` with an NVIDIA GPU, or, for `train --sampler worker`, `meta`: no weights on this machine."""
     quantize: Literal["none", "nf4"] = "none"
@@ -72,7 +72,7 @@ class HostedOptions:
     parallel: int = 8
     """Requests under way at the same time."""
     free_text: bool = False
-    """Office: do not hold replies to the role's JSON schema. In the claw they are free text in any case."""
+    """Office: do not hold replies to the role's JSON schema. In the claw they are always free text."""
     max_usd: float | None = None
     """Nothing more is sent when this much is spent; models without a price in the catalogue count as free."""
     max_tokens: int | None = None
@@ -104,7 +104,7 @@ class HostedSeats:
             ConfigError: `options` lifts a schema that there is none of.
         """
         if schema is None and options.free_text:
-            raise ConfigError("--hosted.free-text has no effect here: replies are free text in any case. Leave it out.")
+            raise ConfigError("--hosted.free-text has no effect here: replies are always free text. Leave it out.")
         self._options, self._exact, self._fit = options, exact, fit
         self._schema = None if options.free_text else schema
         self._shared: tuple[Transport, Accounts] | None = None
@@ -174,7 +174,7 @@ ACCOUNT_COLUMNS = ("role", "turns", "requests", "prompt tokens", "completion tok
 
 
 def account_rows(accounts: Mapping[str, Account]) -> list[tuple[object, ...]]:
-    """One row per role for `ACCOUNT_COLUMNS`; `unknown` counts requests whose tokens or price nobody told us."""
+    """One row per role for `ACCOUNT_COLUMNS`; `unknown` counts requests without known tokens or price."""
     return [
         (
             role,
@@ -238,7 +238,7 @@ def adapters_folder(source: str) -> Path:
     if kept := where_kept(source):
         raise ConfigError(f"there is no folder {source}. {kept}")
     raise ConfigError(
-        f"nobody is called {source!r}, and there is neither a folder {source} nor {RUNS / source}: give a run's folder (or its "
+        f"unknown player {source!r}: there is neither a folder {source} nor {RUNS / source}. Give a run's folder (or its "
         f"name in {RUNS}/) or a folder of adapters. A seat may also be taken by {BASE} or a scripted player."
     )
 
@@ -281,7 +281,7 @@ def adapters_for(source: str, roles: Collection[str]) -> dict[str, Adapter]:
 
 
 def lora_of(source: str, roles: Sequence[str], asked: LoraSpec) -> LoraSpec:
-    """The LoRA shape in which `roles` go on from the adapters of `source`; see `stack.shape_of`.
+    """The LoRA shape in which `roles` continue from the adapters of `source`; see `stack.shape_of`.
 
     Raises:
         ConfigError: as `named_adapters`, or the shapes do not fit.
@@ -405,5 +405,5 @@ def _adapters_of(source: str, seats: Sequence[str], shipped: Mapping[str, Policy
 
 
 def default_name(source: str) -> str:
-    """What a team is called when nobody said: its folder's name, or a hosted model's own."""
+    """Default name of a team: its folder's name, or a hosted model's own."""
     return source if is_hosted(source) else Path(source).name

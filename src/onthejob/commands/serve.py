@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 SPARE_FILES = 256
-"""Open files that the server itself needs, beside one per connection."""
+"""Open files that the server itself needs, in addition to one per connection."""
 SPARE_CONNECTIONS = 128
 """Connections besides the sessions: clients that ask over HTTP, or have not sent their request yet."""
 
@@ -30,11 +30,11 @@ class Env:
     """Serve a workplace under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md."""
 
     workplace: tyro.conf.Positional[str] = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
+    """Workplace: `office`, `claw`, or an environment of your own, as for `train`. Name it before the options."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults. The claw has one sandbox per connection."""
     host: str = "127.0.0.1"
-    """Address to listen on. Only this machine by default; anybody who reaches the port can play."""
+    """Address to listen on. Only this machine by default; anyone who reaches the port can play."""
     port: int = 8000
     """Port to listen on; 0 takes a free one, which stderr then names."""
     max_sessions: int = 512
@@ -42,7 +42,7 @@ class Env:
     session_timeout_s: float = 3600.0
     """A session without a request for so many seconds is closed; longer than the learner's slowest update."""
     trainer_key_file: Path | None = None
-    """File whose one line lets trainers inject states and read snapshots. Without it nobody can."""
+    """File whose one line lets trainers inject states and read snapshots. Without it no client can."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     @classmethod

@@ -50,7 +50,7 @@ class Served:
 class Model:
     """Serve the base model and adapters with vLLM on this machine's loopback, until interrupted; every adapter is checked first.
 
-    vLLM loads adapters for whoever reaches its port: never forward it. See docs/serving.md for its installation.
+    vLLM loads adapters for anyone who reaches its port: never forward it. See docs/serving.md for its installation.
     """
 
     adapters: tyro.conf.Positional[str] = ""
@@ -81,7 +81,7 @@ class Model:
             url = f"{server.client.url}/v1"
             terminal.result({"url": url, "adapters": rows}, f"{url}: base", table(("adapter", "seconds"), rows))
             terminal.progress(f"log: {server.log_file}. Ctrl-C ends it.")
-            terminal.out.file.flush()  # Whoever reads a pipe waits for this.
+            terminal.out.file.flush()  # A reader of a pipe waits for this.
             wait_for_end(server)
         finally:
             server.stop()
@@ -111,7 +111,7 @@ class Trainer:
     tls_key: Path | None = None
     """Its key (PEM)."""
     serve_model: bool = False
-    """Also start vLLM beside it: runs with `--sampler worker` publish into it and sample from it."""
+    """Also start vLLM on the same machine: runs with `--sampler worker` publish into it and sample from it."""
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8001))
     """vLLM, with --serve-model."""
     files: Path = WORKER_FILES

@@ -64,9 +64,9 @@ class Sft:
     """With --collected: turns of the environment over which the role's own rewards are added up, from its turn on; the office
     has 14 a day."""
     out: Path = Path("adapters/sft")
-    """Where the adapters go; `train --init` and every `--team` read them from there."""
+    """Folder of the adapters; `train --init` and every `--team` read them from there."""
     roles: tuple[str, ...] = ()
-    """Which roles; none means every role that has a file."""
+    """Roles to train; none means every role that has a file."""
     limit: int = 0
     """At most this many decisions (or conversations) per role, taken evenly from the file; 0 takes all."""
     marks: tuple[Mark, ...] = ("expert", "random", "near-miss")
@@ -76,7 +76,7 @@ class Sft:
     """Roles trained side by side, each in a process with its share of the cores and a base model of its own. On a CPU two
     processes with one thread each do more than one with two."""
     adapters: str = PER_ROLE
-    """Which roles share an adapter, as for `train`: it imitates the demonstrations of all of them."""
+    """Roles that share an adapter, as for `train`: it imitates the demonstrations of all of them."""
     init: str = ""
     """Start from these adapters (a run or a folder) instead of from the bare model, in their --lora shape."""
     max_tokens: int = 2048
@@ -84,7 +84,7 @@ class Sft:
     sft: Annotated[SftConfig, tyro.conf.arg(name="")] = field(default_factory=SftConfig)
     """Duration and rate."""
     adapter_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights on disk; bfloat16 halves the file."""
+    """Number format of the weights on disk; bfloat16 halves the file."""
     lora: LoraSpec = field(default_factory=LoraSpec)
     """Shape of the adapters; with --init theirs, in which options left at their defaults follow."""
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -127,7 +127,7 @@ class Sft:
         command = replace(self, lora=plan_lora(self.model.name, shape, progress=terminal.progress))
         if self.processes == 1:
             return command._imitate(demonstrations, terminal.progress)
-        # Measured once, and not in every process beside the others.
+        # Measured once, and not in every process while the others run.
         return replace(command, model=self.model.settled())._share(demonstrations, terminal)
 
     def _check(self) -> None:
@@ -258,20 +258,20 @@ class Demonstration(NamedTuple):
     """One line of a demonstrations file."""
 
     messages: tuple[Message, ...]
-    """What was seen; of a conversation, what was said too."""
+    """The request; of a conversation, the replies too."""
     reply: str | None
-    """Of a decision; None for a conversation, whose replies are the assistant's messages."""
+    """The reply of a decision; None for a conversation, whose replies are the assistant's messages."""
     marked: Mark
     weight: float
     name: str
-    """Of the conversation, unique among all files; empty for a decision."""
+    """Name of the conversation, unique among all files; empty for a decision."""
     line: int
     """In the file, from 1; of a collected turn its number in the run."""
     tools: tuple[ToolSpec, ...] = ()
     """Those that may be called."""
     sampled: tuple[Turn, ...] = ()
-    """Of a bundle or a collected turn: the turns of one conversation, whose tokens are imitated as they are; `messages` is empty
-    then."""
+    """With a bundle or a collected turn: the turns of one conversation, whose tokens are imitated as they are; `messages` is
+    empty then."""
 
 
 def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstration]) -> list[Example]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROBLEMS_SHOWN = 40
 USUAL_COUNT, WRITTEN_COUNT = 1000, 20
-"""Tasks of a corpus when nobody said how many: synthesized, and written by a model."""
+"""Default sizes of a corpus: synthesized, and written by a model."""
 JOBS = 4
 """Tasks that are run at the same time."""
 
@@ -100,7 +100,7 @@ class Synth:
     by: str = ""
     """A hosted model (`openai:URL`, `anthropic:MODEL`, `bedrock:MODEL`) that writes the training tasks."""
     tries: int = 3
-    """With --by: candidates per task at most; after each, the model is told what is wrong."""
+    """With --by: candidates per task at most; after each, the model receives what is wrong."""
     unsafe: bool = False
     """With --by: run what the model wrote as plain subprocesses, without any isolation."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
@@ -172,7 +172,7 @@ class Synth:
                     terminal.warn(f"{self.by} gave no answer to any of the last {len(numbers)} requests; nothing more is asked.")
                     break
             accounts = seats.accounts
-        # What a model wrote belongs to no family, and nobody knows which of its tasks are one task in other words. So none of it
+        # What a model wrote belongs to no family, and it is unknown which of its tasks are one task in other words. So none of it
         # is held out: it is trained on, and policies are compared on the tasks that all others are compared on.
         held_out = {split: [task for task in usual if split_of(task) is split] for split in (Split.DEV, Split.TEST)}
         digest = corpus_digest([*accepted, *held_out[Split.DEV], *held_out[Split.TEST]])

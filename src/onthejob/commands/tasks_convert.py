@@ -25,7 +25,7 @@ JOBS = 4
 class Convert:
     """Write the tasks of a checkout of InterCode (princeton-nlp/intercode) in the Harbor format, below OUT/test.
 
-    Each gold command runs twice in a sandbox, and what it leaves and prints is what the tests expect. Left out, with the reason,
+    Each gold command runs twice in a sandbox, and what it leaves and prints is what the tests expect. Excluded, with the reason,
     are commands that need a program that is not here, do something else each time, or do nothing.
     """
 
@@ -38,7 +38,7 @@ class Convert:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
-        """Write the tasks, and print how many were left out for which reason."""
+        """Write the tasks, and print how many were excluded for which reason."""
         from onthejob.envs.claw.sandbox import open_host
         from onthejob.envs.harbor.export import write_files
         from onthejob.envs.harbor.intercode import converted, read_intercode
@@ -65,7 +65,7 @@ class Convert:
                     left_out[task.name] = why
         written = len(tasks) - len(left_out)
         reasons = Counter(left_out.values()).most_common()
-        tables = [table(("left out because", "tasks"), reasons)] if reasons else []
+        tables = [table(("excluded because", "tasks"), reasons)] if reasons else []
         terminal.result(
             {"written": written, "left_out": left_out}, *tables, f"{written} of {len(tasks)} tasks written to {self.out}"
         )

@@ -89,7 +89,7 @@ class Terminal:
         log.propagate = False
 
     def progress(self, message: str) -> None:
-        """Say on stderr what is going on; silent with --quiet."""
+        """Report progress on stderr; silent with --quiet."""
         if not self.quiet:
             self.err.print(shown(message), markup=False)
 

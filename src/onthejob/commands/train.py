@@ -77,12 +77,12 @@ class Train:
     """
 
     env: str = "office"
-    """Which workplace: `office`, `claw`, or an environment of your own as `path/to/file.py:Class`, `package.module:Class` or the
+    """Workplace: `office`, `claw`, or an environment of your own as `path/to/file.py:Class`, `package.module:Class` or the
     name that an installed package gives it."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     roles: tuple[str, ...] = Office.roles
-    """Which roles are trained; others are played by the environment's partner, e.g. the office's --env.partner."""
+    """Roles to train; the environment's partner plays the others, e.g. the office's --env.partner."""
     init: str = ""
     """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model, in their --lora
     shape. What they are at the start is also the reference of the KL term."""
@@ -95,9 +95,9 @@ class Train:
     eval_tasks: int = 32
     """With --eval-every: held-out tasks (split dev) on which checkpoints are judged."""
     eval_temperature: float = 0.0
-    """With --eval-every: of the replies there; 0 decodes greedily."""
+    """With --eval-every: sampling temperature of evaluations; 0 decodes greedily."""
     smoke: bool = False
-    """Only look: 4 tasks, 4 replies or episodes each, their spread and how they end. Nothing is updated or recorded."""
+    """Sample 4 small groups, print their reward spread and stop reasons, and exit. Nothing is updated or recorded."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=lambda: OFFICE_LOOP)
     """The loop."""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -107,8 +107,8 @@ class Train:
     model: ModelOptions = field(default_factory=ModelOptions)
     """The base model."""
     sampler: Literal["in-process", "vllm", "worker"] = "in-process"
-    """Who samples the trained roles' replies: this process, the default on a CPU, a vLLM server of this run, or the one beside
-    --trainer (`onthejob serve trainer --serve-model`). What vLLM samples is corrected, as its numbers are not bit for bit
+    """Sampler of the trained roles' replies: this process (the default on a CPU), a vLLM server of this run, or the server
+    of --trainer (`onthejob serve trainer --serve-model`). What vLLM samples is corrected, as its numbers are not bit for bit
     the trainer's: see --learner.loss.correction."""
     server: ServerConfig = field(default_factory=ServerConfig)
     """vLLM, with --sampler vllm."""
@@ -122,7 +122,7 @@ class Train:
     judge: str = ""
     """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
     judging: JudgeConfig = field(default_factory=JudgeConfig)
-    """How much the judge counts."""
+    """Weights of the judge."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of hosted models: the judge, and a partner when it is one."""
     config: Path | None = None
@@ -130,10 +130,10 @@ class Train:
     print_config: bool = False
     """Print all options as TOML for --config, and do nothing else."""
     resume: Path | None = None
-    """Continue this run (its folder, or its name in `runs/`) with the options it was started with; beside it only --extend,
+    """Continue this run (its folder, or its name in `runs/`) with the options it was started with; besides, only --extend,
     --track, --trainer and --trainer-wait-s may be given."""
     extend: int = 0
-    """With --resume: go on to this many iterations in all; 0 keeps the number the run was started with."""
+    """With --resume: continue to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
     """Perform one recorded update again: `RUN:ITERATION`, for each of --roles. The options of --learner are this command's and
     not the run's. --init gives other weights to start from."""
@@ -145,7 +145,7 @@ class Train:
     """Adapters of the KL term's reference, with --from-groups (default: the run's version 0) or --from-bundles (default: the
     adapters as they are at the start)."""
     track: tuple[str, ...] = ()
-    """Send what is recorded to trackers while the run goes on: trackio, wandb, tensorboard, mlflow, jsonl, FILE.csv, FILE.xlsx,
+    """Send what is recorded to trackers while the run continues: trackio, wandb, tensorboard, mlflow, jsonl, FILE.csv, FILE.xlsx,
     sheets:ID, or a class of yours as file.py:Class. They read the record in processes of their own, and cannot stop or slow the
     run; `onthejob runs sync` sends the rest."""
     runs: Path = RUNS
@@ -242,7 +242,7 @@ class Train:
         elif self.extend:
             raise ConfigError("--extend has no effect without --resume. Set --iterations for a new run.")
         if self.sampler == "worker" and not self.trainer and self.resume is None:
-            raise ConfigError("--sampler worker samples beside the training worker. Name it with --trainer.")
+            raise ConfigError("--sampler worker samples on the training worker's machine. Name it with --trainer.")
         if not self.trainer and self.trainer_wait_s != Train().trainer_wait_s:
             raise ConfigError("--trainer-wait-s has no effect without --trainer. Leave it out, or name the worker.")
         if not 0.0 <= self.trainer_wait_s < float("inf"):
@@ -392,11 +392,11 @@ class Train:
             function_of(ref, flag)
         check_reward(again)
         if again.sampler == "worker" and not self.trainer:
-            raise ConfigError(f"{resume} samples beside its training worker. Name one with --trainer.")
+            raise ConfigError(f"{resume} samples on its training worker's machine. Name one with --trainer.")
         return dataclasses.replace(again, trainer=self.trainer, trainer_wait_s=self.trainer_wait_s)
 
     def _extended(self, extend: int) -> Train:
-        """These options, going on to iteration `extend`; 0 keeps their own number."""
+        """These options, up to iteration `extend`; 0 keeps their own number."""
         own = self.train.iterations
         if extend and extend < own:
             raise ConfigError(f"--extend must be >= {own}, the run's own number, got {extend}.")
@@ -457,7 +457,7 @@ def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
         try:
             now = source_digest(ref, flag)
         except ConfigError as error:
-            # Whoever only reads the record does not need it; `--resume` refuses.
+            # Reading the record does not need it; `--resume` refuses.
             log.warning("%s: %s", run.path, error)
             continue
         if recorded.get(ref) != now:

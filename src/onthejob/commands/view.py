@@ -60,10 +60,10 @@ class Company:
     model: ModelOptions = field(default_factory=ModelOptions)
     hosted: HostedOptions = field(default_factory=HostedOptions)
     asking: Asking = field(default_factory=Asking)
-    """How models are asked whose training is not recorded."""
+    """Settings of models whose training is not recorded."""
     max_model_gib: float | None = None
     mode: tuple[str, ...] = ()
-    """Of the seats, as for `play`."""
+    """Mode of the seats, as for `play`."""
     collect: str = ""
     """The run to which turns of seats in training mode are added; empty: no seat can be in it."""
 
@@ -73,8 +73,8 @@ class View:
     """Play an environment in the browser, take a seat, and look into recorded runs."""
 
     run_: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(name="run")] = None
-    """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote. Runs beside it are
-    listed."""
+    """A run to open first (its folder, or its name in `runs/`), or a game that `onthejob play` wrote. Runs in the same
+    folder are listed."""
     env: str = "office"
     """The environment that is played in the browser: `office`, `claw`, or one of your own, as for `train`. Name it before its
     options."""
@@ -102,7 +102,7 @@ class View:
         return self._serve(terminal, company, self.tables(place))
 
     def company(self, place: Workplace) -> Company:
-        """The office beside the environment.
+        """The office in addition to the environment.
 
         Raises:
             ConfigError: options that cannot work.
@@ -267,7 +267,7 @@ def _changed(group: Any, usual: Any, prefix: str) -> dict[str, Any]:
 def opened(address: str, *, after_s: float = 0.7) -> Iterator[None]:
     """Open `address` in the browser, through a file that leads there and only this user can read.
 
-    Everybody on this machine can read a browser's command line, and with it the token in an address.
+    Every user of this machine can read a browser's command line, and with it the token in an address.
 
     Args:
         address: of the viewer, with the token.

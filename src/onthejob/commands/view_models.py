@@ -83,12 +83,12 @@ class Loader:
             seated: sources whose models must stay.
 
         Raises:
-            ConfigError: there is no such model or adapter, or it does not fit beside those that are seated.
+            ConfigError: there is no such model or adapter, or it does not fit into memory with those that are seated.
             ModelError: it cannot be loaded.
         """
         with self._lock:
             bare = source == BASE or source.startswith(f"{BASE}:")
-            # A run that goes on has newer adapters than those that were loaded.
+            # A run that continues has newer adapters than those that were loaded.
             adapters = {} if bare else adapters_for(source, SEATS)
             found = self._loaded.get(source)
             if found is None or found.adapters != adapters:
@@ -124,7 +124,7 @@ class Loader:
         return _Found(base, adapters, Loaded(team=team, encoder=stack.chat, asking=asking))
 
     def _base(self, name: str, seated: Collection[str]) -> Stack:
-        """A base by name, loaded when it is not in memory; those that nobody needs make way."""
+        """A base by name, loaded when it is not in memory; those in no seat make way."""
         if name not in self._bases:
             options = replace(self._options, name=name)
             weights = self._make_room(options, seated)
@@ -154,7 +154,7 @@ class Loader:
         if self._taken + needed > limit:
             raise ConfigError(
                 f"{needs}, of which {', '.join(self._bases)} in other seats takes {self._taken / GIB:.2f}. Give those seats to "
-                "somebody else first, or raise --max-model-gib."
+                "another player first, or raise --max-model-gib."
             )
         return needed
 

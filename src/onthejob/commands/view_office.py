@@ -26,14 +26,14 @@ class ViewOffice(View):
     """
 
     policy: str = "heuristic"
-    """Who sits in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
+    """Player in all seats at first: a scripted player, `base`, `run:RUN`, a folder of adapters, a hosted model (`openai:URL`,
     `anthropic:MODEL`, `bedrock:MODEL`). The browser can change it."""
     seat: tuple[str, ...] = ()
-    """Somebody else in one seat at first, e.g. `--seat sales=openai:URL dev=expert`. A model named for
+    """Another player in one seat at first, e.g. `--seat sales=openai:URL dev=expert`. A model named for
     `customer` (`base` or a hosted one) plays it instead of its script, in the whole company."""
     seed: int | None = None
-    """Of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with --collect the
-    first training seed of which the run holds no turn: what is kept for evaluation is not trained on."""
+    """Seed of that company; 1000 and up are dev, 50000 and up test, 100000 and up training seeds. None takes 1000, with --collect
+    the first training seed of which the run holds no turn: what is kept for evaluation is not trained on."""
     collect: str = ""
     """Add the turns of seats in training mode to this run (a folder, or a name among the runs that are shown), for
     `train --collected` and `sft --collected`. The browser chooses the seats, and --mode those at first."""
@@ -41,12 +41,12 @@ class ViewOffice(View):
     """Mode of the seats at first: `training` for all with a model of this machine, `sales=training` for one. Without it such a
     model is in `inference`, a hosted one in `llm`."""
     model: ModelOptions = field(default_factory=ModelOptions)
-    """The language model behind `base` and adapters whose run is not known; loaded when somebody asks for it."""
+    """The language model behind `base` and adapters whose run is not known; loaded when it is first needed."""
     max_new_tokens: int = Office.max_new_tokens
     """Limit of a reply in tokens, for `base` and adapters whose run is not known, as --env.profile; others play as their run
     did."""
     max_model_gib: float | None = None
-    """Weights of all models of this machine together, in GiB; those that nobody needs make way. None takes half of the
+    """Weights of all models of this machine together, in GiB; those in no seat make way. None takes half of the
     machine's memory, or of the GPU's."""
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Hosted models, when one is seated."""

@@ -38,7 +38,7 @@ class Workplace:
 
     ref: str
     env: Env
-    """With its options; no episode is played on it."""
+    """With its options; it plays no episode itself."""
 
     @property
     def name(self) -> str:
@@ -182,10 +182,10 @@ class Workplace:
         return {name: ScriptedPolicy(reply, version=name) for name, reply in self.replies(tasks).items()}
 
     def partners(self) -> Mapping[str, Policy]:
-        """Role -> who plays it when it is not trained; empty where nobody can, or nobody has to.
+        """Role -> its player when it is not trained; empty where there is none, or where none is needed.
 
         Raises:
-            ConfigError: nobody of that name.
+            ConfigError: no player has that name.
         """
         if len(self.roles) == 1 and not self.forkable:
             return {}

@@ -61,7 +61,7 @@ class OfficeRoleEnv(gymnasium.Env[Observed, Chosen]):
         """Start an episode; colleagues play until the role is asked for the first time, and what they earn it is in the info.
 
         Args:
-            seed: starts the sequence of episodes anew; without one the sequence goes on.
+            seed: starts the sequence of episodes anew; without one the sequence continues.
             options: `task` plays this `onthejob.types.Task`; other keys are ignored.
 
         Raises:

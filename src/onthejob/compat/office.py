@@ -259,7 +259,7 @@ class OfficeTable:
         return {} if seat.actions != "discrete" or seat.observations == "dict" else {"action_mask": self.mask(role)}
 
     def step(self, reply: str) -> Step:
-        """Execute the reply of whoever is asked."""
+        """Execute the reply of the role that is asked."""
         self.last = self.env.step(reply)
         self.turn += 1
         return self.last

@@ -72,7 +72,7 @@ class SeatAction(Action):
 class SeatObservation(Observation):
     """What the role that is asked may see, and what it was paid.
 
-    `reward` is what the client's role was paid since it was last asked, by anybody's action; summed over an episode it is
+    `reward` is what the client's role was paid since it was last asked, by any role's action; summed over an episode it is
     `episode_return`. At the table it is the sum over all seats.
     """
 
@@ -256,7 +256,7 @@ def make_app(
         trainer_key: enables injected states and snapshots for clients that show it; at least 16 characters.
 
     Raises:
-        ConfigError: a value out of range, or `openenv-core` is installed beside `openenv`, which breaks both.
+        ConfigError: a value out of range, or `openenv-core` is installed next to `openenv`, which breaks both.
     """
     check_installation()
     if max_sessions < 1 or not session_timeout_s > 0:
@@ -316,6 +316,6 @@ def check_installation() -> None:
     except metadata.PackageNotFoundError:
         return
     raise ConfigError(
-        f"openenv-core {found} is installed beside openenv and overwrites its files. "
+        f"openenv-core {found} is installed next to openenv and overwrites its files. "
         "Run: pip uninstall -y openenv-core openenv && pip install 'onthejob[openenv]'"
     )

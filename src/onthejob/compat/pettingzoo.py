@@ -112,7 +112,7 @@ class OfficeAEC(_Seats, AECEnv[str, Observed, Chosen]):
         """Start an episode.
 
         Args:
-            seed: starts the sequence of episodes anew; without one the sequence goes on.
+            seed: starts the sequence of episodes anew; without one the sequence continues.
             options: `task` plays this `onthejob.types.Task`; other keys are ignored.
 
         Raises:
@@ -143,7 +143,7 @@ class OfficeAEC(_Seats, AECEnv[str, Observed, Chosen]):
             ContractError: nothing was reset.
         """
         if not self.agents:
-            raise ContractError("there is nobody to act. Call reset first.")
+            raise ContractError("there is no agent to act. Call reset first.")
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)  # type: ignore[arg-type]
@@ -217,11 +217,11 @@ class OfficeParallel(_Seats, ParallelEnv[str, Observed, Chosen]):
             ContractError: the episode is over, or nothing was reset.
         """
         if not self.agents:
-            raise ContractError("there is nobody to act. Call reset first.")
+            raise ContractError("there is no agent to act. Call reset first.")
         missing = [agent for agent in self.agents if agent not in actions]
         if missing:
             raise ConfigError(f"all agents act in a round, but {', '.join(missing)} did not. Pass one action for each.")
-        # Everybody decides on what was seen when the round began.
+        # All agents decide on what was seen when the round began.
         replies = {role: self.table.seats[role].reply(actions[f"{role}_0"], self.table.request(role)) for role in SEATS}
         possible = {role: self.table.possible(role, reply) for role, reply in replies.items()}
         rewards = dict.fromkeys(AGENTS, 0.0)

@@ -1,7 +1,7 @@
-"""One client's session: a seat beside scripted colleagues, or the whole table, over any `onthejob.types.Environment`.
+"""One client's session: a seat among scripted colleagues, or the whole table, over any `onthejob.types.Environment`.
 
-The learner's seat is for frameworks that know one agent: `step` plays the client's reply and then everybody else's, until the
-client's role is asked again; what the role was paid meanwhile, by anybody's action, is the reward. The table (`role="*"`) is for
+The learner's seat is for frameworks that know one agent: `step` plays the client's reply and then all others', until the
+client's role is asked again; what the role was paid meanwhile, by any role's action, is the reward. The table (`role="*"`) is for
 trainers of teams: every turn is the client's, and the rewards of all are shown. Nothing here knows how the client is connected.
 
 A client's mistake is a `SeatError` with a code, and leaves the episode as it was; a model's unusable reply is data.
@@ -66,7 +66,7 @@ class Start:
     role: Any = None
     """A seat, `*` for all of them, or None for the workplace's first."""
     teammates: Any = None
-    """A scripted player's name for all other seats, or a mapping role -> name; the default player where nobody is named."""
+    """A scripted player's name for all other seats, or a mapping role -> name; the default player where none is named."""
     split: Any = None
     index: Any = None
     """With `split`, chooses a published task; excludes `seed`."""
@@ -91,7 +91,7 @@ class Seen:
     reward: float | None
     """What the client's role was paid since it was last asked (at the table: the sum over the seats); None at reset."""
     rewards: Mapping[str, float]
-    """Actor -> the same. The client's own role only, at the table everybody's."""
+    """Actor -> the same. The client's own role only; at the table, all roles."""
     parts: Mapping[str, Mapping[str, float]]
     """Actor -> named parts, which sum to `rewards[actor]`."""
     valid: bool
@@ -112,7 +112,7 @@ class Seat:
 
         Args:
             workplace: what is served.
-            trainer_key: who shows it may inject states and read snapshots; None refuses both to everybody.
+            trainer_key: a client that shows it may inject states and read snapshots; None refuses both to all.
         """
         self.workplace = workplace
         self._trainer_key = trainer_key
@@ -202,7 +202,7 @@ class Seat:
             raise SeatError(Code.EPISODE_OVER, f"the episode has ended ({self._stop}). Send reset to start another one.")
         asked = self._pending.actor
         if role != asked and not (role is None and self.role != TABLE):
-            raise SeatError(Code.WRONG_ROLE, f"{asked} is asked, got a reply of {role or 'nobody'}. Send role {asked!r}.")
+            raise SeatError(Code.WRONG_ROLE, f"{asked} is asked, got a reply of {role or 'no role'}. Send role {asked!r}.")
         with self._guarded():
             step = self._advance(self._env, reply)
             self.steps += 1
@@ -367,7 +367,7 @@ class Seat:
         if not isinstance(env, Forkable):
             raise SeatError(Code.BAD_RESET, f"{self.workplace.name} has no snapshots.")
         if start.split is not None or start.index is not None or start.options:
-            raise SeatError(Code.BAD_RESET, "the snapshot says which task it is: leave out split, index and options.")
+            raise SeatError(Code.BAD_RESET, "the snapshot says which task it is: omit split, index and options.")
         try:
             pending = env.restore(base64.b64decode(start.injected_state, validate=True))
         except (binascii.Error, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a server needs to know of an environment to seat strangers in it: its seats, its tasks and who may sit beside them.
+"""What a server needs to know of an environment to seat strangers in it: its seats, its tasks and the players of the other seats.
 
 The code that serves it (`seat`, `openenv`) knows no environment by name; `served` makes one of any `onthejob.Env`.
 """
@@ -39,7 +39,7 @@ class Served:
     seeds: range
     """Training seeds, from which a reset without a seed draws one."""
     public: Callable[[Task], Mapping[str, Any]] = lambda task: dict(task.payload)
-    """What a client may know of a task beside its id and seed."""
+    """What a client may know of a task in addition to its id and seed."""
     inline: bool = False
     """True when a step is a few milliseconds of computing and never waits: it is then run without a thread."""
 

@@ -18,14 +18,14 @@ from onthejob.types import Split, Task
 
 DESCRIPTION = (
     "A startup of seven roles, run day by day for 30 days of 14 turns; what a decision does to its value is the reward. Take one "
-    "role beside scripted colleagues, or all six. The same seed gives the same company, luck included."
+    "role among scripted colleagues, or all six. The same seed gives the same company, luck included."
 )
 SERVED_SEEDS: Mapping[Split, int] = MappingProxyType({Split.TRAIN: 2_000, Split.DEV: 50, Split.TEST: 100})
 """Seeds per scenario that a server publishes as tasks; any other seed can be asked for by number."""
 
 
 def office_tasks_served(days: int) -> ServedTasks:
-    """Any seed of a shipped scenario, `days` long unless a client says otherwise, beside the players that are not held out."""
+    """Any seed of a shipped scenario, `days` long unless a client says otherwise, with the players that are not held out."""
     return ServedTasks(
         counts={split: count * len(SHIPPED) for split, count in SERVED_SEEDS.items()},
         task_at=partial(_task_at, days),

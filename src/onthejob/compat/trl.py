@@ -104,7 +104,7 @@ class OfficeJob:
         self._return = 0.0
 
     def begin(self, *, scenario: str, seed: int, days: int, skip: int) -> str:
-        """Go to the role's decision number `skip` of an episode; everybody plays as the heuristic until then.
+        """Go to the role's decision number `skip` of an episode; all roles play as the heuristic until then.
 
         Args:
             scenario: name or TOML path.

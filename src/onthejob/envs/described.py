@@ -1,4 +1,4 @@
-"""What an Env says of itself, checked: its tasks, its scripted players, and who plays where nobody is named."""
+"""An Env's own description, checked: its tasks, its scripted players, and its default player."""
 
 from __future__ import annotations
 

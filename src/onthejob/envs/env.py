@@ -74,7 +74,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTasks:
-    """The tasks that a server offers, and who may sit beside those who take a seat."""
+    """The tasks that a server offers, and the players of the seats that no client takes."""
 
     counts: Mapping[Split, int]
     """Tasks per split, >= 1."""
@@ -87,7 +87,7 @@ class ServedTasks:
     players: Mapping[str, Reply]
     """Name -> scripted player of the roles that a client does not take."""
     partner: str = ""
-    """The one of `players` that plays where nobody is named; empty where there is none."""
+    """The default player, one of `players`; empty where there is none."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Env:
     roles: ClassVar[tuple[str, ...]] = ()
     """Who is asked; each can be trained with an adapter of its own. Names match [a-z][a-z0-9_]*."""
     max_turns: ClassVar[int] = 20
-    """Replies, of all roles together, after which an episode is over in any case."""
+    """Replies, of all roles together, after which an episode always ends."""
     max_new_tokens: ClassVar[int] = 64
     """Usual limit of a reply in tokens."""
     forks: ClassVar[Forks] = "copy"
@@ -186,7 +186,7 @@ class Env:
         return str(task.payload.get("family", "all"))
 
     def groupings(self) -> Mapping[str, Callable[[Task], str]]:
-        """Name -> what tasks are told apart by in a comparison; the first is the one for intervals."""
+        """Name -> the property that groups tasks in a comparison; the first is the one for intervals."""
         return {"family": self.family}
 
     def fingerprint(self) -> str:
@@ -337,7 +337,7 @@ class Env:
         """Who gave the reply that is being taken."""
         request = self._now.request
         if request is None:
-            raise ContractError(f"{type(self).__name__}: nobody has replied yet. In reset, name the role: self.ask(role, text).")
+            raise ContractError(f"{type(self).__name__}: no role has replied yet. In reset, name the role: self.ask(role, text).")
         return request.role
 
     def seeded(self, split: Split, count: int = 200, **payload: Any) -> list[Task]:
@@ -378,10 +378,10 @@ class Env:
 
         Args:
             role: one of `roles`.
-            text: what it is told.
+            text: the request.
             system: stands before `text` where its context begins.
             legal: texts of legal replies, all or a fair sample; random players choose among them.
-            view: what scripted players see beside `text` and `legal`, in JSON's types; nothing that the role may not know.
+            view: facts for scripted players in addition to `text` and `legal`, in JSON's types; only what the role may know.
             fresh: begin a new context; by default only the first time that the role is asked.
             before: messages of a conversation that stand between `system` and `text` where its context begins, and before `text`
                 with fresh=False.
@@ -415,7 +415,7 @@ class Env:
         """Tell who has just replied what came of it, and ask it for the next reply; `legal` and `view` stay unless given."""
         before = self._now.request
         if before is None:
-            raise ContractError(f"{type(self).__name__}.reset: nobody has replied yet. Use self.ask(role, text).")
+            raise ContractError(f"{type(self).__name__}.reset: no role has replied yet. Use self.ask(role, text).")
         request = Request(
             role=before.role,
             text=text,

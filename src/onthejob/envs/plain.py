@@ -95,7 +95,7 @@ def _write(value: Any, where: str, doing: _Writing) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
         if extra := sorted(set(getattr(value, "__dict__", {})) - set(fields)):
-            raise NotPlain(f"{where} has attributes beside its fields: {', '.join(extra)}")
+            raise NotPlain(f"{where} has attributes besides its fields: {', '.join(extra)}")
         named = _named(kind, where, doing.modules)
         return ["data", named, [[name, _write(item, f"{where}.{name}", doing)] for name, item in fields.items()]]
     raise NotPlain(f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be copied")

@@ -93,7 +93,7 @@ class Running:
         self._asked, self._sums, self._over = set(), _Sums(dict.fromkeys(self._env.roles, 0.0), {}), False
         found = self._called("reset", self._env.reset, task)
         if found.request is None:
-            raise ContractError(f"{self._where('reset')} ended before anybody was asked. Return self.ask(role, text).")
+            raise ContractError(f"{self._where('reset')} ended before a role was asked. Return self.ask(role, text).")
         self._pay(found, "reset")
         self._pending = self._shown(found.request, "reset")
         return self._pending

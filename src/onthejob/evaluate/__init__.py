@@ -1,4 +1,4 @@
-"""Is it better, by how much, and how sure is that? See docs/evaluation.md."""
+"""Comparisons of policies, with their intervals. See docs/evaluation.md."""
 
 from onthejob.evaluate.behaviours import Shift, shifts
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint

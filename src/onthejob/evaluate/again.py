@@ -96,7 +96,7 @@ class Replayed(NamedTuple):
     reads: str
 
     def act(self, contexts: Sequence[Context], sampling: Sampling) -> list[Completion]:
-        """Nobody is asked: the replies are in the record."""
+        """No policy is asked: the replies are in the record."""
         raise ContractError("recorded replies are stepped, not sampled. Play with another policy.")
 
 
@@ -125,7 +125,7 @@ def place_of(key: str) -> tuple[str, str] | None:
 
 
 def learners_of(group: Group, origin: Origin) -> Rates:
-    """Who was played on by a stand-in in the branches of `group`, and its rates."""
+    """Actors that a stand-in continued in the branches of `group`, with its rates."""
     return {} if group.facts.get("partners") else origin.stand_ins
 
 
@@ -231,7 +231,7 @@ def _differs(
     """
     actor, text = str(row["actor"]), str(row["text"])
     if not live.active:
-        return _Differs("who is asked", actor, "nobody: the episode is over")
+        return _Differs("who is asked", actor, "no role: the episode is over")
     pending = live.pending()
     if (actor, str(row["kind"])) != (pending.actor, str(pending.kind)):
         return _Differs("who is asked for what", [actor, str(row["kind"])], [pending.actor, str(pending.kind)])

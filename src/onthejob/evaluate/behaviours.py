@@ -1,4 +1,4 @@
-"""What policies do, beside how well they do: action distributions and how far training moved them."""
+"""Action distributions of policies, and the distance that training moved them."""
 
 from __future__ import annotations
 

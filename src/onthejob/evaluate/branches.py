@@ -56,7 +56,7 @@ def fill_branches(
 ) -> int:
     """Play what is missing and store it; returns the number of branches played.
 
-    `on_progress` is told how many branches were just finished.
+    `on_progress` receives the number of branches that have just finished.
 
     Raises:
         ContractError: A branch could not be played. What succeeded before is stored; a value is never made up.

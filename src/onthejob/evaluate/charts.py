@@ -28,7 +28,7 @@ class Line:
 
     name: str
     points: tuple[tuple[float, float], ...]
-    """(x, y) in rising x; points that are not finite are left out."""
+    """(x, y) in rising x; points that are not finite are omitted."""
     slot: int
     """Which colour and dash, so that a role looks the same in every chart."""
 
@@ -57,7 +57,7 @@ def line_chart(lines: Sequence[Line], *, id: str, title: str, description: str, 
     """Lines over a common x axis.
 
     Args:
-        lines: Empty ones are left out; with none at all a sentence takes the chart's place.
+        lines: Empty ones are omitted; with none at all a sentence takes the chart's place.
         id: Unique within the page.
         title: Accessible name of the chart.
         description: What a reader who cannot see it should know.

@@ -133,7 +133,7 @@ def _keep_lots(
 def _openings(
     env_factory: EnvFactory, tasks: Sequence[Task], actor: str, source: str, seed: int
 ) -> dict[tuple[str, str], list[_Lot]]:
-    """The states in which tasks begin with a request to `actor`: all that there are where a conversation only goes on."""
+    """States in which tasks begin with a request to `actor`: the only ones in environments of one long conversation."""
     return {
         (actor, entry.task.id): [
             _Lot(

@@ -1,7 +1,7 @@
 """Whole episodes, matched: every team plays the same tasks with the same seeds and the same decoding.
 
 What can be equal is equal, so a difference between two teams is paired by task and its interval is that of the mean
-difference. Episodes are cached one by one: a killed comparison goes on where it was, and adding seeds or a team costs only
+difference. Episodes are cached one by one: a killed comparison continues where it was, and adding seeds or a team costs only
 what is new.
 """
 
@@ -75,7 +75,7 @@ class Comparison:
     """Task id -> stratum, e.g. its scenario."""
     results: Mapping[Key, EpisodeResult]
     failed: Mapping[Key, str]
-    """Episodes that ended in an error, with it: their tasks are left out of every number of every team."""
+    """Episodes that ended in an error, with it: their tasks are excluded from every number of every team."""
     sampling: Sampling
     seed: int
     played: int
@@ -245,7 +245,7 @@ def compare(
                 key = Key(team.name, task.id)
                 if episode.error is not None:
                     failed[key] = episode.error
-                    log.warning("episode %s of team %s failed and is left out: %s", task.id, team.name, episode.error)
+                    log.warning("episode %s of team %s failed and is excluded: %s", task.id, team.name, episode.error)
                     continue
                 metrics = episode_metrics(episode, team.counted)
                 actions = action_counts(episode.transcript, team.counted, action)
@@ -296,7 +296,7 @@ def task_key(task: Task) -> str:
 
 
 def settings_of(comparison: Comparison) -> dict[str, Any]:
-    """What must be equal for two comparisons to be matched, beside the tasks."""
+    """What must be equal for two comparisons to be matched, in addition to the tasks."""
     return settings_for(comparison.sampling, seed=comparison.seed, max_turns=comparison.max_turns, env=comparison.env)
 
 

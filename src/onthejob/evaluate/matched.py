@@ -1,6 +1,6 @@
-"""What a comparison of tasks that are passed or failed tells beside means: parts of tasks, ends, groups of tasks, McNemar.
+"""Figures of a comparison of passed and failed tasks in addition to means: parts of tasks, ends, groups of tasks, McNemar.
 
-Works on any comparison. A metric that is 0 or 1 gets McNemar's test beside its paired interval; metrics `passed/KIND` and
+Works on any comparison. A metric that is 0 or 1 gets McNemar's test in addition to its paired interval; metrics `passed/KIND` and
 `total/KIND` are pooled into the rate of a kind, a ratio of sums over the tasks that have it.
 """
 
@@ -23,7 +23,7 @@ from onthejob.types import Task
 
 PASSED, TOTAL = "passed/", "total/"
 COMPARISONS = "comparisons"
-"""Folder beside the runs in which comparisons are kept."""
+"""Folder next to the runs in which comparisons are kept."""
 
 
 class McNemar(NamedTuple):
@@ -215,7 +215,7 @@ class Earlier:
         return tuple(dict.fromkeys(key.team for key in self.results))
 
     def refuse_unmatched(self, tasks: Sequence[Task], settings: Mapping[str, Any], teams: Sequence[str]) -> None:
-        """Refuse to stand beside a comparison of these tasks, settings (see `settings_of`) and teams; it need not be played yet.
+        """Refuse to be shown with a comparison of these tasks, settings (see `settings_of`) and teams; it need not be played yet.
 
         Raises:
             ConfigError: other tasks, another decoding, seed or environment, or a team of the same name.

@@ -1,4 +1,4 @@
-"""report.html: one file that says what was run, what came out, and how sure one can be of it.
+"""report.html: one file with what was run, its results and their intervals.
 
 No script, no request, no font from elsewhere: a Content-Security-Policy in the file itself forbids all of them, so that it opens
 the same in ten years, from a mail attachment, in light or dark, on a telephone. Every text that came from a model or a file
@@ -177,7 +177,7 @@ def _episodes(report: Report) -> str:
     ]
     if comparison.failed:
         parts.append(
-            f'<p class="note">{len(comparison.failed)} episodes ended in an error and are left out with their pairs.</p>'
+            f'<p class="note">{len(comparison.failed)} episodes ended in an error and are excluded with their pairs.</p>'
         )
     featured = featured_team(report.featured, comparison.teams)
     headline = [name for name in report.headline if name in comparison.metrics]
@@ -279,7 +279,7 @@ def _turns(report: Report) -> str:
         return "<p>No scored decisions are recorded.</p>"
     intro = (
         "<p>Each reply was stepped in a fork of the company and continued under the same luck; the mean over worlds is its "
-        "value, and its advantage is what it was above or below the others. Play went on from the reply marked ▶, drawn "
+        "value, and its advantage is what it was above or below the others. Play continued from the reply marked ▶, drawn "
         "independently of its value.</p>"
     )
     return intro + "".join(_turn(turn, index) for index, turn in enumerate(report.turns))

@@ -69,7 +69,7 @@ class AnnotatedReply:
     advantage: float | None
     """None when the group taught nothing."""
     chosen: bool
-    """True when play went on from this reply."""
+    """True when play continued from this reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Report:
     featured: str = ""
     """The team whose differences to the others are shown, e.g. `grpo`; empty takes the last team."""
     headline: Sequence[str] = ("company_value", "value_less_luck", "team_reward")
-    """Metrics whose paired differences are shown per stratum; those an environment lacks are left out."""
+    """Metrics whose paired differences are shown per stratum; those an environment lacks are omitted."""
     sheets: Sequence[Sheet] = ()
     """More tables about whole episodes, see `onthejob.evaluate.sheets`."""
     pictures: Sequence[Picture] = ()

@@ -25,7 +25,7 @@ def with_run(report: Report, run: RecordedRun, *, decode: Callable[[Sequence[int
 def with_shifts(report: Report, *, before: str, after: str) -> Report:
     """`report` with the action distributions, per role, of two teams of its comparison.
 
-    Actors whose actions the environment does not name are left out: shares of nameless actions say nothing.
+    Actors whose actions the environment does not name are omitted: shares of nameless actions say nothing.
 
     Raises:
         ConfigError: there is no comparison, or it lacks one of the teams.

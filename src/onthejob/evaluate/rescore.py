@@ -1,7 +1,7 @@
 """Recorded whole episodes under other rules: what would have been learned from the same trajectories, or how they compare.
 
 Nothing is sampled again. The caller says how long an episode would have been and what it would have been worth; here that becomes
-returns and advantages of groups, or turns and passes of compared teams, beside those that were recorded.
+returns and advantages of groups, or turns and passes of compared teams, next to those that were recorded.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class QualityConfig:
             if count < 1:
                 raise ConfigError(f"{name} must be >= 1, got {count}. Raise it.")
         if len({decoding_name(decoding) for decoding in self.decodings}) != len(self.decodings):
-            raise ConfigError(f"decodings must differ, got {self.decodings}. Leave out the repeated one.")
+            raise ConfigError(f"decodings must differ, got {self.decodings}. Remove the repeated one.")
 
 
 class Cell(NamedTuple):

@@ -19,8 +19,8 @@ def matched_sheets(
 
     Args:
         comparison: of all teams.
-        groupings: name -> what tasks are told apart by.
-        metrics: the first is what counts; those that the comparison lacks are left out.
+        groupings: name -> the property that groups tasks.
+        metrics: the first is what counts; those that the comparison lacks are omitted.
         featured: the team that the others are compared with.
     """
     metrics = [metric for metric in metrics if metric in comparison.metrics]

@@ -39,7 +39,7 @@ class HeldOutState:
 
     @property
     def episode(self) -> str:
-        """States of one task share its luck, whoever played there: intervals resample tasks."""
+        """States of one task share its luck, whichever policy played there: intervals resample tasks."""
         return self.task.id
 
     @property
@@ -66,7 +66,7 @@ def refuse_training_tasks(tasks: Sequence[Task]) -> None:
 def save_states(path: Path, states: Sequence[HeldOutState], collected: Mapping[str, Any] | None = None) -> str:
     """Write `states` as one compressed file, atomically; returns its digest (64 hex digits).
 
-    `collected` says with which options, for `load_collection`: whoever asks for other states later should not get these.
+    `collected` says with which options, for `load_collection`: a later request for other states must not get these.
 
     Raises:
         ConfigError: A state belongs to the training split, or there are none.
@@ -128,7 +128,7 @@ def load_collection(path: Path) -> tuple[list[HeldOutState], dict[str, Any]]:
 
 
 def states_digest(states: Sequence[HeldOutState]) -> str:
-    """Identity of a set of states in this order, 12 characters: printed beside every table made from it."""
+    """Identity of a set of states in this order, 12 characters: printed with every table made from it."""
     digest = hashlib.sha256("".join(state.key for state in states).encode()).digest()
     return base64.b32encode(digest)[:12].decode().lower()
 

@@ -57,11 +57,11 @@ def one_seat(team: Team, partners: Team, actor: str) -> Team:
     """`team`'s policy in `actor`'s seat among `partners`: what this role alone has learned.
 
     Raises:
-        ConfigError: One of the teams has nobody for `actor`.
+        ConfigError: One of the teams has no policy for `actor`.
     """
     for side in (team, partners):
         if actor not in side.policies:
-            raise ConfigError(f"team {side.name!r} has nobody for {actor!r}, only {sorted(side.policies)}. Choose one of them.")
+            raise ConfigError(f"team {side.name!r} has no policy for {actor!r}, only {sorted(side.policies)}. Choose one.")
     return Team(
         name=f"{team.name}:{actor}",
         policies={**partners.policies, actor: team.policies[actor]},

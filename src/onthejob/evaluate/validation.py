@@ -1,6 +1,6 @@
 """How good adapters are while they are being trained: whole episodes of held-out tasks, always the same ones.
 
-The numbers choose a checkpoint and nothing else; what training achieved is told by a comparison on the test split.
+The numbers choose a checkpoint and nothing else; a comparison on the test split measures what training achieved.
 """
 
 from __future__ import annotations

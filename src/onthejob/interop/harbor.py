@@ -1,7 +1,7 @@
 """`harbor:FOLDER`: tasks in the Harbor format (Terminal-Bench 2 and its descendants), in our sandbox instead of a container.
 
 FOLDER is a task, or holds tasks; folders train, dev and test in it state the split. Else a task's split is drawn from its name
-without difficulty and number, so that variants of one topic are never on both sides. What cannot run here is left out with its
+without difficulty and number, so that variants of one topic are never on both sides. What cannot run here is skipped with its
 reason, and the verdict of a task's own tests is the reward.
 """
 
@@ -137,7 +137,7 @@ class Harbor(Env):
         marked = {task.id: task.payload[MARK] for task in tasks if MARK in task.payload}
         if split is Split.TRAIN and marked and not self.allow_marked:
             log.warning(
-                "%d of %d training tasks are left out: their tests may run the agent's code (--env.allow-marked takes them in), "
+                "%d of %d training tasks are skipped: their tests may run the agent's code (--env.allow-marked takes them in), "
                 "e.g. %s: %s", len(marked), len(tasks), *next(iter(marked.items())),
             )  # fmt: skip
             tasks = [task for task in tasks if task.id not in marked]
@@ -231,7 +231,7 @@ def _task(name: str, task: HarborTask, support: Support, split: Split) -> Task:
 def _say_refused(split: Split, found: Sequence[Found]) -> None:
     reasons = Counter(str(one.support.refusals[0].reason) for one in found if one.support.refusals)
     log.warning(
-        "%d of %d tasks of %s cannot run here and are left out: %s",
+        "%d of %d tasks of %s cannot run here and are skipped: %s",
         reasons.total(), len(found), split, ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common()),
     )  # fmt: skip
 

@@ -132,7 +132,7 @@ def form_of(schema: Any, url: str, *, given: bool) -> Form:
 
 
 def _resolved(schema: Any, defined: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A field's schema, with what it refers to, and without null where it may be left out."""
+    """A field's schema, with what it refers to, and without null where it may be omitted."""
     if not isinstance(schema, Mapping):
         return {}
     if isinstance(ref := schema.get("$ref"), str):

@@ -1,6 +1,6 @@
 """Adapters on the disk: one immutable directory per version, written whole or not at all, and believed only after every check.
 
-The format is PEFT's, so that vLLM and PEFT load the directories as they are; what only we know stands in a file beside it.
+The format is PEFT's, so that vLLM and PEFT load the directories as they are. What only onthejob needs is in a separate file.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def write_adapter(
     check_finite(live, adapter.path)
     metadata, matrices = {"format": "pt"}, dict(live)
     if LOG_LOGIT_SCALE in live:
-        # Beside the tensors: PEFT and vLLM refuse tensors that they do not know, and rounding it would gain nothing.
+        # Not among the tensors: PEFT and vLLM refuse tensors that they do not know, and rounding it would gain nothing.
         metadata[LOG_LOGIT_SCALE] = repr(matrices.pop(LOG_LOGIT_SCALE).item())
         try:
             parse_log_logit_scale(metadata[LOG_LOGIT_SCALE])

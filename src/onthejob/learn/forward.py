@@ -114,7 +114,7 @@ def scoring(model: nn.Module, *, layout: Layout = Layout.TREE) -> Iterator[None]
 def choose_layout(model: nn.Module) -> Layout:
     """The cheapest layout that gives the model's own log-probabilities.
 
-    Decides by trying, which covers architectures nobody thought of: sequences of random tokens with a common beginning are
+    Decides by trying, which covers unforeseen architectures: sequences of random tokens with a common beginning are
     scored in both layouts and must agree on average, up to the rounding of the model's dtype.
 
     Raises:
@@ -358,7 +358,7 @@ def _head(
 class _PairLogprobs(torch.autograd.Function):
     """log softmax(scale * logits / temperature)[head, token] for chosen pairs, and each head's entropy; keeps only the logits.
 
-    Passes over (rows, vocabulary) are what the head costs beside its product, so temperature 1 (None) is not divided by, and the
+    Passes over (rows, vocabulary) are what the head costs besides its product, so temperature 1 (None) is not divided by, and the
     entropy's gradient is computed only where a loss has an entropy term.
     """
 
@@ -399,7 +399,7 @@ class _PairLogprobs(torch.autograd.Function):
 
 
 _TINY = torch.finfo(torch.float32).tiny
-"""Probabilities below have no logarithm; times themselves they are 0 all the same."""
+"""Probabilities below have no logarithm; times themselves they are 0 anyway."""
 
 
 def _scaled(logits: Tensor, temperature: Tensor | None, scale: Tensor | None) -> Tensor:

@@ -358,7 +358,7 @@ class Learner:
     def _shorten(
         self, role: str, parts: list[list[Batch]], olds: list[Sequence[Tensor | None]], before: Snapshot
     ) -> dict[str, float]:
-        """Go back towards `before` until the policy is within `max_kl` of it; says how far it is and which share of the way."""
+        """Go back towards `before` until the policy is within `max_kl` of it; returns its distance and the share of the way."""
         after = {name: tensor.clone() for name, tensor in lora.state(self.model, role).items()}
         start = {name: tensor.to(after[name].device) for name, tensor in before.tensors.items()}
         # A part that no step has reached has no log-probabilities of before.

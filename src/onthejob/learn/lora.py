@@ -43,9 +43,8 @@ class LoraSpec:
     dropout: float = 0.0
     """Must stay 0: with dropout the policy that is scored is not the policy that sampled, and ratios are noise."""
     logit_scale: bool = False
-    """Each role also learns how sure to be: one number, at first 1, by which its logits are multiplied before a temperature
-    divides them (an inverse temperature). Few episodes tell what it should be, long before they tell how a million weights
-    should move."""
+    """Each role also learns a logit scale: one number, at first 1, that multiplies its logits before a temperature divides them
+    (an inverse temperature). A few hundred episodes are enough to learn it, long before they are enough for a million weights."""
 
     def __post_init__(self) -> None:
         if self.rank < 1:

@@ -59,7 +59,7 @@ class LossConfig:
     is for reading; k2 = half its square; k3 = q/p - 1 - log(q/p), unbiased and >= 0."""
     entropy: float = 0.0
     """Weight of the policy's entropy, as a bonus when above 0 (keeps exploring) and as a cost when below 0 (becomes more certain
-    of what it would say anyway, without being told what is good). 0 leaves it to the rewards."""
+    of what it would say anyway, good or not). 0 leaves it to the rewards."""
     kl_ratio: bool = False
     """Multiply the KL by the importance ratio (TRL's `use_bias_correction_kl`, on by default there)."""
     old: Literal["trainer", "sampler"] = "trainer"

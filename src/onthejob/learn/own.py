@@ -60,7 +60,7 @@ def own_loss(ref: str, terms: LossTerms) -> Tensor:
         value = function(terms)
     except Exception as error:
         raise TrainingError(
-            f"the loss {ref} raised {type(error).__name__}: {error}. Correct it, and go on with --resume."
+            f"the loss {ref} raised {type(error).__name__}: {error}. Correct it, and continue with --resume."
         ) from error
     count = len(terms.logprobs)
     if not isinstance(value, Tensor) or value.shape != terms.logprobs.shape:

@@ -106,7 +106,7 @@ class SftMetrics:
     examples: int
     """Imitated in this step."""
     negatives: int
-    """Examples marked negative in the whole data set, left out of the loss."""
+    """Examples marked negative in the whole data set, excluded from the loss."""
     tokens: int
     """Prompt and completion tokens of this step, a prompt counted once for all its completions."""
     nodes: int
@@ -155,7 +155,7 @@ def sft(
     lora.activate(learner.model, role)
     optimizer = make_optimizer(
         learner.config.optimizer,
-        # How sure to be is for what was practised: what is imitated would be made surer and surer.
+        # The logit scale is for practice: imitation would raise it without end.
         {config.lr: [parameter for name, parameter in lora.parameters(learner.model, role).items() if name != LOG_LOGIT_SCALE]},
         weight_decay=config.weight_decay,
     )
@@ -192,7 +192,7 @@ def sft(
             on_progress(metrics)
     if history and all(metrics.skipped for metrics in history):
         raise TrainingError(
-            f"none of the {len(history)} steps of {role!r} was taken, at last for a {history[-1].skipped}; numbers must be "
+            f"none of the {len(history)} steps of {role!r} was taken, the last for a {history[-1].skipped}; numbers must be "
             "finite. Load the model in float32, or look for the example that does it with max_steps=1."
         )
     return history

@@ -1,4 +1,4 @@
-"""LoRA weights as the sampler uses them: read from an adapter directory, validated, and kept beside the base, never in it.
+"""LoRA weights as the sampler uses them: read from an adapter directory, validated, and never merged into the base.
 
 Merging an adapter into bfloat16 weights rounds most of it away, and merging and un-merging drifts the base. So the sampler adds
 the low-rank product to each projection's output, in float32, exactly as PEFT does in training.
@@ -131,7 +131,7 @@ def problem_of(tensor: Tensor) -> str:
 
 
 def read_log_logit_scale(folder: Path) -> float | None:
-    """What the adapter in `folder` learned of how sure to be, as a logarithm; None when its role learns no such number.
+    """The logarithm of the logit scale that the adapter in `folder` learned; None when its role learns none.
 
     Raises:
         ModelError: its weights cannot be read, or state no number in -MOST_LOG_SCALE..MOST_LOG_SCALE.

@@ -1,7 +1,7 @@
 """Addresses to which no request may be steered: link-local ones, where clouds answer with a machine's credentials.
 
-Whoever may choose a seat's URL could otherwise have the server ask them. Loopback and private networks are allowed: model servers
-are there.
+Anyone who may choose a seat's URL could otherwise have the server ask them. Loopback and private networks are allowed, because
+model servers are there.
 """
 
 from __future__ import annotations

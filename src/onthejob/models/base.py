@@ -96,7 +96,7 @@ def pace_of_float32() -> float:
     """How many times as fast as bfloat16 float32 is on this CPU, in matrix products of a small model's size, one thread.
 
     What a CPU says of itself does not tell: one with native bfloat16 instructions may be slower with them, by what its kernels
-    make of them (LOG.md: 1.8 on a Xeon with avx512_bf16). Measured once and remembered in the cache directory, so that
+    make of them (docs/log: 1.8 on a Xeon with avx512_bf16). Measured once and remembered in the cache directory, so that
     other work on the machine does not change the answer from command to command.
     """
     import torch
@@ -151,7 +151,7 @@ def quicker_dtype(device: str = "cpu") -> Dtype:
 
 
 def _quantized(quantize: str, dtype: Any, device: str) -> dict[str, Any]:
-    """What `from_pretrained` needs to be told; quantised weights are made on their device and not moved afterwards."""
+    """Arguments of `from_pretrained`; quantised weights are made on their device and not moved afterwards."""
     if quantize == "none":
         return {}
     if quantize != "nf4":

@@ -43,7 +43,7 @@ class Entry(Enum):
     """What `Breaker.enter` said."""
 
     FREE = auto()
-    """The endpoint answers; go on."""
+    """The endpoint answers; continue."""
     TRIAL = auto()
     """It did not; this attempt finds out whether it does again, and the others wait for it."""
     REFUSED = auto()
@@ -87,7 +87,7 @@ class Breaker:
         return Entry.FREE
 
     def report(self, entry: Entry, *, failed: bool) -> None:
-        """How an attempt ended; a refusal, too, shows that somebody is there."""
+        """Record how an attempt ended; a refusal, too, shows that a server is there."""
         if entry is Entry.TRIAL:
             self._trying = False
         if not failed:

@@ -94,7 +94,7 @@ class Need(NamedTuple):
 
 
 def needs_of(entry: Entry, endpoint: Endpoint | None, environ: Mapping[str, str] | None = None) -> tuple[Need, ...]:
-    """What a hosted model needs, and whether it is there; says nothing of a key but that it is set, and asks nobody."""
+    """What a hosted model needs, and whether it is there; says nothing of a key but that it is set, and sends no request."""
     environ = os.environ if environ is None else environ
     if entry.provider == "bedrock":
         return Need("onthejob[bedrock]", find_spec("botocore") is not None), Need("AWS credentials", None)

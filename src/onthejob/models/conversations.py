@@ -1,4 +1,4 @@
-"""Conversations that may go on: what adapters were asked and said, with the keys and values that an engine computed for it."""
+"""KV cache of multi-turn conversations, per adapter: their tokens with the keys and values that an engine computed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Conversations:
         return list(self._said)
 
     def begun(self, adapter: str | None, prompt: Ids) -> Any:
-        """The longest conversation that `prompt` goes on with; None when it is a new one."""
+        """The longest conversation that `prompt` continues; None when it begins a new one."""
         kept = self._said.get(adapter, {})
         longest = max((ids for ids in kept if len(ids) < len(prompt) and prompt[: len(ids)] == ids), key=len, default=())
         return kept.get(longest)

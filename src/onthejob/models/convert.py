@@ -63,7 +63,7 @@ def _said(reader: Any) -> dict[str, Any]:
 
 
 def _as_said(tokenizer: Any, said: dict[str, Any]) -> None:
-    """Set what some versions of the loader leave out or guess (5.17: the special tokens, and another decoder)."""
+    """Set what some versions of the loader omit or guess (5.17: the special tokens, and another decoder)."""
     from tokenizers.decoders import ByteLevel
 
     for name, text in said.items():

@@ -13,7 +13,7 @@ from onthejob.errors import ModelError
 
 _BLOCK = 256
 # Rows handled at a time: on a CPU so many that a large vocabulary's float32 copy stays in its cache; elsewhere as many as bound
-# the copy's memory, because every part waits for the device (LOG.md, 2026-11-26: 2.4 times the tokens/s at 128 rows).
+# the copy's memory, because every part waits for the device (docs/log, 2026-11-26: 2.4 times the tokens/s at 128 rows).
 _ROWS, _ROWS_ELSEWHERE = 8, 256
 
 

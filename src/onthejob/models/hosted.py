@@ -1,7 +1,7 @@
 """A hosted model in a seat: text in, text out, with an account of what it cost.
 
 What the model does wrong (bad JSON, a refusal, nothing at all) is its reply, and the workplace says what comes of it. What the
-provider or the network does wrong is a `ProviderError`: that episode is recorded as failed and left out, never scored as a bad
+provider or the network does wrong is a `ProviderError`: that episode is recorded as failed and excluded, never scored as a bad
 reply. Such a seat has no token ids, so it cannot be trained.
 """
 
@@ -27,7 +27,7 @@ SchemaOf = Callable[[Context], Schema | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """US dollars per million tokens; None where nobody knows."""
+    """US dollars per million tokens; None where it is unknown."""
 
     prompt: float | None = None
     completion: float | None = None
@@ -47,7 +47,7 @@ class Account:
     requests: int = 0
     """Sent, so possibly billed."""
     unanswered: int = 0
-    """Requests whose tokens nobody told us: the bill may be higher than `usd`."""
+    """Requests with unknown tokens: the bill may be higher than `usd`."""
     untold: int = 0
     """Those of them that were answered, without any count of tokens."""
     prompt_tokens: int = 0

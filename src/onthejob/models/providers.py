@@ -191,7 +191,7 @@ class AnthropicClient:
 
 
 def written_parts(blocks: list[Any]) -> str:
-    """The text of an answer in parts; thoughts and the like are left out.
+    """The text of an answer in parts; thoughts and the like are omitted.
 
     Raises:
         ProviderError: these are no parts (`malformed`).
@@ -226,7 +226,7 @@ def counts(usage: object, prompt: str, completion: str) -> Usage | None:
 
 
 def check_logprobs(logprobs: object) -> None:
-    """Refuse an answer with a log-probability that is not finite: such a server computes garbage (reliability note, fact 2).
+    """Refuse an answer with a log-probability that is not finite: such a server computes garbage.
 
     Raises:
         ProviderError: there is one (`malformed`).
@@ -251,7 +251,7 @@ def split_system(messages: Sequence[Message]) -> tuple[str, list[Message]]:
             turns[-1] = Message(message.role, f"{turns[-1].content}\n\n{message.content}")
         else:
             turns.append(message)
-    # An empty text is refused by both APIs; an empty reply is part of the conversation all the same.
+    # An empty text is refused by both APIs; an empty reply is still part of the conversation.
     return system, [Message(turn.role, turn.content or "(nothing)") for turn in turns]
 
 

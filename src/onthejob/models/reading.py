@@ -77,7 +77,7 @@ class Reader:
             stretch = text[place : sign.start() if sign else len(text)]
             if len(one.pattern.findall(stretch)) > 1:
                 raise ContractError(
-                    f"the messages of this context cannot be told apart: its chat template writes {text[start:-end]!r} between "
+                    f"the messages of this context cannot be separated: its chat template writes {text[start:-end]!r} between "
                     "two of them, which is ordinary text and occurs inside a message too."
                 )
         return start, -end, one.role

@@ -37,7 +37,7 @@ def read_messages(rows: Sequence[Any]) -> tuple[Message, ...]:
 def read_message(row: Any) -> Message:
     """One message of a conversation in OpenAI's form: `{"role": ..., "content": ..., "tool_calls": [...]}`.
 
-    Content is text, or a list of text parts, which are joined; it may be null beside calls. A field that would be lost is refused
+    Content is text, or a list of text parts, which are joined; it may be null with calls. A field that would be lost is refused
     unless it is null or empty.
 
     Raises:

@@ -6,9 +6,9 @@ What makes it fast on a CPU, and exact:
   message) is kept across calls per adapter; it is always computed by a forward of its own, so that a process that resumes
   gets bit-identical numbers whether the cache was warm or not;
 * many prompts with the same first turn attend to it together, as one trunk;
-* a conversation that goes on is, from its third turn on, not computed again: what an adapter was asked in its last call is kept
-  when it holds a reply, and a prompt that extends it begins there. Where conversations usually go on (`goes_on`), that holds from
-  the second turn on, replies included, so that nothing but what was heard in between is computed;
+* a conversation that continues is, from its third turn on, not computed again: what an adapter was asked in its last call is kept
+  when it holds a reply, and a prompt that extends it begins there. Where conversations usually continue (`goes_on`), that holds
+  from the second turn on, replies included, so that nothing but what was heard in between is computed;
 * replies of one prompt are one row for as long as they are equal (same tokens so far, same distribution), and part when they
   draw different tokens; finished rows leave the batch;
 * adapters are never merged: the base's weights are shared with the learner and are never written.
@@ -56,7 +56,7 @@ class SamplerStats:
     prefilled: int = 0
     """Prompt tokens computed."""
     cached: int = 0
-    """Prompt tokens that needed no computation: equal prompts, cached first turns and conversations that went on."""
+    """Prompt tokens that needed no computation: equal prompts, cached first turns and conversations that continued."""
     decoded: int = 0
     """Tokens sampled."""
     forwarded: int = 0
@@ -105,7 +105,7 @@ class Sampler:
             max_tokens: of prompts and of replies at their limit for which keys and values are held at once; bounds memory (46 kB
                 each for SmolLM2-135M in float32). What does not fit is sampled after it. One reply is sampled whatever its size.
             prefix_cache_tokens: how many tokens of first turns are kept (least recently used go first). 0 keeps none.
-            conversation_cache_tokens: how many tokens of conversations that may go on are kept between calls (22 kB each for
+            conversation_cache_tokens: how many tokens of conversations that may continue are kept between calls (22 kB each for
                 SmolLM2-135M in bfloat16); those of the adapter that was asked longest ago go first. 0 keeps none.
             goes_on: a context and its reply usually come back with more behind them, as in a shell, so every one is kept.
             share_beginnings: replies of one prompt share a row while they are equal, and prompts with the same long first turn
@@ -272,7 +272,7 @@ class Sampler:
         said: Said,
         progress: Progress,
     ) -> None:
-        """Sample one chunk in lock step; fills the replies' tokens and logprobs, and `said` with what may go on."""
+        """Sample one chunk in lock step; fills the replies' tokens and logprobs, and `said` with what may continue."""
         started = time.perf_counter()
         # Neighbours of similar length can attend together without much padding.
         chunk = dict(sorted(chunk.items(), key=lambda item: -len(item[0])))
@@ -289,7 +289,7 @@ class Sampler:
         )
         self.stats.cached += sum(len(prompt) * (len(members) - 1) for prompt, members in chunk.items())
         for slot, prompt in enumerate(chunk):
-            # A context without a reply is usually asked once; when it goes on, it is computed once more and kept from then on.
+            # A context without a reply is usually asked once; when it continues, it is computed once more and kept from then on.
             if not self._goes_on and self.chat.turns(prompt) > 2:
                 said.keep(prompt, partial(batch.prefix, slot))
         asked = {member: prompt for prompt, members in chunk.items() for member in members}

@@ -70,7 +70,7 @@ def resolve(model: Any, targets: Sequence[str]) -> Targets:
         )
     if ALL_LINEAR in targets:
         if len(targets) > 1:
-            raise ConfigError(f"LoRA target {ALL_LINEAR} means every layer; leave out {_listed(set(targets) - {ALL_LINEAR})}.")
+            raise ConfigError(f"LoRA target {ALL_LINEAR} means every layer; remove {_listed(set(targets) - {ALL_LINEAR})}.")
         return name_layers(model, layers)
     chosen: dict[str, tuple[int, int]] = {}
     for target in targets:

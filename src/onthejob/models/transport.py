@@ -45,7 +45,7 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     """The deadline passed."""
     CONNECTION = "connection"
-    """Nobody listens, or the connection broke before a whole answer came."""
+    """No server listens, or the connection broke before a whole answer came."""
     RATE_LIMITED = "rate_limited"
     """429, also after the wait it asked for."""
     OVERLOADED = "overloaded"
@@ -77,7 +77,7 @@ class Outcome(StrEnum):
 
     @property
     def is_down(self) -> bool:
-        """True when nobody seems to be there: such failures in a row open the endpoint's breaker."""
+        """True when no server seems to be there: such failures in a row open the endpoint's breaker."""
         return self in (Outcome.CONNECTION, Outcome.TIMEOUT, Outcome.OVERLOADED, Outcome.MALFORMED)
 
 
@@ -260,7 +260,7 @@ class Transport:
                 secrets = secrets_of_headers(request.headers)
                 encoding = without(response.headers.get("content-encoding", "identity"), secrets)
                 if encoding.lower() != "identity":
-                    # Unpacked, a few kilobytes can be gigabytes; nobody was told that we would unpack.
+                    # Unpacked, a few kilobytes can be gigabytes; the request did not offer to unpack.
                     raise failure(Outcome.MALFORMED, f"the answer is packed ({encoding[:40]}), which was not asked for")
                 parts: list[bytes] = []
                 size = 0

@@ -31,7 +31,7 @@ class Bundled(NamedTuple):
 def read_bundles(path: Path) -> list[Bundled]:
     """Every group of a file, as it was recorded but for facts that only the record holds.
 
-    Returns are the sums of the turns' rewards, and advantages are not read: whoever trains computes them from the returns.
+    Returns are the sums of the turns' rewards, and advantages are not read: the trainer computes them from the returns.
 
     Raises:
         RecordError: the file cannot be read, or a line is no bundle; names the line.

@@ -3,7 +3,7 @@
 One row of the table `checksums` covers one iteration: a checksum for each group and episode and for its metrics, events, adapters
 and blobs, the checksum of the row before it, and one over the row itself. So neither a changed number nor a lost row, group or
 iteration is taken for what was recorded. Covered are column values as SQLite returns them: compressed columns stay compressed.
-Records of schema version 1 have none; they are read as before, unverified. Nothing here protects against forgery: whoever can
+Records of schema version 1 have none; they are read as before, unverified. Nothing here protects against forgery: anyone who can
 write the file can write the checksums too.
 """
 

@@ -302,7 +302,7 @@ class Database:
 def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     if not readonly:
         return _connection(path, "mode=rw")
-    # A reader needs the WAL's index beside the file; where it may not create one and no WAL is pending, nothing can change
+    # A reader needs the WAL's index next to the file; where it may not create one and no WAL is pending, nothing can change
     # under it either.
     if not os.access(path.parent, os.W_OK, effective_ids=True) and not _pending(path):
         return _connection(path, "mode=ro&immutable=1")
@@ -315,7 +315,7 @@ def _connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
             raise
     else:
         return connection
-    # The disk has no room for the index, so nobody writes. A connection that is alone keeps it in memory.
+    # The disk has no room for the index, so no process writes. A connection that is alone keeps it in memory.
     if not _pending(path):
         return _connection(path, "mode=ro&immutable=1")
     return _connection(path, "mode=rw", "PRAGMA locking_mode = EXCLUSIVE")
@@ -328,7 +328,7 @@ def _connection(path: Path, mode: str, setup: str = "") -> sqlite3.Connection:
 
 
 def _pending(path: Path) -> bool:
-    """Whether a write-ahead log lies beside the file, whose commits may not be in it yet."""
+    """Whether a write-ahead log lies next to the file, whose commits may not be in it yet."""
     return path.with_name(path.name + "-wal").exists()
 
 

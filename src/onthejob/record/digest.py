@@ -1,7 +1,7 @@
 """One hash over what a run recorded: equal for a run that was killed and resumed and one that was not.
 
 Hashed are decoded values in a canonical order, not bytes of the file, so that row ids, page layout, the compressor's version
-and the folder's name do not matter. Left out are live messages, checkpoints, timestamps and wall-clock metrics.
+and the folder's name do not matter. Live messages, checkpoints, timestamps and wall-clock metrics do not count.
 """
 
 from __future__ import annotations

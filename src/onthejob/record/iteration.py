@@ -165,7 +165,7 @@ class Iteration:
             name: Unique within the iteration, e.g. `test/baseline-200003/grpo`.
             policies: Actor -> version of the policy that answered for it.
             metrics: Name -> number, e.g. the environment's `state()["metrics"]`.
-            trajectories: The turns as sampled, one trajectory per actor; may be left out for scripted policies.
+            trajectories: The turns as sampled, one trajectory per actor; may be omitted for scripted policies.
             timeline: One JSON mapping per environment step, for replay and the viewer.
             facts: JSON; what identifies the episode, e.g. its task.
             clocks: Names of the wall-clock metrics; None decides by their unit (see `is_clock`).

@@ -55,7 +55,7 @@ class WriterLock:
             try:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, text.encode(), 0)
-            except OSError:  # A full disk: whoever cannot say who it is must not keep others out either.
+            except OSError:  # A full disk: a process that cannot name itself must not lock others out.
                 os.close(descriptor)
                 raise
             return cls(path, descriptor)

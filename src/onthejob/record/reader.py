@@ -184,8 +184,8 @@ class RecordReader:
     def digest(self, *, clocks: bool = False, through: int | None = None) -> str:
         """Hex sha256 over all that was recorded up to iteration `through` (None: all).
 
-        Two runs of the same program have equal digests, killed and resumed or not. Left out are live messages, checkpoints,
-        the run's name and, unless `clocks`, commit times and wall-clock metrics.
+        Two runs of the same program have equal digests, killed and resumed or not. Live messages, checkpoints, the run's
+        name and, unless `clocks`, commit times and wall-clock metrics do not count.
         """
         with self._checks.part("what the digest covers"):
             return digest(self._database, self._config, clocks=clocks, through=through)

@@ -214,7 +214,7 @@ def _trajectories(
     heads = database.rows(sql, (row,))
     turns = [database.rows(_TURNS, (head[0],)) for head in heads]
     if expected is not None:
-        # Row ids are left out: they say where a row lies, and not what was recorded.
+        # Row ids are omitted: they say where a row lies, and not what was recorded.
         require([[*head[1:], [turn[1:] for turn in rows]] for head, rows in zip(heads, turns, strict=True)], expected)
     return tuple(
         Trajectory(

@@ -38,7 +38,7 @@ class Apart:
         Args:
             make_env: creates an environment; it is sent to the processes, so it must be importable by name there.
             processes: >= 1.
-            limit_s: seconds after which a call has failed and its process is killed, > 0; infinite waits for ever.
+            limit_s: seconds after which a call has failed and its process is killed, > 0; infinite waits forever.
 
         Raises:
             ConfigError: a value out of range.
@@ -92,7 +92,7 @@ class _Worker:
         theirs.close()
         self._limit_s, self._numbers = limit_s, count()
         self.dropped: deque[int] = deque()
-        """Environments that nobody holds any more, for the next call to take along."""
+        """Environments without a reference, to be closed with the next call."""
         self._lock = threading.Lock()
         self._started = False
         self.alive = True
@@ -107,7 +107,7 @@ class _Worker:
     def proxy(self, number: int, kind: str) -> Environment:
         """What stands for environment `number` here; `kind` says what it can do."""
         self.load += 1
-        return {"plain": Remote, "forks": RemoteForkable, "goes on": RemoteContinuable}[kind](self, number)
+        return {"plain": Remote, "forks": RemoteForkable, "continues": RemoteContinuable}[kind](self, number)
 
     def fork(self, number: int) -> Environment:
         """A fork of environment `number`, in the same process."""
@@ -293,7 +293,7 @@ def _done(held: dict[int, Any], make_env: Callable[[], Environment], what: str, 
 
 
 def _kind(env: object) -> str:
-    return "goes on" if isinstance(env, Continuable) else "forks" if isinstance(env, Forkable) else "plain"
+    return "continues" if isinstance(env, Continuable) else "forks" if isinstance(env, Forkable) else "plain"
 
 
 def _portable(error: BaseException) -> Exception:

@@ -7,7 +7,7 @@ over processes; it gives the same numbers with any number of them.
     value = outcome_weight * (outcome per turn) / s_v + return_weight * (role return per turn) / s_r
 
 with the frozen `Scales` of the role. Both terms are per turn, so the mix of the two does not depend on how much of the episode
-remains. Source: research note on branch scoring (`onthejob.types.Branch`), design section 6.
+remains.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ class BranchConfig:
     return_weight: float = 0.25
     """Weight of the role's own return."""
     continuation: Continuation = "partners"
-    """Who plays on after the reply: the environment's scripted partners, quick imitations of the policies being trained (the
-    environment must be `Imitable`), or both, each in every other world. With capable partners a branch hardly shows what a policy
-    would keep leaving undone; with stand-ins alone it shows what is good among these weak ones. `policy`: the present policies
-    themselves (the environment must be `Continuable`), which costs their replies, up to `turns` for each reply and world."""
+    """Rollout policy of branches, after the reply: the environment's scripted partners, quick imitations of the policies being
+    trained (the environment must be `Imitable`), or both, each in every other world. With capable partners a branch hardly
+    shows what a policy would keep leaving undone; with stand-ins alone it shows what is good among these weak ones. `policy`:
+    the present policies themselves (the environment must be `Continuable`), which costs their replies, up to `turns` for each
+    reply and world."""
 
     def __post_init__(self) -> None:
         if self.group_size < 2:
@@ -107,7 +108,7 @@ class BranchJob:
     worlds: tuple[int, ...]
     turns: int
     stand_ins: Rates = field(default_factory=dict)
-    """Who is played on by a stand-in, and its rates."""
+    """Actors that a stand-in continues, with its rates."""
     continuation: Continuation = "stand_ins"
 
 
@@ -243,7 +244,7 @@ def playing_on(stand_ins: Rates, continuation: Continuation, place: int) -> Rate
 
 
 def _run_in_worker(make_env: Callable[[], Environment], job: BranchJob) -> BranchResult:
-    # A fresh environment per job: building one is cheap beside its branches, and nothing outlives the job.
+    # A fresh environment per job: building one costs little against its branches, and nothing outlives the job.
     return run_job(forkable(make_env), job)
 
 
@@ -266,7 +267,7 @@ class ScoreRequest:
     """Canonical key of each reply."""
     worlds: tuple[int, ...]
     stand_ins: Rates = field(default_factory=dict)
-    """Who is played on by a stand-in, and its rates."""
+    """Actors that a stand-in continues, with its rates."""
 
 
 def score_replies(

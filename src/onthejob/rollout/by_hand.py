@@ -1,4 +1,4 @@
-"""A game in which somebody sits in one seat and may take moves back; policies sit in the others."""
+"""A game in which a person plays one seat and may take moves back; policies play the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Game:
         """
         for actor, policy in others.items():
             if actor != role and policy.reads == "tokens":
-                raise ConfigError(f"{actor} is {policy.version}, which reads tokens; by hand one plays with scripted players.")
+                raise ConfigError(
+                    f"{actor} is {policy.version}, which reads tokens; a human game supports only scripted or hosted teammates."
+                )
         self._env, self._task, self._role, self._others = env, task, role, dict(others)
         self._replies: list[Said] = []
         self._marks: list[tuple[bytes, int, float]] = []
@@ -55,7 +57,7 @@ class Game:
 
     @property
     def moves(self) -> int:
-        """Replies of one's own that count."""
+        """Number of the person's replies that count."""
         return len(self._marks)
 
     def reply(self, text: str) -> Move:
@@ -65,7 +67,7 @@ class Game:
             ContractError: the episode is over.
         """
         if self.request is None:
-            raise ContractError("the episode is over: nobody is asked.")
+            raise ContractError("the episode is over: no role is asked.")
         self._marks.append((self._env.snapshot(), len(self._replies), self.total))
         return self._until_asked([self._step(Said(self._role, text))])
 
@@ -87,7 +89,7 @@ class Game:
         while (request := self.request) is not None and request.actor != self._role:
             policy = self._others[request.actor]
             messages = tuple(messages_for(policy, request)) if policy.reads == "messages" else ()
-            # Keyed by how many replies there were: taking a move back changes nobody's luck.
+            # Keyed by how many replies there were: taking a move back changes no other luck.
             seed = keyed_seed(self._task.seed, "by hand", len(self._replies))
             (completion,) = policy.act([Context(observation=request, messages=messages, seed=seed)], Sampling())
             steps.append(self._step(Said(request.actor, completion.text)))

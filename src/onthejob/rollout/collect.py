@@ -1,7 +1,7 @@
 """collect: on-policy groups for one iteration.
 
 Segments of several episodes are played in lock-step. Wherever a trained actor decides, K replies are sampled to one prompt;
-each is scored by branches (`submit_replies`); and play goes on from a reply chosen without looking at the scores, so that the
+each is scored by branches (`submit_replies`); and play continues from a reply chosen without looking at the scores, so that the
 states are those which the policies reach and not those which luck favoured. For the same reason play need not wait for the
 scores: worker processes compute them while the next replies are sampled.
 
@@ -55,7 +55,7 @@ class CollectConfig:
     """Share of segments that start at the beginning of a task, in [0, 1]; the others start from the snapshot library."""
     partner_share: float = 0.25
     """Share of segments in which one trained actor plays among the environment's scripted partners, in [0, 1]. They start in
-    states that the partners reached, and the partners play on in their branches. Such a segment holds few groups, as most of
+    states that the partners reached, and the partners continue their branches. Such a segment holds few groups, as most of
     its turns are theirs."""
     keep_share: float = 0.1
     """Share of the states visited without partners that enter the snapshot library, in [0, 1]."""
@@ -76,17 +76,17 @@ class Collection:
     groups: tuple[Group, ...]
     """In order of segment and turn."""
     episodes: tuple[Episode, ...]
-    """The segments (or episodes) as they were played on."""
+    """The segments (or episodes) as they were played."""
     visited: tuple[Entry, ...] = ()
     """States for the snapshot library."""
     dropped: int = 0
     """Groups without scores because an episode ended in an error."""
     unheld: int = 0
-    """Segments that ended early because a conversation from before their start went on."""
+    """Segments that ended early because a conversation from before their start continued."""
     failure: str = ""
     """What a branch or an episode raised, where one of the dropped groups was lost to that."""
     habits: tuple[tuple[str, Habits], ...] = ()
-    """(actor, what the replies chose) of every group, where branches are played on by stand-ins."""
+    """(actor, what the replies chose) of every group, where stand-ins continue branches."""
     stand_ins: Rates = field(default_factory=dict)
     """Who they were."""
     continued: int = 0
@@ -116,7 +116,7 @@ class _Ask:
     contexts: list[Context]
     wants_group: bool
     chosen: int
-    """Of the K replies, the one that is played on."""
+    """Of the K replies, the one with which play continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class _Round:
     """The groups of one round, being scored."""
 
     groups: Sequence[Callable[[ReplyScores], Group]]
-    """Each makes its group when it is told the scores."""
+    """Each makes its group when it receives the scores."""
     places: Sequence[tuple[int, int]]
     """(segment, turn) of each group."""
     scores: Callable[[], list[ReplyScores | BranchFailure]]
@@ -324,7 +324,7 @@ class Collector:
     def _answer(
         self, asks: Sequence[_Ask], segments: Sequence[_Segment], sampling: Sampling
     ) -> list[tuple[_Ask, list[Completion]]]:
-        """One `act` call per policy over all requests of the round; requests whose policy failed are left out."""
+        """One `act` call per policy over all requests of the round; requests whose policy failed are omitted."""
         by_policy: dict[int, list[_Ask]] = {}
         for ask in asks:
             by_policy.setdefault(id(ask.policy), []).append(ask)

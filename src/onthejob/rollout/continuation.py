@@ -2,7 +2,7 @@
 
 If scripted players continue a branch, a reply is worth what it is worth among them. Where a policy can exploit such a player (an
 opponent that always gives way, a colleague that repairs everything), it learns to do so, although it will not meet that player.
-Here everyone who sits in a seat of the segment plays on. All replies of a group are continued from the same state, in the same
+Here the segment's own players continue in all seats. All replies of a group are continued from the same state, in the same
 worlds and with the same seeds, so that they differ by what they did. Branches wait until the segments have been played: in large
 batches a reply costs a fraction of the time.
 """
@@ -23,14 +23,14 @@ from onthejob.types import Branch, Completion, Context, Continuable, Environment
 
 
 def continuable(env: Environment) -> Continuable:
-    """`env`, whose forks can be played on.
+    """`env`, whose forks policies can continue.
 
     Raises:
         ConfigError: they cannot.
     """
     if not isinstance(env, Continuable):
         raise ConfigError(
-            f"forks of {type(env).__name__} cannot be played on by policies: it has no enter(world) and outcome(). "
+            f"forks of {type(env).__name__} cannot be continued by policies: it has no enter(world) and outcome(). "
             "Set --branch.continuation partners."
         )
     return env
@@ -48,7 +48,7 @@ class Answered:
     policy: Policy
     """Who sampled them."""
     seats: Mapping[str, Policy]
-    """Actor -> who plays on."""
+    """Actor -> the policy that continues."""
     seed: int
     """Of the segment at this turn."""
 
@@ -71,7 +71,7 @@ class _Branch:
 
 
 class Continuations:
-    """The branches of one iteration: begun where replies are sampled, played on by `play`, then scored."""
+    """The branches of one iteration: begun where replies are sampled, continued by `play`, then scored."""
 
     def __init__(
         self, config: BranchConfig, scales: Mapping[str, Scales], partners: Mapping[str, Policy], sampling: Sampling, *, what: str
@@ -82,14 +82,14 @@ class Continuations:
             config: turns and weights.
             scales: of every trained actor.
             partners: actor -> scripted player, for conversations whose beginning no policy knows.
-            sampling: how the policies play on.
+            sampling: of the policies that continue.
             what: is collected, for lines in the log.
         """
         self._config, self._scales, self._partners, self._sampling = config, scales, partners, sampling
         self._branches: list[_Branch] = []
         self._what = what
         self.tokens = 0
-        """Sampled to play on."""
+        """Sampled in continuations."""
 
     def submit(
         self, requests: Sequence[ScoreRequest], answered: Sequence[Answered]
@@ -156,7 +156,7 @@ class Continuations:
         actor = branch.live.pending().actor
         if actor not in self._partners:
             raise ConfigError(
-                f"a branch goes on with a conversation of {actor!r} from before its segment, and no scripted player can take "
+                f"a branch continues a conversation of {actor!r} from before its segment, and no scripted player can take "
                 "over. Set --collect.fresh-share 1, so that segments begin with their tasks."
             )
         return self._partners[actor]

@@ -137,7 +137,7 @@ class LiveEpisode:
         self.stop: StopReason | None = None
         self.error: str | None = None
         self.seconds = 0.0
-        """Added to by whoever samples a reply; stepping is added here."""
+        """Callers add the time of sampling; stepping is added here."""
         self.answered_by: dict[str, Policy] = {}
         """Actor -> who gave its last reply."""
         self._encoder = encoder
@@ -149,7 +149,7 @@ class LiveEpisode:
         self._transcript: list[TurnRecord] = []
 
     def branched(self, env: Environment, observation: Observation | None) -> LiveEpisode:
-        """An episode in `env`, a fork of this one's environment, which goes on with the conversations held here.
+        """An episode in `env`, a fork of this one's environment, which continues the conversations held here.
 
         Its turns and rewards are its own: they begin with the fork.
         """
@@ -177,7 +177,7 @@ class LiveEpisode:
     def holds_context(self, policy: Policy) -> bool:
         """Whether all that the pending request appends to is known here.
 
-        It is not where an episode that began in a snapshot goes on with a conversation from before the snapshot.
+        It is not where an episode that began in a snapshot continues a conversation from before the snapshot.
         """
         observation = self.pending()
         known = observation.fresh or self.start is None or observation.actor in self._turns
@@ -301,7 +301,7 @@ class LiveEpisode:
             )
 
     def _pay(self, rewards: Mapping[str, float]) -> None:
-        """Add rewards to everybody's last turn, or keep them for the first."""
+        """Add rewards to the last turn of each actor, or keep them for its first."""
         for rewarded, reward in rewards.items():
             if rewarded in self._rewards:
                 self._rewards[rewarded][-1] += reward

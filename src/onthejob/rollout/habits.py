@@ -37,7 +37,7 @@ def observe_habits(
 ) -> list[tuple[str, Habits]]:
     """How the policies choose in `states`, before they have played: (actor, habits) of each state that asks one of them.
 
-    A first iteration that knew nothing of them would be played on by the partners alone, also in the learner's own seat, and so
+    A first iteration that knew nothing of them would be continued by the partners alone, also in the learner's own seat, and so
     teach that what is left undone costs nothing.
 
     Args:

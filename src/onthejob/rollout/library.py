@@ -2,7 +2,7 @@
 
 A segment that starts in the middle of an episode costs nothing to reach, so every day is practised equally often. The library
 is refreshed with states that current play visits; what it holds is a function of what was added, in order, so it is saved as
-bytes beside a checkpoint and nothing else about it has to be remembered.
+bytes next to a checkpoint and nothing else about it has to be remembered.
 """
 
 from __future__ import annotations

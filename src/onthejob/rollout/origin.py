@@ -1,7 +1,7 @@
 """origin: where a recorded segment began, so that it can be played again and its branches can be looked into.
 
-A segment that starts from the snapshot library begins in a state that no task alone leads to. Beside its replies the record
-therefore holds that state and the stand-ins of its branches; with them every recorded value can be computed again.
+A segment that starts from the snapshot library begins in a state that no task alone leads to. So the record holds that
+state and the stand-ins of its branches in addition to its replies; with them every recorded value can be computed again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Origin:
     start: bytes | None = None
     """Snapshot; None: begin with the task."""
     stand_ins: Rates = field(default_factory=dict)
-    """Who played on in branches; empty: the environment's partners."""
+    """Stand-ins that continued branches; empty: the environment's partners."""
 
 
 def origin_facts(episode: Episode, stand_ins: Rates) -> dict[str, Any]:

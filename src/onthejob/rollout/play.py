@@ -1,10 +1,10 @@
 """play: whole episodes side by side.
 
-Each round, every active episode shows its pending request. Scripted players, for whom a batch saves nothing, answer first; when
-all episodes wait for models, the one that most of them wait for answers all of those in one call, and whoever waits for another
-stays where it is. So a model is asked seldom and much at a time, which is what is cheap, although the roles of different episodes
-take their turns in different orders. Environments that wait (on a sandbox, a socket) may be stepped by several threads;
-the result is the same with any number of them.
+Each round, every active episode shows its pending request. Scripted players, for which a batch saves nothing, answer first. When
+all episodes wait for models, the model with the most waiting episodes answers all of those in one call, and the other episodes
+wait. So a model receives few large batches, which is cheap, although the roles of different episodes take their turns in
+different orders. Environments that wait (on a sandbox, a socket) may be stepped by several threads; the result is the same
+with any number of them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def play(
         workers: threads that reset and step the environments; more than one only where independent environments may be used
             from different threads, and of use only where stepping waits.
         numbers: which occurrence of its task each one is; None counts them. To play one of several again, as it was asked for.
-        what: is played, for a line in the log now and then that says how far it is; without a name there is none.
+        what: name of what is played, for progress lines in the log; without a name there are none.
 
     Returns:
         One episode per task, in order. A failing environment or policy ends only its own episode, with `StopReason.ERROR`.
@@ -167,7 +167,7 @@ def play_on(
         pulse: says now and then how far they are.
     """
     while any(episode.active for episode in live):
-        # Looked up once a round: a seat may be given to somebody else while a reply is awaited.
+        # Looked up once a round: a seat may be given to another player while a reply is awaited.
         waiting = {index: seat(index) for index, episode in enumerate(live) if episode.active}
         asking = [(live[i], waiting[i], live[i].context(waiting[i], keyed_seed(seeds[i], live[i].turn))) for i in due(waiting)]
         over(outgrown, [episode for episode, _, context in asking if not episode.fits(context, sampling)])
@@ -235,10 +235,10 @@ def begin(episode: LiveEpisode, first: Callable[[], Observation | None]) -> Live
 
 
 def policy_for(episode: LiveEpisode, policies: Mapping[str, Policy]) -> Policy:
-    """Who answers the pending request. A conversation that goes on keeps who began it, unless the other can read it too.
+    """The policy that answers the pending request. A conversation keeps the one that began it, unless the other can read it too.
 
     Raises:
-        ConfigError: nobody does.
+        ConfigError: no policy does.
     """
     pending = episode.pending()
     actor = pending.actor
@@ -251,7 +251,7 @@ def policy_for(episode: LiveEpisode, policies: Mapping[str, Policy]) -> Policy:
 
 
 def due(waiting: Mapping[int, Policy]) -> list[int]:
-    """Who is answered in a round: whoever waits for a player that reads no text, else all that wait for the model asked by most.
+    """Episodes answered in a round: those that wait for a player that reads no text, else all that wait for the most asked model.
 
     Args:
         waiting: episode -> who answers its pending request.
@@ -336,7 +336,7 @@ def episode_groups(episodes: Sequence[Episode], *, prefix: str, actors: Sequence
     """One group per (task, actor) from several episodes of the same task: the grouping for environments that cannot fork.
 
     A task of which an episode ended in an error has no group: the others would be compared without it, and errors need
-    not be random. A group of fewer than two trajectories has no baseline and is left out too.
+    not be random. A group of fewer than two trajectories has no baseline and is dropped too.
     """
     by_task: dict[str, list[Episode]] = {}
     for episode in episodes:

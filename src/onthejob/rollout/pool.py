@@ -108,7 +108,7 @@ class TaskPool:
         self._spreads: dict[str, float] = {}
         self._dead_iterations = 0
         self._changed: dict[str, str] = {}
-        """Family of what the curriculum made: play goes on from its states in later iterations."""
+        """Family of what the curriculum made: play continues from its states in later iterations."""
 
     def sample(self, count: int, *, iteration: int) -> list[Task]:
         """`count` tasks, keyed by the seed and the iteration; none twice before all were used once.

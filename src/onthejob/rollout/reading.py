@@ -1,6 +1,6 @@
 """The prompt that a policy reads: the request's own messages, or fewer lines of them where its model's context is short.
 
-Pruning belongs to whoever reads: models with contexts of different sizes can play in one environment, and scripted players,
+Pruning belongs to the reader: models with contexts of different sizes can play in one environment, and scripted players,
 which read no prompt, cost nothing.
 """
 

@@ -71,7 +71,7 @@ def fitting(actor: str, policy: Policy, mode: Mode) -> Mode:
 class Seats(Mapping[str, Policy]):
     """Actor -> who answers now. Give it to `play` as its policies; a swap counts from the actor's next turn.
 
-    Within a conversation that goes on (a retry) an actor keeps who began it, when the other could not read it.
+    Within a conversation that continues (a retry) an actor keeps the policy that began it, when the other could not read it.
     """
 
     def __init__(self, policies: Mapping[str, Policy], *, trained: tuple[str, ...] = ()) -> None:
@@ -113,7 +113,7 @@ class Seats(Mapping[str, Policy]):
             ConfigError: there is no such seat, or the mode does not fit the policy.
         """
         if actor not in self._seats:
-            raise ConfigError(f"nobody sits as {actor!r}; the seats are {', '.join(self._seats)}.")
+            raise ConfigError(f"unknown role {actor!r}; the seats are {', '.join(self._seats)}.")
         seat = self._checked(actor, policy, mode or mode_of(policy))
         with self._lock:
             before, self._seats[actor] = self._seats[actor], seat
@@ -126,7 +126,7 @@ class Seats(Mapping[str, Policy]):
 
 
 class Orders:
-    """A file of swaps that somebody else writes while an episode runs: a JSON object, role -> who."""
+    """A file of swaps that another process writes while an episode runs: a JSON object, role -> player."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -135,7 +135,7 @@ class Orders:
         self._last = read_orders(path)
 
     def new(self) -> dict[str, str]:
-        """Roles whose order changed since the last call; empty while nobody wrote anything.
+        """Roles whose order changed since the last call; empty while no order was written.
 
         Raises:
             ConfigError: the file is not a JSON object of texts.
@@ -175,7 +175,7 @@ def read_orders(path: Path) -> dict[str, str]:
 
 
 def give_order(path: Path, role: str, who: str) -> dict[str, str]:
-    """Write one order beside the others, whole or not at all; returns all of them."""
+    """Add one order to the file, whole or not at all; returns all of them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _alone(path.parent):
         orders = {**read_orders(path), role: who}

@@ -1,6 +1,6 @@
-"""stand-ins: quick imitations of the policies being trained, which play on in branches.
+"""stand-ins: quick imitations of the policies being trained, which continue branches.
 
-What a reply is worth depends on what its author does afterwards. A branch that a capable scripted partner plays on says that
+What a reply is worth depends on what its author does afterwards. A branch that a capable scripted partner continues says that
 leaving the most valuable thing undone costs next to nothing, because the partner does it two turns later; a policy trained on
 that stops doing it. The policies themselves are too slow for thousands of branches. So the environment counts, in the states
 that it meets, what the sampled replies chose out of what they could have chosen (`Imitable.habits`), and plays branches on with

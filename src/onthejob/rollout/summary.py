@@ -57,7 +57,7 @@ def spreads(groups: Sequence[Group]) -> list[GroupSpread]:
 
 
 def stop_mix(groups: Sequence[Group]) -> dict[StopReason, float]:
-    """Share of the trajectories that ended in each way, in [0, 1]; ways that did not occur are left out."""
+    """Share of the trajectories that ended in each way, in [0, 1]; ways that did not occur are omitted."""
     counts = Counter(row.stop for group in groups for row in group.trajectories)
     total = sum(counts.values())
     return {stop: count / total for stop, count in sorted(counts.items())}

@@ -1,6 +1,6 @@
 """What a training job may ask of a worker: checked before it is claimed, because a job that kills its worker is tried again.
 
-A job names texts, options and states. Whoever holds the token may still be another version, or a run whose numbers have gone
+A job names texts, options and states. The holder of the token may still be another version, or a run whose numbers have gone
 wrong; each is refused by name here, instead of by the kernel, a device assert or never.
 """
 

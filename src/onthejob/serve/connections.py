@@ -187,7 +187,7 @@ class Connections:
                 self._cut(max(owing, key=lambda other: other.received), "held too much of unfinished requests")
 
     def sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cut off whoever is late, and look again every `SWEEP_S` seconds."""
+        """Cut off connections that are late, and look again every `SWEEP_S` seconds."""
         self._forget_closed()
         now = self._clock()
         # Time in which this process could not read is no delay of the clients.
@@ -249,7 +249,7 @@ class Listener(socket.socket):
         """As `socket.accept`.
 
         Raises:
-            BlockingIOError: nobody waits, or there is no room for who does now; the event loop asks again.
+            BlockingIOError: no client waits, or there is no room for one now; the event loop asks again.
         """
         try:
             if self._connections.overfull:
@@ -266,7 +266,7 @@ class Listener(socket.socket):
         return _not_now()
 
     def _turn_away(self) -> None:
-        """Refuse the first that waits: the event loop would write a traceback for each, and serve nobody for a second."""
+        """Refuse the first that waits: the event loop would write a traceback for each, and serve no client for a second."""
         os.close(self._reserve)
         try:
             super().accept()[0].close()

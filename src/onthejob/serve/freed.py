@@ -106,7 +106,7 @@ class Meter:
         return Memory(system=sum(map(_proportional, processes)), gpu=known)
 
     def server(self, processes: Collection[int], idle: Memory) -> Memory:
-        """By a server of these processes that has just started, where `idle` was in use beside this one before.
+        """By a server of these processes that has just started, where `idle` was in use by other programs before.
 
         Where the driver does not say what processes hold (in containers, and where GPU and system share their memory), what the
         start added is the server's.

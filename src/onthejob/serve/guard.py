@@ -1,4 +1,4 @@
-"""The parent of a model server: a small process that leaves nothing behind, whoever dies.
+"""The parent of a model server: a small process that leaves nothing behind, whichever process dies.
 
     us ── guard (own session, subreaper) ── API server ── engine ── workers
 

@@ -1,7 +1,7 @@
 """What is checked before an adapter may come near a server, and the copy that the server is given.
 
 A server loads whatever it is pointed at, and one poisoned adapter breaks every role: not-a-number weights spread through its
-cache to the base and to all other adapters, a missing file ends the engine (reliability note, facts 1 and 2). So an adapter is
+cache to the base and to all other adapters, and a missing file ends the engine. So an adapter is
 read once, checked completely, and the very bytes that were checked are written to a directory of our own under a new name (the
 same policy as plain LoRA where ranks or alphas differ by layer, which vLLM does not read). The server never sees the source.
 """
@@ -253,7 +253,7 @@ def _object(source: Path, name: str, content: bytes) -> dict[str, Any]:
 
 
 def _metadata(weights: bytes) -> dict[str, str]:
-    """What the header of a safetensors file that was read states beside its tensors."""
+    """Metadata in the header of a safetensors file that was read."""
     size = int.from_bytes(weights[:8], "little")
     return json.loads(weights[8 : 8 + size]).get("__metadata__") or {}
 

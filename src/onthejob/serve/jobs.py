@@ -38,7 +38,7 @@ class Job:
 
     key: str
     state: Literal["claimed", "running", "done", "failed"]
-    """`claimed`: the asker owns it now and must do it. `running`: somebody else does."""
+    """`claimed`: the asker owns it now and must do it. `running`: another process does."""
     attempt: int
     result: Mapping[str, Any]
     """Of a job that is done; of a failed one, its `error`."""
@@ -98,7 +98,7 @@ class Jobs:
             log.warning("an update that is interrupted now will count as one on which a worker died: %s", error)
 
     def hand_over(self, key: str) -> None:
-        """After `stopping`: give up an undone job, so that whoever asks next takes it; deaths before are remembered."""
+        """After `stopping`: give up an undone job, so that the next process that asks takes it; deaths before are remembered."""
         mine = "key = ? AND owner = ? AND state = 'running'"
         with self._lock:
             self._db.execute(f"DELETE FROM jobs WHERE {mine} AND attempt <= 0", (key, self._owner))

@@ -285,14 +285,14 @@ class Publisher:
     def _switch(self, adapter: Adapter, expected: Sequence[float] | None) -> None:
         with self._state:
             self._live[adapter.role] = adapter
-            # A run that goes on from a checkpoint publishes an earlier version again: it is the newest then.
+            # A run that continues from a checkpoint publishes an earlier version again: it is the newest then.
             history = self._history.setdefault(adapter.role, [])
             history[:] = [*(known for known in history if known.name != adapter.name), adapter]
             if expected is not None:
                 self._expected[adapter.name] = tuple(expected)
 
     def _retire(self, name: str) -> None:
-        """Unload when nobody uses it any more; a server never loses an adapter under a request."""
+        """Unload when no request uses it any more; a server never loses an adapter under a request."""
         with self._state:
             if not self._state.wait_for(lambda: not self._in_flight.get(name), timeout=self._drain_s):
                 log.warning("%s is still in use after %.0f s and stays loaded", name, self._drain_s)
@@ -309,7 +309,7 @@ class Publisher:
             log.warning("%s could not be unloaded: %s", name, error)
 
     def _prune(self, role: str) -> None:
-        """Delete copies that nobody can ask for: a server that lists a name whose files are gone dies at its next request."""
+        """Delete copies that no request can name: a server that lists a name whose files are gone dies at its next request."""
         try:
             listed = set(self._server.names())
         except OnTheJobError as error:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 TOKEN_ENV = "ONTHEJOB_TRAINER_TOKEN"
 """Environment variable with the worker's token, at least 16 characters, on both sides."""
 CA_ENV = "ONTHEJOB_TRAINER_CA"
-"""Environment variable with a file of certificates to trust, for a worker whose own is signed by nobody else."""
+"""Environment variable with a file of certificates to trust, for a worker with a self-signed one."""
 
 CONNECT_S = 10.0
 """Seconds to reach the worker."""

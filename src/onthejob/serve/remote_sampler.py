@@ -1,6 +1,6 @@
 """Sampling on the training worker's machine: adapters go there as learner's states, prompts as ids, and sampled ids come back.
 
-Takes the place of the sampler in the loop. A worker may be replaced while a run goes on: an adapter that the new one does not
+Takes the place of the sampler in the loop. A worker may be replaced while a run continues: an adapter that the new one does not
 serve yet is sent again before it is asked for.
 """
 

@@ -1,6 +1,6 @@
 """A vLLM server of our own: started as an untrusted child on loopback, asked what it can do, restarted when it must be.
 
-vLLM's adapter routes are open to whoever reaches the port, with and without --api-key (reliability note, fact 6): it listens on
+vLLM's adapter routes are open to anyone who reaches the port, with and without --api-key: it listens on
 loopback only and is never to be put behind a plain port forward. It gets a small environment, so that no provider's key is in it.
 """
 
@@ -313,7 +313,7 @@ class ModelServer:
             # Without an answer for so long the engine ends itself; on busy cores one step may take more than the usual 300 s.
             ours |= {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3600"}
         if self.config.eager:
-            # Parts of sampling are compiled at the first request whatever the model is told.
+            # Parts of sampling are compiled at the first request whatever the model's options are.
             ours |= {"TORCHDYNAMO_DISABLE": "1"}
         # What the operator says of loading wins: where it is forbidden, the fallback works.
         return {**ours, **kept}

@@ -1,7 +1,8 @@
 """A server as a child process that cannot outlive us, with its log, its health and the memory it held.
 
 The child runs below `serve.guard`, in a session of its own. Whichever of the processes is killed, nothing remains: the guard
-sees our death by a closed pipe and everybody else's by being their subreaper; we see the guard's death and end its session.
+sees this process end by a closed pipe, and all others by being their subreaper; when the guard ends, this process ends its
+session.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def wait_until(ready: Callable[[], bool], child: Child, *, within_s: float, ever
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

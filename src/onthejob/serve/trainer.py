@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 KEPT_STATES = 8
 """States per role that stay on the worker's disk: what an update starts from, its reference, its result, what goes live, and as
-many again for whoever comes back for an answer. Who needs an older one sends it again."""
+many again for clients that come back for an answer. A client that needs an older one sends it again."""
 HEARTBEAT_S = 5.0
 """Seconds between two lines of an update under way."""
 CANCEL_S = 30.0
@@ -88,7 +88,7 @@ class TrainingService:
             folder: of this worker: states, jobs, adapters.
             base_digest: of the base's weights.
             seed: of the learner.
-            serving: the model server beside it; None refuses /hotload and /sample.
+            serving: the model server on this machine; None refuses /hotload and /sample.
             max_state_bytes: largest state that is taken.
         """
         self.model, self.base_digest, self.folder = model, base_digest, folder
@@ -138,7 +138,7 @@ class TrainingService:
             path.unlink(missing_ok=True)
 
     def train(self, request: TrainRequest) -> Generator[dict[str, Any], None, None]:
-        """Claim and do one update, telling how it goes. Whoever comes while it runs is told `busy` and may ask again."""
+        """Claim and do one update, with its progress. A client that comes while it runs receives `busy` and may ask again."""
         self._check(request)
         key = request.key()
         job = self.jobs.claim(key)
@@ -226,7 +226,7 @@ class TrainingService:
 
     @property
     def samples(self) -> bool:
-        """Whether a model server is beside it, which /hotload and /sample need."""
+        """Whether it has a model server, which /hotload and /sample need."""
         return self._serving is not None
 
     def _model_server(self) -> ModelServing:

@@ -38,7 +38,7 @@ class Update:
         self._answers.put(event)
 
     def events(self, every_s: float) -> Iterator[Event]:
-        """`running` every so many seconds, and at last the answer."""
+        """`running` every so many seconds, and finally the answer."""
         while True:
             try:
                 yield self._answers.get(timeout=every_s)

@@ -5,8 +5,8 @@ asked for. Written against vLLM 0.32 (`/v1/completions` with `return_token_ids`,
 server must be started with `--logprobs-mode processed_logprobs --generation-config vllm` (`serve.server` does), so that the
 log-probabilities are those of the distribution that was sampled from.
 
-Sampling is not reproducible: vLLM's draws depend on what else is in the batch, and a per-request `seed` ends its CPU engine
-(reliability note, fact 7), so none is sent.
+Sampling is not reproducible: vLLM's draws depend on what else is in the batch, and a per-request `seed` ends its CPU engine,
+so none is sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shipped fakes and the conformance test, for our own suite and for whoever adds an environment or a policy.
+"""Shipped fakes and the conformance test, for our own suite and for authors of an environment or a policy.
 
 The toys are complete environments with real rules (small, keyed, deterministic), the tiny model is a real Llama with a real
 tokenizer; none of them is a mock. Importing this package does not import torch.

@@ -1,4 +1,4 @@
-"""Environments of your own, played and checked: what the test beside an environment and `onthejob env check` use.
+"""Environments of your own, played and checked: what the test next to an environment and `onthejob env check` use.
 
 check_env(Guess())                                          # keeps its promises, or a ContractError says which one it breaks
 play_env(Guess(), task, lambda seen, seed: "5").rewards     # one episode: {"guesser": 1.0}
@@ -263,7 +263,7 @@ def is_users(env: Env) -> bool:
 
 
 def alike(env: Env, tasks: Sequence[Task], *, rounds: int = 4, most_turns: int = 40) -> bool:
-    """True when tasks that differ by their seeds begin equal episodes, which go on and pay the same after the same replies.
+    """True when tasks that differ by their seeds begin equal episodes, which continue and pay the same after the same replies.
 
     Args:
         env: it is open.
@@ -384,7 +384,7 @@ def _difference(one: Any, other: Any) -> str:
     for left, right in zip(_leaves(one), _leaves(other), strict=False):
         if left != right:
             return f"once {left!r:.60} and once {right!r:.60}"
-    return "once it goes on and once it does not"
+    return "once it continues and once it does not"
 
 
 def _leaves(row: Any) -> list[Any]:

@@ -32,7 +32,7 @@ POLL_S = 1.0
 LONGEST_PAUSE_S = 60.0
 """Seconds between two tries after many failures."""
 TRIES = 5
-"""Of an attempt that somebody waits for."""
+"""Of an attempt for which a caller waits."""
 KEPT_EVERY = 10
 """Adapters of every tenth iteration are sent, as its checkpoint is kept, and those of the last one."""
 

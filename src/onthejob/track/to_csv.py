@@ -14,7 +14,7 @@ from onthejob.track.to_jsonl import append, writable
 from onthejob.track.tracker import Row, RunInfo, Tracker
 
 END = "\r\n"
-"""Of a row. Texts hold line feeds alone, so that a row that a kill has cut can be told by its end."""
+"""Of a row. Texts hold line feeds alone, so that a row that a kill has cut is recognised by its end."""
 FORMULA = ("=", "+", "-", "@", "\t")
 """First characters of texts that a spreadsheet would execute; they get an apostrophe in front."""
 
@@ -26,7 +26,7 @@ def check(what: str) -> None:
 
 
 def tracker(what: str) -> Tracker:
-    """The tracker that writes the two files beside `what`."""
+    """The tracker that writes the two files next to `what`."""
     return Csv(what)
 
 

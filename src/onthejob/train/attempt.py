@@ -31,7 +31,7 @@ def attempt_update(learner: Learner, members: Sequence[str], groups: Sequence[Gr
     metrics = learner.update(lead, groups, reference=reference)
     problem = "update_skipped" if metrics.skipped else "kl_spike" if metrics.kl_spike else None
     if problem is not None:
-        # The divergence is that of the policy before the update: forgotten too, it would be refused again, and for ever.
+        # Keep the divergence: it was measured before this update, so forgetting it would refuse every later one too.
         kls = learner.export_state(lead)["kls"]
         for role in members:
             learner.import_state(role, {**before, "kls": kls})

@@ -113,7 +113,7 @@ class _Updates:
             metrics.update((role, done.as_dict()) for role in members)
             if problem is not None:
                 kept = self.adapters[lead].name
-                log.warning("%s: %s in update %d is not kept and goes on from %s", problem, lead, number, kept)
+                log.warning("%s: %s in update %d is not kept and continues from %s", problem, lead, number, kept)
                 problems.append((problem, {"role": lead, "kept": kept, "reason": done.skipped, "kl": done.kl}))
                 continue
             share_state(self.learner, members)

@@ -108,7 +108,7 @@ class CompanyRecorder:
             played: what was replied, and what it paid.
             at: turn of the environment before it, as `state()["turn"]` counts.
             sampled: of a seat in training mode; None of every other one.
-            stop: why the episode ended with this turn; None: it goes on.
+            stop: why the episode ended with this turn; None: it continues.
             metrics: of the environment after it, where it was sampled.
 
         Raises:
@@ -135,7 +135,7 @@ class CompanyRecorder:
             temperature=sampled.sampling.temperature,
             valid=played.valid,
         )
-        # A segment of one turn is cut after it, where the episode goes on: so `runs replay` finds it again.
+        # A segment of one turn is cut after it, where the episode continues: so `runs replay` finds it again.
         ended = stop or StopReason.MAX_TURNS
         try:
             self._write(turn, played, at, sampled, ended, metrics, over=stop is not None)
@@ -235,7 +235,7 @@ class Collected:
     def returns(self, window: int) -> list[tuple[CollectedTurn, float]]:
         """Each turn with what its own role was paid in `window` turns of the environment from it on, undiscounted.
 
-        An episode that ends earlier counts to its end. Turns after which less was played, or recorded, are left out.
+        An episode that ends earlier counts to its end. Turns after which less was played, or recorded, are omitted.
         """
         found = []
         for turn in self.turns:

@@ -41,8 +41,8 @@ class TrainConfig:
     `past:N`, self-play against earlier versions: one role is trained in each episode, and each other one plays as a version drawn
     from its present one and the N before it. Needs two or more trained roles and --sampler in-process."""
     adapters: str = PER_ROLE
-    """Which roles share an adapter: `per-role`, none; `shared`, all; or sets such as `dev+hr,sales+content`, beside which every
-    other role has its own. One update is made of the groups of all roles of a set, and each of them is given its result."""
+    """Which roles share an adapter: `per-role`, none; `shared`, all; or sets such as `dev+hr,sales+content`; every other
+    role has its own. One update is made of the groups of all roles of a set, and each of them is given its result."""
     prefer_spread: bool = False
     """Draw training tasks in proportion to how much the returns of a group differ in their family, instead of evenly: less is
     spent on what is mastered or hopeless (see `rollout.pool`)."""
@@ -55,7 +55,7 @@ class TrainConfig:
     """Snapshots kept per day of an episode (grouping `branch`)."""
     library_tasks: int = 8
     """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library. Segments among
-    partners go on starting from these states, the others from where current play got."""
+    partners continue to start from these states, the others from where current play got."""
     library_share: float = 0.2
     """Share of the states of those tasks that is kept, in (0, 1]."""
     library_refresh: int = 0
@@ -64,7 +64,7 @@ class TrainConfig:
     branch.continuation `stand_ins` or `both`."""
     scale_states: int = 200
     """States from which the value scales of the roles are measured; 0 sets all scales to 1. The first stand-ins, where there are
-    any, choose as the policies do in these states; with 0 the partners play on in the first iteration."""
+    any, choose as the policies do in these states; with 0 the partners continue all branches of the first iteration."""
     adapter_dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of saved and published adapters; float32 samples exactly what is trained."""
     eval_every: int = 0
@@ -93,7 +93,7 @@ class TrainConfig:
             raise ConfigError("eval_every, library_tasks, library_refresh and scale_states must be >= 0.")
         if self.library_refresh and (self.grouping != "branch" or not self.branch.imitates):
             raise ConfigError(
-                f"library_refresh is {self.library_refresh} but nobody is imitated. Set --branch.continuation stand_ins, or 0."
+                f"library_refresh is {self.library_refresh} but no policy is imitated. Set --branch.continuation stand_ins, or 0."
             )
         if not 0.0 < self.library_share <= 1.0:
             raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Set --library-share 0.2.")

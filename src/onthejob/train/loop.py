@@ -89,7 +89,7 @@ def train(
         learner: holds the PEFT model with one adapter per trained role; its adapters are changed.
         sampler: on the same base, in this process or on a server; every new version is published to it.
         encoder: messages -> token ids, of the same tokenizer.
-        run: open for writing; empty, or with `resume` the run to go on with.
+        run: open for writing; empty, or with `resume` the run to continue.
         partners: actor -> scripted policy; needed for every actor that is not trained, and for segments among partners.
         trained_roles: actors that are trained, each an adapter of `learner`.
         base_digest: of the base's weights, written into every adapter.
@@ -355,7 +355,7 @@ def _update(parts: Parts, state: State, members: Sequence[str], groups: Sequence
     metrics, problem = attempt_update(parts.learner, members, groups, reference=state.references[lead])
     if problem is not None:
         kept = state.adapters[lead].name
-        log.warning("%s: %s in iteration %d is not published and goes on from %s", problem, lead, iteration, kept)
+        log.warning("%s: %s in iteration %d is not published and continues from %s", problem, lead, iteration, kept)
         payload = {"role": lead, "kept": kept, "reason": metrics.skipped, "kl": metrics.kl}
         return _Update(metrics=metrics.as_dict(), warning=(problem, payload))
     share_state(parts.learner, members)

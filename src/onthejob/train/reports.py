@@ -24,7 +24,7 @@ class RoleReport:
     update: Mapping[str, float]
     """What the learner reported: `kl`, `clip_ratio`, ...; empty when there was no update."""
     adapter: str
-    """Name of the adapter that plays on."""
+    """Name of the adapter that continues to play."""
     published: bool
     """True when this iteration made a new version."""
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class RoleReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationReport:
-    """What `on_progress` is told after an iteration was committed."""
+    """The argument of `on_progress` after an iteration was committed."""
 
     iteration: int
     iterations: int
@@ -60,13 +60,13 @@ def collapsed(groups: Sequence[Group]) -> bool:
 
 
 def reply_scores(collection: Collection, groups: Sequence[Group]) -> dict[str, float]:
-    """What the environment measured of one role's replies: means over those that play went on from.
+    """What the environment measured of one role's replies: means over those from which play continued.
 
     They stand for all that were sampled, since they are chosen without looking at any value.
 
     Args:
         collection: of the iteration.
-        groups: the role's; turns of partners in its seat are left out.
+        groups: the role's; turns of partners in its seat are omitted.
     """
     played = {(group.actor, turn.policy_version) for group in groups for row in group.trajectories for turn in row.turns}
     return mean_scores(
@@ -150,7 +150,7 @@ def _role(role: str, what: str, found: GroupSummary) -> str:
 
 
 def role_metrics(report: RoleReport) -> dict[str, float]:
-    """What is recorded of one role, beside what its learner reports."""
+    """Recorded metrics of one role, in addition to those of its learner."""
     summary = report.summary
     return {
         "reward": summary.mean_return,

@@ -1,6 +1,6 @@
 """A checkpoint of the loop, written and read back.
 
-The adapters lie beside it in the run; a checkpoint holds everything else that changes: each role's optimizer, the task pool,
+The adapters lie next to it in the run; a checkpoint holds everything else that changes: each role's optimizer, the task pool,
 the snapshot libraries, the value scales and the best iteration so far.
 """
 
@@ -29,7 +29,7 @@ _LOOP, _LIBRARY, _PARTNER_LIBRARY = "loop.json", "library.bin", "partner-library
 
 
 def checkpoint_files(parts: Parts, state: State) -> dict[str, Any]:
-    """Everything that `resumed` needs beside the adapters."""
+    """Everything that `resumed` needs in addition to the adapters."""
     loop = {
         "roles": list(parts.roles),
         "settings": settings_of(parts),
@@ -97,7 +97,7 @@ def resumed(parts: Parts) -> State:
 
 
 def learner_state(files: Mapping[str, Any], role: str) -> Any:
-    """The tensors from which the learner of `role` goes on.
+    """The tensors from which the learner of `role` continues.
 
     Raises:
         RecordError: the checkpoint lacks them.

@@ -160,7 +160,7 @@ def evaluated(parts: Parts, state: State, iteration: int) -> dict[str, float]:
     score = results[best_metric]
     log.info("evaluation of iteration %d: %s %.4g", iteration, best_metric, score)
     if failed := results.get("episodes_failed", 0.0):
-        # A mean over other tasks would compare checkpoints by which of them were left out.
+        # A mean over other tasks would compare checkpoints by which of them were omitted.
         log.warning("iteration %d cannot become the best: %g of its evaluation's episodes failed", iteration, failed)
     elif state.best is None or score > state.best[1]:
         state.best = (iteration, score)

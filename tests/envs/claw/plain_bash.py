@@ -1,4 +1,4 @@
-"""Trusted gold commands in a temporary folder, graded, with an own reading of the five assertion kinds beside the grader."""
+"""Trusted gold commands in a temporary folder, graded, with an own reading of the five assertion kinds, apart from the grader."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def test_marked_tasks_are_trained_on_only_when_asked_for_and_shown_apart(tmp_pat
         make(tmp_path / "clawgym_train", check=check, number=number)
     place = Claw(official=tmp_path)
     assert [task.id[-4:] for task in place.tasks(Split.TRAIN)] == ["0000", "0002"]
-    assert "1 of 3 official training tasks are left out" in caplog.text
+    assert "1 of 3 official training tasks are skipped" in caplog.text
     assert "clawgym_train-task_0001: check.py imports a file (spec_from_file_location)" in caplog.text
     everything = Claw(official=tmp_path, checks_run_agent_code=True).tasks(Split.TRAIN)
     shown = [place.groupings()["checks"](task) for task in everything]

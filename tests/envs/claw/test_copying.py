@@ -32,7 +32,7 @@ def test_kinds_modes_and_times_are_kept(tmp_path: Path):
     assert (folder.kind, folder.mode) == (Kind.FOLDER, 0o755)
     assert found == {
         "a/empty": Item(kind=Kind.FOLDER, mode=0o755, mtime_ns=7),
-        # Readable for whoever checks, as everything is for root.
+        # Readable for the checker, as everything is for root.
         "a/locked": Item(data=b"y", mode=0o400, mtime_ns=7),
         "a/run.sh": Item(data=b"x", mode=0o710, mtime_ns=7),
         os.fsdecode(b"\xff"): Item(data=b"z", mode=0o644, mtime_ns=7),

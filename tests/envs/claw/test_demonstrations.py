@@ -1,4 +1,4 @@
-"""Demonstrations are what an agent would have seen, in the wanted proportions, and the same whoever plays them."""
+"""Demonstrations are what an agent would have seen, in the wanted proportions, and the same for every player."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def bare(intent: str) -> str:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_half_of_the_gold_does_not_pass(name: str, tmp_path: Path) -> None:
-    """Every task needs its last commands: an assertion notices when the final gold line that changes something is left out."""
+    """Every task needs its last commands: an assertion notices when the final gold line that changes something is omitted."""
     task = instance(FAMILIES[name], 1)
     lines = [line for block in task.gold for line in block.splitlines()]
     while ">" not in lines[-1] and lines[-1].startswith(("cat ", "head ", "rm have")):  # only looks, or tidies up

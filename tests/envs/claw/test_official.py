@@ -278,7 +278,7 @@ def test_what_this_machine_lacks_is_no_score(host: SandboxHost, tmp_path: Path, 
     assert episode.stop is StopReason.ERROR
     assert str(episode.error).startswith("NotCheckable: ")
     assert not episode.trajectories
-    # And left out, counted, where tasks are chosen.
+    # And skipped, counted, where tasks are chosen.
     found, out = checkable(tmp_path, Split.TRAIN)
     assert ([one.id[-4:] for one in found], out) == (["0000", "0002"], {task.id: [lacking]})
     caplog.clear()

@@ -86,7 +86,7 @@ def test_checks_that_cannot_run_it_are_not_marked(check: str):
 
 def test_a_started_program_could_read_files_beside_the_check():
     assert why_inseparable({"check.py": STARTS.encode(), "expected.txt": b"7"}) == (
-        "a program that check.py starts could read expected.txt beside it"
+        "a program that check.py starts could read expected.txt next to it"
     )
     assert why_inseparable({"check.py": CHECK.encode(), "expected.txt": b"7"}) == ""
 

@@ -17,7 +17,7 @@ def image(dockerfile: str):
 
 
 def files(dockerfile: str) -> dict[str, bytes]:
-    """Path -> content of what a Dockerfile adds, folders left out."""
+    """Path -> content of what a Dockerfile adds, without folders."""
     base = image("FROM debian:12\n").files
     return {path: item.data for path, item in image(dockerfile).files.items() if path not in base and item.kind is Kind.FILE}
 

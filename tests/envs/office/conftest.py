@@ -23,7 +23,7 @@ from onthejob.types import Split, Task
 
 
 class Office:
-    """A simulator with its state. `act` lets everybody idle until the role's turn has come."""
+    """A simulator with its state. `act` lets all idle until the role's turn has come."""
 
     def __init__(self, scenario: str, seed: int, days: int, quiet: bool, changes: Mapping[str, Any]) -> None:
         rules = dataclasses.replace(load(scenario), **({"event_rate": 0.0, "schedule": ()} if quiet else {}), **changes)
@@ -31,7 +31,7 @@ class Office:
         self.state: State = self.simulator.found(seed, days)
 
     def wait(self, role: str) -> None:
-        """Nobody does anything until it is `role`'s turn."""
+        """All idle until it is `role`'s turn."""
         while actor_of(self.state.turn) != role:
             self.simulator.step(self.state, IDLE)
 

@@ -158,7 +158,7 @@ def test_specialisation_is_0_for_any_and_1_for_always_the_same() -> None:
     same = [deed(i, "dev", Action(names[0])) for i in range(9)]
     assert specialisation(same, 0.0, 1.0) == Tally(1.0, 1.0)
     assert specialisation([*every, *same, *same], 2 / 3, 1.0).rate > specialisation([*every, *same, *same], 0.0, 1 / 3).rate
-    # Hardly anybody is usable: the little that is there is no specialisation.
+    # Hardly any reply is usable: the few that are show no specialisation.
     assert specialisation([deed(i, "dev", Action(names[0]) if i < 2 else None) for i in range(40)], 0.0, 1.0).occasions == 0.0
     assert specialised_early([]).occasions == 0.0
 
@@ -356,5 +356,5 @@ def test_numbers_are_shown_with_their_interval() -> None:
 def test_help_says_what_the_flag_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["office", "behaviours", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--no-crisis-bonus Leave out the extra reward" in said
+    assert "--no-crisis-bonus Omit the extra reward" in said
     assert "speak of; for the rest, a team plays as before. (default: False)" in said

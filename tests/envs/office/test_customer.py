@@ -97,7 +97,7 @@ def test_it_is_asked_in_its_turns_and_by_default_never(task) -> None:
         observation = env.step(reply(env, observation)).observation
     assert actors == [actor_of(turn) for turn in range(3 * TURNS_PER_DAY)]
     usual.reset(task())
-    with pytest.raises(ContractError, match="nobody is asked for 'customer'; the seats are ceo"):
+    with pytest.raises(ContractError, match="no seat is asked for 'customer'; the seats are ceo"):
         usual.look(CUSTOMER)
 
 

@@ -86,7 +86,7 @@ def played(setup: Task, name: str) -> dict[str, Any]:
 def test_recorded_episodes_play_as_they_were_recorded(task) -> None:
     """Texts, rewards and values of the compact profile: a difference means that old runs and new ones do not compare.
 
-    When the rules are meant to change, record again with ONTHEJOB_RECORD=1 and say so in LOG.md.
+    When the rules are meant to change, record again with ONTHEJOB_RECORD=1 and say so in docs/log.
     """
     recorded = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert {(row["scenario"], row["policy"]) for row in recorded} == {
@@ -186,7 +186,7 @@ def test_a_fork_that_entered_a_world_is_played_on_as_its_branch_is(task, config:
         for step in steps:
             for role, amount in step.rewards.items():
                 paid[role] = paid.get(role, 0.0) + amount
-        elapsed = int(fork.state()["turn"]) - int(env.state()["turn"])  # the customer's turns, which nobody is asked for, count
+        elapsed = int(fork.state()["turn"]) - int(env.state()["turn"])  # the customer's turns, for which no seat is asked, count
         expected = env.branch(reply, world=3, turns=elapsed)
         assert elapsed > 17
         assert fork.outcome() == pytest.approx(expected.outcome)

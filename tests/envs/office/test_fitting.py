@@ -93,7 +93,7 @@ def test_a_reflection_that_cannot_fit_is_refused():
 @pytest.mark.parametrize("scenario", [*SHIPPED, *HELD_OUT])
 @pytest.mark.parametrize("text", ["\N{SLIGHTLY SMILING FACE}" * 240, "need sync"], ids=["long", "short"])
 def test_no_company_needs_more_than_is_reckoned_with(scenario: str, text: str, task) -> None:
-    """Neither when every role writes as much as it may to everybody, in characters of four bytes."""
+    """Neither when every role writes as much as it may to all, in characters of four bytes."""
     most = {"pinned": 0, "compact": 0, "full": 0}
     full, expert = OfficeEnvironment(OfficeConfig(profile="full")), as_reply(players()["expert"])
     observation = full.reset(task(scenario, days=30))

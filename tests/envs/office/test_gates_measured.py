@@ -155,7 +155,7 @@ def test_sampled_actions_have_values_and_a_dead_continuation_has_none() -> None:
     assert len(spread.values) == 8
     assert len(set(spread.values)) > 1
     assert take_sample(job) == spread
-    # On the first day HR has no budget to spend, and within one turn nobody builds on what it does: a dead group.
+    # On the first day HR has no budget to spend, and within one turn no role builds on what it does: a dead group.
     dead = [take_sample(replace(job, role="hr", seed=seed, turn=0, turns=1, continuation=do_nothing)) for seed in (5, 6, 7)]
     assert Signal().spreads(dead)[0].passed is False
 
@@ -183,7 +183,7 @@ def test_secrets_stay_secret_among_strangers(partners: str) -> None:
 
 
 def planted_strangers() -> dict[str, Team]:
-    """Among exploiting partners: an exploit is paid beside 'honest' Content that does nothing; Sales' 'honest' work is none."""
+    """Among exploiting partners: an exploit is paid next to 'honest' Content that does nothing; Sales' 'honest' work is none."""
     known, others = all_teams(), dict.fromkeys(SEATS, STRANGERS["exploiters"])
     table = {name: known[name] for name in ("expert", "tuned-baseline", "inert-farmer@content/exploiters")}
     for role in SEATS:

@@ -72,7 +72,7 @@ def test_the_numbers_of_the_text_are_those_of_the_code(page: str):
     )
     text = " ".join(page.split())
     assert told in text
-    assert f"× {100 * SIGNUP_TO_LEAD:.1f} % are its leads" in text
+    assert f"The leads of a segment are its visits × conversion × {100 * SIGNUP_TO_LEAD:.1f} %" in text
     assert f"none arrive while {MOST_OPEN} accounts are open" in text
 
 

@@ -1,4 +1,4 @@
-"""Messages reach their addressee whole, in either profile, and nobody else but the CEO and the standup's board."""
+"""Messages reach their addressee whole, in either profile, and no one else but the CEO and the standup's board."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_message_arrives_whole_and_nowhere_else(task, profile: str, sender: st
 @pytest.mark.parametrize("profile", ["compact", "full"])
 @pytest.mark.parametrize("to", SEATS)
 def test_none_is_dropped_before_its_addressee_reads_it(task, profile: str, to: str) -> None:
-    """Everybody writes to one role on every turn of a week: whatever was written is in the next prompt of that role."""
+    """All write to one role on every turn of a week: whatever was written is in the next prompt of that role."""
     env = OfficeEnvironment(OfficeConfig(profile=profile))
     observation = env.reset(task("baseline", 1_000))
     pending: list[str] = []

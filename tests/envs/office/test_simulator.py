@@ -122,7 +122,7 @@ def test_messages_between_agents(office) -> None:
 
 
 def test_full_pipeline_rewards(office) -> None:
-    """Everybody shares a won deal as the table says, a third at once and the rest over ten days."""
+    """All share a won deal as the table says, a third at once and the rest over ten days."""
     for seed in range(30):
         company = office(seed=seed, hazard=0.0, leads=0, traffic=1)
         company.wait("sales")
@@ -182,7 +182,7 @@ def test_every_role_acts_twice_a_day_and_the_order_rotates() -> None:
 def test_phases_of_a_day() -> None:
     assert Counter(phase_of(turn) for turn in range(14)) == {"standup": 3, "execution": 8, "review": 2, "planning": 1}
     assert [phase_of(turn) for turn in (0, 3, 11, 13, 14)] == ["standup", "execution", "review", "planning", "standup"]
-    for role in Role:  # nobody is always in the same phase
+    for role in Role:  # no role is always in the same phase
         assert len({phase_of(turn) for turn in range(98) if actor_of(turn) == role}) == 4
 
 

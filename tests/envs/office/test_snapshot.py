@@ -210,7 +210,7 @@ def test_garbage_is_refused_and_leaves_the_episode_as_it_was(task, config: Offic
 @settings(max_examples=60)
 @given(data=st.data())
 def test_a_damaged_snapshot_is_refused_or_plays(data) -> None:
-    """Damage that still reads as a state cannot be told from a state, but it never breaks anything but the restore."""
+    """Damage that still reads as a state cannot be distinguished from one, but it never breaks anything but the restore."""
     env = OfficeEnvironment()
     env.reset(Task(id="t", env="office", split=Split.DEV, seed=3, payload={"scenario": "viral"}))
     taken = bytearray(env.snapshot())

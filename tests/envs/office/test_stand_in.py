@@ -1,4 +1,4 @@
-"""Stand-ins do what the counted replies did, and branches are played on by them when they are told to."""
+"""Stand-ins do what the counted replies did, and continue branches when they are asked to."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_packing_is_exact_and_uses_the_columns(playing, seed: int, turns: int, s
 
 
 def other(value: Any) -> list[Any]:
-    """Values that a field beside `value` could hold, also such as no rule makes."""
+    """Values that a field next to `value` could hold, also such as no rule makes."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -149,7 +149,7 @@ def test_what_is_said_by_strangers_is_packed_too(lived: State) -> None:
 
 
 def test_an_account_that_luck_did_not_make_keeps_its_own_numbers(lived: State) -> None:
-    """Quality, warmth and vesting are left out where they follow from luck and dates, so all of these are tried elsewhere."""
+    """Quality, warmth and vesting are omitted where they follow from luck and dates, so all of these are tried elsewhere."""
     s = lived.copy()
     for world, turn in ((0, s.turn), (7, s.turn), (7, s.turn - 28)):
         s.world, s.turn = world, turn
@@ -157,7 +157,7 @@ def test_an_account_that_luck_did_not_make_keeps_its_own_numbers(lived: State) -
 
 
 def test_what_a_signature_and_a_night_forget_is_asked_by_nothing(lived: State) -> None:
-    """With it still there the episode goes on in the same way."""
+    """With it still there the episode continues in the same way."""
     simulator = Simulator(load(lived.scenario))
     forgetful, keeping = lived.copy(), lived.copy()
     assert keeping.customers()
@@ -188,7 +188,7 @@ def test_a_field_of_another_type_is_refused(lived: State, slot: str) -> None:
 
 
 def test_every_field_is_read_by_some_rule() -> None:
-    """What nobody reads is no state: it only makes forks and snapshots larger."""
+    """What is never read is not state: it only makes forks and snapshots larger."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(onthejob.__file__).parent.rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     read = {node.attr for node in nodes if isinstance(node.ctx, ast.Load)}
@@ -197,7 +197,7 @@ def test_every_field_is_read_by_some_rule() -> None:
 
 
 def test_what_the_columns_leave_out_belongs_to_the_version() -> None:
-    """Snapshots of a version are read with these; whoever changes one raises the version, or old snapshots would lie."""
+    """Snapshots of a version are read with these; a change of one raises the version, or old snapshots would lie."""
     drawn = [drawn_quality(3, 0, 5), drawn_quality(3, 2, 100), brought(0.25), DRAWN_WARMTH]
     tables = [State.__slots__, NAMES, HELD_OUT_NAMES, [[role, spec.actions] for role, spec in ROLES.items()], PHRASES]
     rules = [PRICES, TIER_VESTS, VESTING_DAYS, drawn]

@@ -1,4 +1,4 @@
-"""What nobody can have seen is part of a branch's luck: a reply is worth its mean over what its author cannot tell apart."""
+"""What no role can have seen is part of a branch's luck: a reply is worth its mean over what its author cannot distinguish."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_discount_outlives_the_luck(office) -> None:
 
 
 def test_a_branch_does_not_know_more_than_its_author(task) -> None:
-    """Two companies that differ only in what nobody can have seen give every reply the same value, exactly."""
+    """Two companies that differ only in what no role can have seen give every reply the same value, exactly."""
     compared = 0
     for name in ("baseline", "competitor"):
         env = OfficeEnvironment()

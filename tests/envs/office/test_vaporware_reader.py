@@ -15,7 +15,7 @@ from onthejob.errors import ConfigError
 
 
 class Scripted:
-    """Says what it is told to, and remembers what it was asked."""
+    """Gives the scripted answers, and remembers what it was asked."""
 
     features = DESCRIBED
     bound = 0.5

@@ -26,7 +26,7 @@ from onthejob.types import Context, Kind, Sampling
 # The allow-list, from the texts: CEO and Marketing may see all KPIs (traffic, revenue, conversion, brand, pipeline value, budget,
 # NPS, MRR, stability, features, bugs, velocity, satisfaction); Dev what is technical; Sales revenue and the pipeline in detail, a
 # pain only after QUALIFY_LEAD; Content its pieces and how they do; HR morale, blockers and speed; totals and the calendar are the
-# CEO's; one's own messages, envelope and blocker; the clock, the focus, events and what has shipped are everybody's.
+# CEO's; one's own messages, envelope and blocker; the clock, the focus, events and what has shipped are known to all.
 ALL = set(SEATS)
 KPI = {"ceo", "marketing"}
 MAY: dict[str, set[str]] = {
@@ -107,7 +107,7 @@ MAY: dict[str, set[str]] = {
     "account.size of a lead nobody qualified": set(),
     **{f"piece.{slot}": {"content"} for slot in Piece.__slots__},
 }
-# What the full profile adds for everybody: the board, and one coarse word on every colleague's last turn.
+# What the full profile adds for all: the board, and one coarse word on every colleague's last turn.
 COARSE = {"shared", "acted"} | {f"blockers.{role}" for role in SEATS}
 # What has to be visible, so that the test is known to see.
 CORE = {
@@ -126,7 +126,7 @@ CORE = {
 
 Change = Callable[[State], None]
 OUTSIDE = {"turn", "done"}
-"""Changing the clock asks another role, and nobody is asked after the end."""
+"""Changing the clock asks another role, and no role is asked after the end."""
 
 
 def other_values(value: Any, far: int = 7_654_321) -> list[Any]:

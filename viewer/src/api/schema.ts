@@ -605,7 +605,7 @@ export interface components {
         };
         /**
          * Base
-         * @description What was true before the first frame of an answer, so that frames can leave out what did not change.
+         * @description State before the first frame of an answer, so that frames can omit what did not change.
          */
         Base: {
             /** Accounts */
@@ -917,7 +917,7 @@ export interface components {
         };
         /**
          * Floor
-         * @description What is true of the company beside accounts and features.
+         * @description State of the company other than accounts and features.
          */
         Floor: {
             /** Blockers */
@@ -1304,7 +1304,7 @@ export interface components {
         };
         /**
          * PlayerInfo
-         * @description Somebody who can sit in a seat.
+         * @description A player that can take a seat.
          */
         PlayerInfo: {
             /**
@@ -1702,7 +1702,7 @@ export interface components {
         };
         /**
          * SuggestAsk
-         * @description Ask somebody for replies at a point of a world.
+         * @description Request replies of a player at a point of a world.
          */
         SuggestAsk: {
             /**
@@ -1734,7 +1734,7 @@ export interface components {
         };
         /**
          * Suggestions
-         * @description Replies that somebody would give.
+         * @description Replies that a player would give.
          */
         Suggestions: {
             /** Player */

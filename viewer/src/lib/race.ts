@@ -45,7 +45,7 @@ export const chartKey = (lanes: readonly World[]): string =>
     })
     .join();
 
-/** True when no lane of the `watched` ones can grow: each is here with all its frames, and is not played on. */
+/** True when no lane of the `watched` ones can grow: each is here with all its frames, and is not continued. */
 export const settled = (watched: readonly WorldName[], lanes: readonly World[]): boolean =>
   lanes.length === watched.length &&
   lanes.every(({ seats, frames }) => frames.length >= seats.length && (Boolean(seats.done) || !seats.playing));

@@ -50,7 +50,7 @@ export const ROLES: readonly RoleInfo[] = [
   }),
 ];
 export const ROLE: Readonly<Record<string, RoleInfo>> = Object.fromEntries(ROLES.map((role) => [role.id, role]));
-/** Acts between two days in the frames of a company: it has no seat, and nobody to draw. */
+/** Acts between two days in the frames of a company: it has no seat, and no person to draw. */
 export const NIGHT = 'night';
 const NIGHT_BADGE = { title: 'Night', glyph: '☾', color: '#8f9bff' };
 const badge = (role: string): { title: string; glyph: string; color: string } | undefined =>

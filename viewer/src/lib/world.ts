@@ -1,4 +1,4 @@
-// A world as the pages hold it: frames, with what they left out filled in, so that any turn can be shown at once.
+// A world as the pages hold it: frames, with what they omit filled in, so that any turn can be shown at once.
 import type { Account, Feature, Floor, Frame, Frames, Move, Seats } from '../api/client';
 import { words } from './format';
 import { NIGHT } from './roles';

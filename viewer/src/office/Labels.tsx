@@ -58,7 +58,7 @@ export const Labels = forwardRef<LabelsHandle>(function Labels(_, ref) {
   const world = useStore(current);
   const seq = useStore((state) => state.seq);
   const selected = useStore((state) => state.role);
-  // Where everybody stands together, the role alone has to do as a name.
+  // Where all stand together, the role alone has to do as a name.
   const crowded = useStore((state) => ['standup', 'review'].includes(current(state)?.frames[state.seq]?.phase ?? ''));
   const layer = useRef<HTMLDivElement>(null);
   const elements = useRef<Record<string, HTMLDivElement | null>>({});

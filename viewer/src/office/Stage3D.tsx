@@ -198,7 +198,7 @@ const DASH = { size: 0.5, gap: 0.35 };
 /** Tiles per second at which dashes run from who speaks to who is spoken to. */
 const DASH_SPEED = 1.2;
 
-/** Dashed arcs from who speaks to everybody who is spoken to. */
+/** Dashed arcs from the speaker to all who are spoken to. */
 function Talk({ shared }: { shared: Shared }) {
   const lines = useMemo(() => {
     const material = new THREE.LineDashedMaterial({ color: '#58e0c0', dashSize: DASH.size, gapSize: DASH.gap });

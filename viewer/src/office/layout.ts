@@ -37,13 +37,13 @@ export const ITEMS: Item[] = [
 export type Tile = readonly [number, number];
 /** Where each role works: the tile of the chair. */
 export const SEATS: Record<string, Tile> = { ceo: [5, 4], dev: [32, 4], marketing: [3, 15], sales: [30, 15], content: [4, 26], hr: [19, 26], customer: [33, 29] };
-/** Desks stand half a tile beside the grid; who works sits before the middle of the desk. */
+/** Desks stand half a tile off the grid; who works sits before the middle of the desk. */
 export const SEAT_SHIFT: Record<string, number> = { ceo: 0.5, dev: 0.5, marketing: 0.5, content: 0.5, hr: 0.5 };
 /** Seats around the board room's table, one each. */
 export const BOARD: Record<string, Tile> = { ceo: [17, 4], dev: [23, 5], marketing: [14, 5], sales: [20, 4], content: [15, 9], hr: [20, 9], customer: [33, 29] };
 /** Places in the commons for the review. */
 export const COMMONS: Record<string, Tile> = { ceo: [20, 15], dev: [24, 16], marketing: [15, 16], sales: [24, 19], content: [16, 19], hr: [20, 20], customer: [31, 26] };
-/** Where a visitor stands beside a colleague's desk. */
+/** Where a visitor stands next to a colleague's desk. */
 export const BESIDE: Record<string, readonly Tile[]> = { ceo: [[7, 5], [4, 6], [8, 6]], dev: [[34, 5], [31, 6], [31, 4]], marketing: [[5, 16], [2, 17], [6, 15]], sales: [[29, 16], [32, 16], [29, 15]], content: [[6, 27], [3, 27], [6, 26]], hr: [[21, 27], [18, 27], [18, 26]], customer: [[32, 30], [34, 30], [34, 29]] };
 /** Leads that wait in the lobby. */
 export const WAITING: readonly Tile[] = [[28, 30], [30, 31], [35, 27], [37, 28], [29, 25], [32, 31], [37, 25], [28, 28], [34, 25], [38, 31]];

@@ -39,7 +39,7 @@ function home(frame: Frame, role: string): { tile: Tile; then: Activity } {
   if (!frame.actor) return { tile: work, then: 'WORKING' };
   if (frame.phase === 'standup') return { tile: BOARD[role]!, then: 'COLLABORATING' };
   if (frame.phase === 'review') return { tile: COMMONS[role]!, then: 'COLLABORATING' };
-  // One turn of planning is too short to move everybody: who plans the company goes to the board room.
+  // One turn of planning is too short to move all: the roles that plan the company go to the board room.
   if (frame.phase === 'planning' && (role === 'ceo' || role === 'hr')) return { tile: BOARD[role]!, then: 'COLLABORATING' };
   return { tile: work, then: 'WORKING' };
 }

@@ -50,7 +50,7 @@ LEGS.up = LEGS.down!;
 export const SKIN: readonly [string, string, string][] = [['#f6d3b3', '#d69f80', '#eaa08c'], ['#d9a06e', '#ac7350', '#cb7c60'], ['#f0c193', '#c98d66', '#e08f72'], ['#8b5a3c', '#643d2d', '#8a4a3a']];
 export const CW = 16, CH = 24;
 export const FRAMES = ['down0', 'down1', 'down2', 'up0', 'up1', 'up2', 'side0', 'side1', 'side2', 'type0', 'type1', 'talk0', 'talk1'];
-/** The frame of somebody who stands or sits; `beat` 0 or 1 moves the hands of who acts. */
+/** The frame of a person who stands or sits; `beat` 0 or 1 moves the hands of who acts. */
 export const restingFrame = (activity: string, beat: number): string =>
   activity === 'WORKING' ? `type${beat}` : activity === 'COLLABORATING' ? `talk${beat}` : 'down0';
 export function character(look: Look) {
@@ -73,7 +73,7 @@ export function character(look: Look) {
     if (look.acc === 'glasses' && view !== 'up') { const g = '#f4f0ff'; const at: number[][] = view === 'down' ? [[4, 8], [6, 8], [9, 8], [11, 8], [4, 9], [6, 9], [9, 9], [11, 9], [7, 8], [8, 8]] : [[10, 8], [12, 8], [9, 8]]; at.forEach(([x, y]) => P(x!, y!, g)); }
     if (look.acc === 'headphones' || look.acc === 'headset') { const hp = '#3c4460', hl = '#6d7ba6'; if (view === 'side') { for (const y of [7, 8, 9]) { P(6, y, hp); P(7, y, hl); } for (let y = 2; y < 7; y++) P(6, y, hp); } else { for (let y = 7; y <= 9; y++) { P(1, y, hp); P(2, y, hl); P(13, y, hl); P(14, y, hp); } for (let x = 4; x <= 11; x++) P(x, 1, hp); P(3, 2, hp); P(12, 2, hp); } if (look.acc === 'headset' && view === 'down') { P(3, 10, hp); P(4, 11, hp); P(5, 11, hl); } }
     if (look.acc === 'bag' && view !== 'side') { for (let k = 0; k < 5; k++) P(10 - k, 13 + k, '#6b4a3a'); P(11, 13, '#6b4a3a'); }
-    if (talking) { // one hand raised beside the head, the other before the chest; on the next beat the arms change
+    if (talking) { // one hand raised next to the head, the other before the chest; on the next beat the arms change
       const X = (x: number): number => (n ? 15 - x : x);
       for (const x of [3, 12]) put(ox, x, 17, pal.k!);
       for (const [x, y] of [[13, 15], [14, 14], [15, 13], [15, 12], [15, 11], [15, 10], [14, 9], [13, 12]] as const) put(ox, X(x), y, INK);

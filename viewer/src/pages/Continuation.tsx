@@ -51,8 +51,8 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
         )}{' '}
         <span className="dim">
           {traces.stand_ins
-            ? 'Imitations of the policies of that iteration play on.'
-            : 'The scripted partners play on in all seats.'}
+            ? 'Imitations of the policies of that iteration continue.'
+            : 'The scripted partners continue in all seats.'}
         </span>
       </p>
       <Ghosts
@@ -117,7 +117,7 @@ function Futures({ group, traces }: { group: GroupView; traces: Traces }) {
                         {head(trace)}
                       </span>
                       {group.chosen !== null && sameReply(group, trace.index, group.chosen) && (
-                        <span className="tag accent">went on with</span>
+                        <span className="tag accent">continued with</span>
                       )}
                     </span>
                   </th>

@@ -243,7 +243,7 @@ function Product({ world, seq }: { world: World; seq: number }) {
             <dd>{floor.directive || 'none'}</dd>
             <dt>Blocked</dt>
             <dd className={Object.keys(floor.blockers).length ? 'bad' : ''}>
-              {Object.keys(floor.blockers).join(', ') || 'nobody'}
+              {Object.keys(floor.blockers).join(', ') || 'no one'}
             </dd>
             <dt>Contractors</dt>
             <dd>

@@ -25,7 +25,7 @@ const isOffice = (group: GroupView): boolean => group.env === 'office' || group.
 function bundles(group: GroupView): number[][] {
   const found = new Map<string, number[]>();
   group.replies.forEach((reply, index) => {
-    // Whole episodes that begin alike may go on differently.
+    // Whole episodes that begin alike may continue differently.
     const key = JSON.stringify([
       reply.valid,
       reply.text,
@@ -161,7 +161,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
   if (rule.estimator !== 'group')
     return (
       <p className="arith">
-        {recorded ? 'Given by the function ' : 'Left out of the update by the function '}
+        {recorded ? 'Given by the function ' : 'Dropped from the update by the function '}
         <code className="mono">{rule.estimator}</code>
       </p>
     );
@@ -171,7 +171,7 @@ function Summary({ group, result, recorded, same }: { group: GroupView; result: 
         {result.reliability === null
           ? `All ${legal} legal replies are worth the same`
           : `The luck of ${group.worlds.length} worlds explains all of the difference between the ${legal} legal replies`}
-        , so the group teaches nothing: it was left out of the update.
+        , so the group teaches nothing: it was dropped from the update.
       </p>
     );
   return (
@@ -252,7 +252,7 @@ function Reply({
       <AdvantageBar value={advantage} />
       {chosen && (
         <span className="tag accent" style={{ justifySelf: 'start' }}>
-          the episode went on with it
+          the episode continued with it
         </span>
       )}
       <Tokens reply={reply} />

@@ -32,7 +32,7 @@ export default function Matched({ name, query }: { name: string; query: URLSearc
         </h1>
         <span className="small dim">
           {value.tasks} matched tasks · {temperature === 0 ? 'greedy' : `temperature ${temperature}`} · 95 % intervals
-          {value.failed > 0 && <span className="bad"> · {value.failed} episodes failed and are left out with their pairs</span>}
+          {value.failed > 0 && <span className="bad"> · {value.failed} episodes failed and are excluded with their pairs</span>}
         </span>
       </div>
       <Panel

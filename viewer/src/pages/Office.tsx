@@ -1,4 +1,4 @@
-// The office: a stage in 2D or 3D, and beside it whoever is selected. What the canvas shows also stands in the text.
+// The office: a stage in 2D or 3D, and next to it the selected person. What the canvas shows also stands in the text.
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { compact, dollars, fixed, percent } from '../lib/format';
 import { NIGHT, ROLE, titleOf } from '../lib/roles';
@@ -284,7 +284,7 @@ const FIGURES = [
   ['velocity', 'Velocity', 'of development, 1 at the founding', (value: number) => `${fixed(value)}×`],
 ] as const;
 
-/** Figures of the company beside the stage, with their history. */
+/** Figures of the company next to the stage, with their history. */
 function Figures({ world, seq }: { world: World; seq: number }) {
   const lines = useMemo(
     () => FIGURES.map(([key]) => Float64Array.from(world.frames, (frame) => frame.kpis[key])),

@@ -67,7 +67,7 @@ export default function Playground() {
     };
   }, [role, seq, epoch, profile, limit, over]);
 
-  // A recorded episode is over and cannot be played on.
+  // A recorded episode is over and cannot be continued.
   useEffect(showLive, []);
   // Whose turn it is, is shown: a person who plays is taken to their own seat.
   useEffect(() => {
@@ -121,7 +121,7 @@ export default function Playground() {
             </button>
           ))}
         </div>
-        {over && <p className="empty">The episode ended here: nobody is asked any more.</p>}
+        {over && <p className="empty">The episode ended here: no role is asked any more.</p>}
         {problem && !over && <p className="bad">{problem}</p>}
         {shown && <Sections view={shown} />}
       </Panel>
@@ -476,7 +476,7 @@ function Move({ world, seq, view, role }: { world: World; seq: number; view: Pro
           <label className="field">
             message to
             <select value={to} onChange={(event) => setTo(event.target.value)}>
-              <option value="">nobody</option>
+              <option value="">no one</option>
               {[...SEATED.filter((one) => one !== role), 'all'].map((one) => (
                 <option key={one} value={one}>
                   {one}

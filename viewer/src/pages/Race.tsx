@@ -129,7 +129,7 @@ export default function Race() {
                 value={team}
                 onChange={(event) => change({ teams: teams.map((one, place) => (place === index ? event.target.value : one)) })}
               >
-                {index === 2 && <option value={NOBODY}>nobody</option>}
+                {index === 2 && <option value={NOBODY}>no team</option>}
                 <PlayerOptions players={players} />
               </select>
             </label>

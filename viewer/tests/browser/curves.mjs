@@ -31,7 +31,7 @@ await run(async (open) => {
   await page.mouse.move(box.x + box.width * 0.504, box.y + 60, { steps: 3 });
   await page.mouse.move(box.x + box.width * 0.51, box.y + 60, { steps: 3 });
   await page.mouse.up();
-  // Closer in, every point is drawn: the pointer reads an iteration that thinning to 1,500 of 100,000 leaves out.
+  // Closer in, every point is drawn: the pointer reads an iteration that thinning to 1,500 of 100,000 omits.
   const seen = new Set();
   for (let move = 0; move < 20; move++) {
     const said = await page.locator('figcaption').first().textContent();

@@ -27,7 +27,7 @@ async function guess(open) {
   await asked.getByText('Not a number from 1 to 9.').waitFor();
   await taken(page, 'play-invalid');
 
-  // Loaded again, the page goes on with the same episode.
+  // Loaded again, the page continues with the same episode.
   await page.reload();
   await turns.nth(0).waitFor();
   await page.getByLabel('Legal replies').getByRole('button', { name: '5', exact: true }).click();

@@ -38,7 +38,7 @@ packages, sys.argv = sys.argv[1], sys.argv[2:]
 sys.path = [os.path.dirname(sys.argv[0]), *sys.path, packages]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""As `python3 check.py WORKSPACE`, with the modules beside check.py and the packages of the sandbox, which `-I` hides."""
+"""As `python3 check.py WORKSPACE`, with the modules next to check.py and the packages of the sandbox, which `-I` hides."""
 _RUN_APART = """
 import base64, ctypes, os, sys, types
 packages, sys.argv = sys.argv[1], sys.argv[2:]

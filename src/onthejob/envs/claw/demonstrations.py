@@ -40,7 +40,7 @@ class DemonstrationConfig:
     clean_stops: float = 1.0
     """Share that says TASK_COMPLETE at the end; the others look around and do not. 0.02 to 0.05 is the seed's way."""
     near_misses: float = 0.1
-    """Share in which one gold turn is left out, so that most but not all assertions hold. As many as there are such tasks."""
+    """Share in which one gold turn is omitted, so that most but not all assertions hold. As many as there are such tasks."""
     tail: int = 3
     """Turns of looking around at the end of a demonstration that does not stop."""
     by_steps: bool = False
@@ -82,7 +82,7 @@ class Demonstration:
     stops: bool
     """It ends with TASK_COMPLETE."""
     near_miss: bool
-    """A gold turn was left out."""
+    """A gold turn was omitted."""
     rate: float
     """Share of the assertions that held at its end, in [0, 1]."""
 
@@ -231,7 +231,7 @@ def _demonstrate(plan: _Plan, make_env: Callable[[], Environment], config: Demon
                 made = _play(env, plan, [*gold[:left_out], *gold[left_out + 1 :]], draw, config, max_turns)
                 if NEAR <= made.rate < 1.0:
                     return made
-        # No turn could be left out, or none was to be.
+        # No turn could be omitted, or none was to be.
         return _play(env, plan._replace(near_miss=False), gold, draw, config, max_turns)
     finally:
         env.close()
@@ -255,7 +255,7 @@ def _play(
         messages += step.observation.messages
     if not over:
         env.step(DONE)
-        # What came after the last reply was seen by nobody.
+        # No reply followed what came after the last one.
         while messages[-1].role != "assistant":
             messages.pop()
     return Demonstration(
@@ -269,7 +269,7 @@ def _play(
 
 
 def _look(claw: ClawTask, draw: Draw) -> str:
-    """A command that changes nothing; nobody looks into binary files."""
+    """A command that changes nothing; binary files are not read."""
     skipped = (AssertionKind.FILE_NOT_EXISTS, AssertionKind.FILE_EXISTS)
     binary = {file.path for file in claw.files if file.kind is FileKind.BINARY_STUB}
     made = [item.path for item in claw.assertions if item.kind not in skipped and item.path not in binary]

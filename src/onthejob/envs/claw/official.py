@@ -180,7 +180,7 @@ def tree_of(folder: Path) -> dict[str, Content]:
     """Path -> content of what lies below `folder`; nothing when there is none.
 
     A file that its owner may execute is an item of mode 755, as git has it, and an empty folder's path ends with `/`. Links are
-    left out.
+    omitted.
     """
     found: dict[str, Content] = {}
     for path in sorted(folder.rglob("*")):

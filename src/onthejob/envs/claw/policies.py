@@ -31,7 +31,7 @@ class Gold:
 
         Args:
             tasks: those that will be played; their payloads are claw tasks.
-            stops: False goes on looking around where it should say that it is done.
+            stops: False continues to look around where it should say that it is done.
         """
         self._gold = {task.id: ClawTask.from_record(task.payload, where=f"task {task.id!r}").gold for task in tasks}
         self._stops = stops

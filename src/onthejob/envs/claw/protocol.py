@@ -58,7 +58,7 @@ class ProtocolConfig:
 
 
 def observe(result: CommandResult, config: ProtocolConfig, *, ignored: bool = False) -> str:
-    """What the agent is told about one command; `ignored` when its reply held further blocks."""
+    """The answer to the agent about one command; `ignored` when its reply held further blocks."""
     lines = [f"exit code: {result.exit_code}"]
     if result.timed_out:
         lines.append(f"TIMED OUT after {config.command_s:g} s")

@@ -51,7 +51,7 @@ FEEDBACK: MappingProxyType[Problem, str] = MappingProxyType(
         Problem.TOO_LONG: f"The reply is longer than {MAX_REPLY_CHARS} characters, so it was not run. {_FORM}",
     }
 )
-"""What the agent is told."""
+"""The answer to the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

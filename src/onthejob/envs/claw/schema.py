@@ -128,7 +128,7 @@ class ClawTask:
     """Tasks of one family differ in names, numbers, files and wording only; statistics and held-out sets are kept per family."""
     persona: Persona
     intent: str
-    """The request, 1-3 sentences or a short list: with the file listing, all that the agent is told."""
+    """The request, 1-3 sentences or a short list: with the file listing, all that the agent receives."""
     files: tuple[SeedFile, ...]
     """The workspace seed."""
     skills: tuple[Skill, ...]

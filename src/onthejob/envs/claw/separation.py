@@ -2,7 +2,7 @@
 
 A check that imports, executes or unpickles a file of the workspace hands its own process over: what it prints afterwards is what
 the agent wants. Such a task is marked. A check that starts programs can be kept apart from them (`onthejob.envs.claw.checks`), as
-long as it needs no file beside its own text. All of it is read from that text and does not depend on what an agent leaves.
+long as it needs no file besides its own text. All of it is read from that text and does not depend on what an agent leaves.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def why_inseparable(checks: Mapping[str, bytes]) -> str:
             return f"{path} {found}"
     others = sorted(set(checks) - NOT_NEEDED)
     if others and starts_programs(checks):
-        return f"a program that {CHECK} starts could read {others[0]} beside it"
+        return f"a program that {CHECK} starts could read {others[0]} next to it"
     return ""
 
 

@@ -80,7 +80,7 @@ def corpus(split: Split, *, count: int = 1000, seed: int = 0) -> list[ClawTask]:
 
 
 def growth(count: int, *, seed: int = 0, first: int = 0, avoid: Collection[ClawTask] = ()) -> list[ClawTask]:
-    """More training tasks: families in turn, those never trained on left out.
+    """More training tasks: families in turn, without those never trained on.
 
     Args:
         count: >= 1.

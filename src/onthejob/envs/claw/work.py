@@ -60,7 +60,7 @@ def work_of(task: Task, *, host: SandboxHost, grader: GraderConfig, limits: Limi
         if missing := found.needs.missing():
             raise NotCheckable(
                 f"task {task.id} cannot be checked here: its checks need {', '.join(missing)}, which sandboxes of this machine "
-                "do not have. Install it for the whole system, below /usr and not beside this package, or leave the task out."
+                "do not have. Install it for the whole system, below /usr and not next to this package, or remove the task."
             )
         run = partial(checks.check, found, host=host, limits=limits)
         return Work(id=task.id, intent=found.query, files=found.files, grade=run, family=found.category)

@@ -31,7 +31,7 @@ class Found(StrEnum):
     OTHER = "other"
     """A symbolic link (dangling or not), FIFO, socket or device."""
     UNKNOWN = "unknown"
-    """It cannot be told, e.g. because the way leads through a symbolic link."""
+    """It is unknown, e.g. because the way leads through a symbolic link."""
 
 
 class Unreadable(Exception):

@@ -2,7 +2,7 @@
 
     task.toml                   metadata, time limits, what the environment needs
     instruction.md              the request
-    environment/Dockerfile      the image, made with the files beside it
+    environment/Dockerfile      the image, made with the files next to it
     tests/test.sh               writes its verdict to /logs/verifier/reward.txt or reward.json
     solution/solve.sh           optional: commands that solve the task
 
@@ -48,7 +48,7 @@ class HarborTask:
     config: Mapping[str, Any]
     """`task.toml`."""
     environment: Mapping[str, Content]
-    """Files beside the Dockerfile and the Dockerfile, by path; so are the next two."""
+    """The Dockerfile and the files next to it, by path; so are the next two."""
     tests: Mapping[str, Content]
     solution: Mapping[str, Content]
     digest: str

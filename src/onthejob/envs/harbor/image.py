@@ -223,7 +223,7 @@ class _Maker:
                 return
             found = self._sources(source, instruction)
             if not found:
-                image.refuse(Reason.FORMAT, f"{instruction.name} {source}: no such file beside the Dockerfile")
+                image.refuse(Reason.FORMAT, f"{instruction.name} {source}: no such file next to the Dockerfile")
                 return
             exists = into or base in ("", image.workdir.strip("/")) or image.files.get(base, Item()).kind is Kind.FOLDER
             for path, item in found.items():

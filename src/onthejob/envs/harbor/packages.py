@@ -103,7 +103,7 @@ def modules_here() -> frozenset[str]:
 
 
 def safe_path() -> bool:
-    """Whether the Python inside can be told not to import from the working folder (PYTHONSAFEPATH, since 3.11)."""
+    """Whether the Python inside has a setting not to import from the working folder (PYTHONSAFEPATH, since 3.11)."""
     return "tomllib" in modules_here()
 
 

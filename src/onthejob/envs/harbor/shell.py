@@ -42,7 +42,7 @@ class Command:
 
 
 def commands(script: str) -> list[Command]:
-    """The commands of a script in order, those in command substitutions included; calls of its own functions left out.
+    """The commands of a script in order, those in command substitutions included; without calls of its own functions.
 
     Raises:
         UnreadScript: a quote or a bracket is not closed.
@@ -140,7 +140,7 @@ class _Reader:
         self._word = [*(self._word or []), text]
 
     def _until(self, end: str, start: int) -> str:
-        """The text up to `end`, past which reading goes on."""
+        """The text up to `end`, past which reading continues."""
         found = self._text.find(end, start)
         if found < 0:
             raise UnreadScript(f"{end} is not closed")

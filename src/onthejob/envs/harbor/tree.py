@@ -1,7 +1,7 @@
 """The tree that tests see: what the agent left, without what would change how programs start or what tests know.
 
     folders of the system, /tests, /logs, /solution     never taken over
-    links that lead there, or into /proc, /dev, /run     left out (/dev/null may be linked to)
+    links that lead there, or into /proc, /dev, /run     omitted (/dev/null may be linked to)
     start-up files of programs                           as they were before the agent worked
     other files of /etc, dotfiles of a home             taken over where the request or the tests name them
     /tmp, /var/tmp                                       taken over where the request names them

@@ -96,7 +96,7 @@ def test_variables(task: HarborTask, image: Image, *, marked: bool) -> dict[str,
     }
     if marked:
         return env
-    # No module of the working folder or of a home, whatever starts Python; the first also hides those beside a script.
+    # No module of the working folder or of a home, whatever starts Python; the first also hides those next to a script.
     return env | {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONPATH": f"{PACKAGES}:/tests"}
 
 

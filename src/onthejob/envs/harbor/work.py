@@ -100,7 +100,7 @@ def start_of(image: Image) -> str:
 
 
 def listed(image: Image) -> dict[str, int]:
-    """Files in the task's folder, by path below it -> size in bytes; at most `LISTED`, hidden ones left out."""
+    """Files in the task's folder, by path below it -> size in bytes; at most `LISTED`, without hidden ones."""
     top = image.workdir.strip("/") + "/" if image.workdir != "/" else ""
     sizes: dict[str, int] = {}
     for path, item in sorted(image.files.items()):

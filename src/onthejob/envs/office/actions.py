@@ -76,7 +76,7 @@ class Invalid:
 
     reason: Reason
     feedback: str
-    """One sentence for whoever wrote the reply."""
+    """One sentence for the author of the reply."""
     owners: tuple[Role, ...] = ()
     """Who may do the action (only for `wrong_role`)."""
     excerpt: str = ""
@@ -133,7 +133,7 @@ _ADDRESSEES: Mapping[str, str] = MappingProxyType(
 def parse(reply: str, role: Role) -> Action | Invalid:
     """Read `reply` as an action of `role`; never raises.
 
-    A message that addresses nobody, or the sender, is dropped and leaves the action valid.
+    A message without a known addressee, or to the sender, is dropped and leaves the action valid.
     """
     found = extract(reply)
     if isinstance(found, Invalid):

@@ -279,7 +279,7 @@ def specialisation(done: Sequence[Deed], first: float, last: float) -> Tally:
 
     1 - entropy of a role's action types / entropy of all of them equally often, mean over roles: 0 any, 1 always the same. The
     entropy of a small sample is too low; what it lacks on average is added, so that chance gives 0 on average and single values
-    may be a little below. Roles with fewer usable decisions than actions are left out: they say nothing.
+    may be a little below. Roles with fewer usable decisions than actions are omitted: they say nothing.
 
     Source: Miller, Note on the bias of information estimates (1955).
     """

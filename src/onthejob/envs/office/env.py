@@ -360,8 +360,8 @@ class OfficeEnvironment:
     def branch(self, reply: str, *, world: int, turns: int, on_turn: OnTurn | None = None) -> Branch:
         """Step `reply` in a fork of luck `world` and continue with the scripted players.
 
-        What nobody can know of the open leads is part of that luck (`founding.draw_unseen`): a reply is worth what it is worth in
-        the states that its author cannot tell apart.
+        What no role can know of the open leads is part of that luck (`founding.draw_unseen`): a reply is worth its mean over the
+        states that its author cannot distinguish.
 
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
         noise. Where the branch ends before the episode, what the open leads are expected to bring counts as well (the
@@ -396,7 +396,7 @@ class OfficeEnvironment:
         )
 
     def enter(self, world: int) -> None:
-        """Move to the luck of `world`; what nobody can know yet about the open leads is drawn again with it.
+        """Move to the luck of `world`; what no role can know yet about the open leads is drawn again with it.
 
         Raises:
             ContractError: the episode is over, or `world` < 1.
@@ -423,7 +423,7 @@ class OfficeEnvironment:
         return habits(view(s, pending.actor), simulator.legal(s, pending.actor), read)
 
     def continue_with(self, stand_ins: Mapping[str, Mapping[str, float]]) -> None:
-        """Branches are played on by these (role -> label -> rate) from now on, and by the continuation's players otherwise."""
+        """From now on these continue branches (role -> label -> rate), and the continuation's players otherwise."""
         self._continuation = {**self._partners, **{role: StandIn(rates) for role, rates in stand_ins.items()}}
 
     def stand_ins(self, rates: Mapping[str, Mapping[str, float]]) -> dict[str, Callable[[Observation, int], str]]:
@@ -447,7 +447,7 @@ class OfficeEnvironment:
         """
         s, _, _ = self._live()
         if role not in self.asked:
-            raise ContractError(f"nobody is asked for {role!r}; the seats are {', '.join(self.asked)}.")
+            raise ContractError(f"no seat is asked for {role!r}; the seats are {', '.join(self.asked)}.")
         # Retrieval counts as a use of the memories: a look uses a copy.
         return self._shown(s, role, self._memory.fork() if self._memory is not None else None)
 

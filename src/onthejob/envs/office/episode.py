@@ -14,7 +14,7 @@ from onthejob.envs.office.state import State
 from onthejob.envs.office.views import view
 
 NIGHT = "night"
-"""Stands for the actor where a spectator is told of a night."""
+"""Stands for the actor where a spectator sees a night."""
 OnTurn = Callable[[State, str, Action | None, TurnLog], None]
 """A spectator, which changes nothing. It receives the state after each turn, the actor, the action (None: unusable) and the log;
 after the last turn of a day, whose state is the evening's, it receives the night in the same way: actor `NIGHT`, action None.

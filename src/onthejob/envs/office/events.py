@@ -1,6 +1,6 @@
 """What happens to the company: eight random kinds (one roll a day) and the scenarios' scheduled kinds.
 
-An event is a function on the state, registered under the name it is shown by. Everybody sees it for the next 24 hours of turns.
+An event is a function on the state, registered under the name it is shown by. All roles see it for the next 24 hours of turns.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def algorithm_change(state: State) -> None:
 
 
 def budget_cut(state: State) -> None:
-    """The board takes back up to 2,000 dollars of what it released and nobody allocated."""
+    """The board takes back up to 2,000 dollars that it released and that are not allocated."""
     state.board_pool -= min(state.board_pool, 200_000)
 
 
@@ -168,7 +168,7 @@ def lead_flood(state: State) -> None:
 
 
 def infra_strain(state: State) -> None:
-    """Servers buckle: load that nobody serves, and a critical bug."""
+    """Servers buckle: load that is not served, and a critical bug."""
     state.load = min(1.0, state.load + 0.3)
     state.bug_critical += 1
 
@@ -186,7 +186,7 @@ def market_slump(state: State) -> None:
 
 
 def budget_freeze(state: State) -> None:
-    """The board halves what it releases a day, and what nobody has allocated."""
+    """The board halves what it releases a day, and what is not allocated."""
     state.board_rate //= 2
     state.board_pool //= 2
 
@@ -211,7 +211,7 @@ def retention_bonus(state: State) -> None:
 
 
 def data_centre_down(state: State) -> None:
-    """The product is down for a day: critical bugs, load that nobody serves, angry customers."""
+    """The product is down for a day: critical bugs, load that is not served, angry customers."""
     state.bug_critical += 3
     state.load = min(1.0, state.load + 0.4)
     _everyone_satisfied(state, -0.12)
@@ -247,7 +247,7 @@ def price_cut(state: State) -> None:
 
 
 def discount_demands(state: State) -> None:
-    """Everybody who has not signed wants to pay a tenth less."""
+    """All who have not signed want to pay a tenth less."""
     for account in state.leads():
         account.price = account.price * 9 // 10
 

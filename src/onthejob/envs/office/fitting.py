@@ -52,9 +52,9 @@ def fitting_tokens(window: Window, *, profile: str, retries: int = 0, reflect: b
     left = window.tokens - window.reply - around
     if left < PINNED_BYTES:
         raise ConfigError(
-            f"the model's context of {window.tokens} tokens leaves {max(0, left)} for what a role is shown, beside a reply of up "
-            f"to {window.reply} and {around} of system message and chat template; header, figures and possible actions may need "
-            f"{PINNED_BYTES}. {REMEDY}"
+            f"the model's context of {window.tokens} tokens leaves {max(0, left)} for what a role is shown, besides a reply of "
+            f"up to {window.reply} and {around} of system message and chat template; header, figures and possible actions may "
+            f"need {PINNED_BYTES}. {REMEDY}"
         )
     if reflect and (asked := _reflection(window)) + window.reply > window.tokens:
         raise ConfigError(

@@ -198,7 +198,7 @@ def theme_on(s: State, day: int) -> int:
 
 
 def draw_unseen(s: State, was: int) -> None:
-    """Draw anew what nobody can have seen of the open leads, with the luck of the world that `s` has entered.
+    """Draw anew what no role can have seen of the open leads, with the luck of the world that `s` has entered.
 
     That is: what they need and how large they are until they are qualified, when they buy elsewhere, and how inclined they are
     until they first refuse. If it were kept, a branch would mostly say how well a reply happens to suit what its author cannot

@@ -92,7 +92,7 @@ def other_rewards() -> str:
         ("paid collaborations per role and day", reward.COLLAB_CAP),
         ("penalty: unusable reply", -reward.INVALID),
         ("penalty, Sales: a day without work on the pipeline", -reward.NO_PIPELINE_WORK),
-        (f"penalty, Sales: a night of a lead left alone for {STALE_DAYS} days; losing one nobody worked on", -reward.STALE_LEAD),
+        (f"penalty, Sales: a night of a lead left alone for {STALE_DAYS} days; losing an unworked one", -reward.STALE_LEAD),
         ("penalty: promising what has not shipped, once per piece", -reward.VAPORWARE),
     ]  # fmt: skip
     return table(("what", "reward"), rows)

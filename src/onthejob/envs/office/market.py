@@ -27,7 +27,7 @@ VESTING_DAYS = (10, 30, 90)
 LEAD_MONTHS = (1.3, 4.0, 4.0, 4.5, 2.0)
 """What an open lead of each stage is worth at the end of a branch, in months of its price."""
 BASE_CONVERSION = 0.02
-"""Share of visitors who sign up, where nobody works on the funnel."""
+"""Share of visitors who sign up, where no one works on the funnel."""
 CONTRACTOR_DAYS = 7
 OKR_DAYS = 5
 
@@ -86,7 +86,7 @@ def evidence(s: State) -> list[float]:
 
 
 def _published(s: State) -> list[tuple[int, float]]:
-    """(topic, aged quality) of the pieces that convince somebody."""
+    """(topic, aged quality) of the pieces that convince visitors."""
     day, found = s.day, []
     for piece in s.pieces:
         if piece.left == 0 and not piece.vapor and piece.kind != 1:

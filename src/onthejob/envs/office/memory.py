@@ -321,7 +321,7 @@ class MemoryStream:
         except struct.error as error:
             raise ValueError(f"memories are cut: {error}") from error
         if place != len(data) - _CHECK:
-            raise ValueError("memories go on after their end")
+            raise ValueError("memories continue after their end")
         stream._packed = data
         return stream
 

@@ -27,7 +27,7 @@ from onthejob.envs.office.reward import NO_PIPELINE_WORK, ORDER, STALE_LEAD, Los
 from onthejob.envs.office.state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, Stage, State
 
 SIGNUP_TO_LEAD = 0.009
-"""Share of sign-ups that become leads somebody should call."""
+"""Share of sign-ups that become leads to be called."""
 LEAD_WORTH = 250_000.0
 """Cents an average lead is worth, for the luck account only."""
 MOST_A_DAY = 8
@@ -129,7 +129,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
             if idle >= LOST_DAYS or s.day >= a.deadline:
                 s.lost += 1
                 log.departure(a, Stage.LOST, Loss.SILENCE if idle >= LOST_DAYS else Loss.DEADLINE)
-                if a.stage == Stage.LEAD:  # nobody ever worked on it, so it was not worth its credit
+                if a.stage == Stage.LEAD:  # no one ever worked on it, so it was not worth its credit
                     log.penalty("sales", STALE_LEAD)
                     if a.id >= FIRST_ID:  # those of the first morning have paid none
                         log.stage("lead", -1.0)

@@ -1,4 +1,4 @@
-"""What the office asks of a role: the view and the prompt that is rendered from it when somebody reads it."""
+"""What the office asks of a role: the view and the prompt that is rendered from it when it is read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OfficeView(dict[str, Any]):
 
 
 class OfficeObservation:
-    """A request to one role. The prompt is rendered only when somebody reads it."""
+    """A request to one role. The prompt is rendered only when it is read."""
 
     __slots__ = ("_messages", "_prune", "_render", "actor", "fresh", "kind", "view")
 

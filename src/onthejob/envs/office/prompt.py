@@ -63,7 +63,7 @@ _EXAMPLES: MappingProxyType[str, str] = MappingProxyType(
     }
 )
 """What a reply looks like. A small model repeats it where it knows nothing better, so it is always possible but for the two roles
-whose usual replies name something: with FIX_BUG here, Dev went on to fix bugs that were not there."""
+whose usual replies name something: with FIX_BUG here, Dev fixed bugs that were not there."""
 
 
 def system_text(role: str, profile: str) -> str:

@@ -47,7 +47,7 @@ def _said(outcome: Outcome) -> str:
 
 
 def outcome_insights(own: Tally) -> list[tuple[str, tuple[int, ...], Outcome]]:
-    """(sentence, evidence ids, what it is about): at most one on what to go on with and one on what to change."""
+    """(sentence, evidence ids, what it is about): at most one on what to continue and one on what to change."""
     found = []
     for outcome, advice in zip(_extremes(own), ("it pays", "something else may be better"), strict=True):
         if outcome is not None:

@@ -94,8 +94,8 @@ CRISIS_TABLE: MappingProxyType[tuple[str, str], float] = MappingProxyType(
         ("marketing", "RESEARCH_MARKET"): 0.2,
     }
 )
-"""Churn prevention: extra for an effective action of these kinds while the mean satisfaction is below 0.4, scaled by how far it
-is below."""
+"""Churn prevention: extra for an effective action of these kinds while the mean satisfaction is below 0.4, scaled by the
+distance."""
 
 BASE = (0.1, 0.05, 0.0)
 """First, second and later identical effective action of a day."""
@@ -106,7 +106,7 @@ VAPORWARE = 5.0
 NO_PIPELINE_WORK = 1.0
 """Sales, for a day on which no lead and no customer was worked on."""
 STALE_LEAD = 0.5
-"""Sales, every night for each lead that was left alone for days, and when one is lost that nobody ever worked on."""
+"""Sales, every night for each lead that was left alone for days, and when one is lost without any work on it."""
 
 
 class Loss(StrEnum):
@@ -228,7 +228,7 @@ class TurnLog:
         self.lines[ORDER.index(role)][_BASE] += BASE[min(seen, len(BASE) - 1)]
 
     def crisis(self, role: str, action_type: str, satisfaction: float) -> None:
-        """Churn prevention pays in proportion to the gap, so that holding satisfaction low does not beat mending it."""
+        """Churn prevention pays in proportion to the gap, so that holding satisfaction low does not beat raising it."""
         bonus = CRISIS_TABLE.get((role, action_type))
         if bonus is not None and satisfaction < CRISIS_SATISFACTION:
             self.lines[ORDER.index(role)][_ACTION] += bonus * (CRISIS_SATISFACTION - satisfaction) / CRISIS_SATISFACTION

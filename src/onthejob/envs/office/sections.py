@@ -50,7 +50,7 @@ class Pruned:
     kept: tuple[Section, ...]
     """In render order; a cut section holds its shortened text."""
     dropped: tuple[str, ...]
-    """Keys of the sections left out, in the order of dropping."""
+    """Keys of the omitted sections, in the order of dropping."""
     cut: str | None
     """Key of the section that lost lines (at most one does)."""
     text: str

@@ -1,8 +1,8 @@
 """The company as bytes: a line of JSON with the fields whose size is fixed, and behind it, as columns, those that grow with it.
 
 Growing fields are what a library of snapshots is full of: accounts and pieces take bits and small numbers instead of words, a
-double that is what it is by default is left out, texts are kept once. All of it comes back bit for bit, and none of it is code.
-It is not compressed here: whoever stores many compresses them together, where one snapshot is nearly the next one.
+double with its default value is omitted, texts are kept once. All of it comes back bit for bit, and none of it is code.
+It is not compressed here: a store of many compresses them together, where one snapshot is nearly the next one.
 
 A rare state that does not fit the columns is written as JSON, version 4. Versions 2 (all JSON) and 3 (columns) are still read:
 they lack what every role did last and the goal of the scenario.
@@ -26,7 +26,7 @@ from onthejob.envs.office.state import WON, Account, Piece, State
 
 VERSION = 5
 """Raise it when a field, a role, an action or a name is added or moved, because the columns hold their places; and when prices,
-vesting or what luck gives a lead change, because the columns leave out what follows from them."""
+vesting or what luck gives a lead change, because the columns omit what follows from them."""
 _JSON_VERSION = 4
 _OLD, _OLD_JSON = 3, 2
 _ADDED = ("acted", "goal")
@@ -60,7 +60,7 @@ _QUALITIES = (0.0, 0.5 * 1.3, 1.0, 1.3)
 
 
 def _faded() -> list[float]:
-    """Nights -> warmth of a lead whom a campaign drew and nobody called."""
+    """Nights -> warmth of a lead whom a campaign drew and no one called."""
     return [*accumulate(repeat(0.93, MOST_NIGHTS), mul, initial=DRAWN_WARMTH)]
 
 

@@ -220,7 +220,7 @@ class State:
         self.payroll = 0
         """Cents per day."""
         self.board_pool = 0
-        """Cents the board released and nobody allocated yet."""
+        """Cents that the board released and that are not allocated yet."""
         self.board_rate = 0
         """Cents released per day."""
         self.envelopes: dict[str, int] = {}
@@ -275,7 +275,7 @@ class State:
         self.velocity = 1.0
         self.morale = 0.6
         self.alignment = 0.5
-        """How well the team knows what everybody does, [0, 1]."""
+        """How well the roles know what the others do, [0, 1]."""
         self.blockers: dict[str, int] = {}
         """Blocked role -> day since."""
         self.contractor_days: dict[str, int] = {}

@@ -1,6 +1,6 @@
 """What the six agents remember of an episode: one memory stream each, what a turn adds to them, what comes to mind for a prompt.
 
-Only the full profile has it. An agent remembers its own actions with how they went, and what everybody may know: events and the
+Only the full profile has it. An agent remembers its own actions with how they went, and what all roles may know: events and the
 shared board. Public facts are one record that the streams share. The customer remembers nothing, also where a model plays it.
 """
 
@@ -107,7 +107,7 @@ class TeamMemory:
 
         Retrieval counts as a use of the memories, so it happens now, once per request; repeating it at once changes nothing.
         Memories that lie as a snapshot packed them have been used by the request that was pending there: they are read when
-        somebody reads the lines.
+        the lines are read.
         """
         query, turn, packed = " ".join([*seen["inbox"], *seen["events"], seen["focus"]]), s.turn, self._packed.get(role)
         around = {

@@ -1,8 +1,8 @@
 """What each role may see: one allow-list function per role, the only code that reads the state for an agent.
 
 Values are rounded exactly as the prompt prints them, so that a scripted policy which reads a view knows no more than a model that
-reads the prompt. A view holds what the compact prompt shows and nothing else: what is left out is left out here. What the full
-prompt adds (`copies`, `desk`, `team_status`) is no part of it.
+reads the prompt. A view holds what the compact prompt shows and nothing else. What the full prompt adds (`copies`,
+`desk`, `team_status`) is not part of it.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ DOING: MappingProxyType[tuple[str, str], str] = MappingProxyType(
         ("customer", "RENEW_CONTRACT"): "renewing",
     }
 )
-"""(Role, action type) -> what colleagues are told of it: the kind of work and nothing of its object or its success."""
+"""(Role, action type) -> what colleagues learn of it: the kind of work and nothing of its object or its success."""
 
 _VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType(
     {

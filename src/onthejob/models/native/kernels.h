@@ -10,7 +10,7 @@
      keys     [tokens / LANES][dim / PACK][LANES][PACK]
      values   [tokens / PACK][dim][PACK]
    so that every inner loop multiplies one broadcast of PACK numbers with LANES times PACK neighbours. A row's result depends on
-   no other row: its sums run in the same order whatever stands beside it. */
+   no other row: its sums run in the same order whatever its neighbours are. */
 
 #ifndef KERNELS_H
 #define KERNELS_H

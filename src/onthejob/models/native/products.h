@@ -234,7 +234,7 @@ static char *pack_side(const Product *p, const Source *s, int64_t from, Panel *t
   return (char *)factor + whole(s->rank * LANES * 4, 64);
 }
 
-/* Columns column .. column + PANEL_COLUMNS of all rows. Those of a gated product are two blocks of gates, each beside its block
+/* Columns column .. column + PANEL_COLUMNS of all rows. Those of a gated product are two blocks of gates, each next to its block
    of up, so that whole cache lines are written. */
 static void product_columns(const Product *p, int64_t column, char *scratch) {
   Panel panel[3];

@@ -59,7 +59,7 @@ LAYOUTS = {
 
 
 def ended(copy: Copy, site: str, files: dict[str, str], *words: str, prepare: str = "true", ordinary: bool = False):
-    """The process that runs Python with these words, the package below `PLACE` in `site`, beside `files`."""
+    """The process that runs Python with these words, the package below `PLACE` in `site`, next to `files`."""
     if os.geteuid() != 0:
         pytest.skip("only root may put something below /usr for the time of a test")
     python = sys.executable

@@ -381,7 +381,7 @@ except SandboxError as error:
 def test_timeouts_use_the_clock_that_cannot_jump():
     """Fault 62, outside: nothing here reads the wall clock, which an administrator or NTP may set; process 1 neither.
 
-    The clock of a machine cannot be set for a test; that nobody inside can set it is in the fault list.
+    The clock of a machine cannot be set for a test; that no process inside can set it is in the fault list.
     """
     folder = SOURCE / "onthejob/envs/claw/sandbox"
     reads = re.compile(r"time\.time(_ns)?\(|datetime|CLOCK_REALTIME")

@@ -1,4 +1,4 @@
-"""Fault 70: how much a hostile sandbox slows down those beside it."""
+"""Fault 70: how much a hostile sandbox slows down its neighbours."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def p99(sandboxes: list[BwrapSandbox], goes_on: Callable[[], bool]) -> float:
 
 @pytest.mark.slow
 def test_a_hostile_neighbour_slows_the_others_less_than_twofold(host: BwrapHost, counts: Callable[[int, int], int]):
-    """Seven busy sandboxes beside one that spins, floods, fills its memory and forks up to its limit; p99 of their commands.
+    """Seven busy sandboxes next to one that spins, floods, fills its memory and forks up to its limit; p99 of their commands.
 
     Processor time is shared by the kernel's scheduler among processes, not among sandboxes. The attackers want up to six
-    processors at once (four, process 1 which counts the flood, and a child of the fork bomb) beside the seven: at worst
+    processors at once (four, process 1 which counts the flood, and a child of the fork bomb) besides the seven: at worst
     (7 + 6) / 7 = 1.9 times as long, on any number of cores. One with more processes would take more, until its timeout.
     Each round is judged by itself, and the best counts, because other load on the machine comes and goes.
     """

@@ -155,7 +155,7 @@ print(json.dumps(found))
 
 
 def test_the_kernel_obeys(host: BwrapHost):
-    """Real calls inside a sandbox, for this machine's processor: every refusal, and what lies beside each refused argument."""
+    """Real calls inside a sandbox, for this machine's processor: every refusal, and the neighbours of each refused argument."""
     processor = calls.this_processor()
     zeros = [0] * 6
     attempts: dict[tuple[int, ...], str] = {}

@@ -131,7 +131,7 @@ class Desk:
 
 
 def _plainly(word: str, line: str) -> bool:
-    """The word occurs in the line as often as its letters do, in any case and inside other words."""
+    """The word occurs in the line as often as its letters do, in capitals and small letters and inside other words."""
     return len(re.findall(word, line, re.IGNORECASE)) == len(re.findall(rf"\b{word}\b", line))
 
 

@@ -99,7 +99,7 @@ class Broker:
                 finally:
                     close_all(descriptors)
                 if request["do"] == "open" and not always_new(request):
-                    # After the answer: nobody waits for it.
+                    # After the answer: no client waits for it.
                     self._start_ahead(kind_of(request), request["ahead"])
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Broker:
             try:
                 number = self._sandboxes.make(kind.limits, kind.layout, beside=kind.beside)
             except OSError:
-                # Whoever asks next tries again, and is told.
+                # The next request tries again, and receives the error.
                 return
             if number is None:
                 return

@@ -194,7 +194,7 @@ class Sandbox(Protocol):
     def survey(self) -> Mapping[str, Entry]:
         """What the workspace holds between two commands, when nothing runs: path -> entry. To show what a command changed.
 
-        Bounded: what lies too deep or is too many is left out (see `survey` in `sandbox.surveying`).
+        Bounded: what lies too deep or is too many is omitted (see `survey` in `sandbox.surveying`).
 
         Raises:
             ContractError: The sandbox was closed.

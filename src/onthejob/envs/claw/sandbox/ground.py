@@ -24,7 +24,7 @@ from onthejob.envs.claw.sandbox.programs import BASH, Interpreter, find_interpre
 BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the private mount namespace it is ours
 
 LOCKS = Path("/run/onthejob")
-"""Root's hosts agree here on the users of their sandboxes. Names of sockets, which need no folder, anybody could take first."""
+"""Root's hosts agree here on the users of their sandboxes. Any process could take socket names first: they need no folder."""
 
 
 class Refused(Exception):
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class Ground:
-    """Laid in this process, whose mount namespace changes with it; whoever laid it closes `cgroups` in the end.
+    """Laid in this process, whose mount namespace changes with it; its maker closes `cgroups` in the end.
 
     Args:
         kernel: Its system calls.
@@ -210,13 +210,13 @@ def install(folder: Path, interpreter: Interpreter, script: bytes, program: byte
         return str(error)
     if done.returncode != 0:
         return done.stderr.decode("utf-8", "replace").strip()[-500:] or f"exit code {done.returncode}"
-    # Execute but not read: the kernel then makes the process undumpable, so nobody inside can trace it or open its files.
+    # Execute but not read: the kernel then makes the process undumpable, so no process inside can trace it or open its files.
     copy.chmod(0o111)
     return ""
 
 
 def files_of_wheel(bwrap: Path) -> dict[Path, bytes]:
-    """Path -> content of the program and of the libraries beside its package, where it looks for them."""
+    """Path -> content of the program and of the libraries next to its package, where it looks for them."""
     site = bwrap.parents[2]
     libraries = (site / f"{bwrap.parents[1].name}.libs").glob("*.so*")
     return {path.relative_to(site): path.read_bytes() for path in (bwrap, *libraries)}

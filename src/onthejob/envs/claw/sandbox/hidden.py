@@ -1,6 +1,6 @@
 """What sandboxes may not see although it lies in a folder of the system, which they do see: the package and what goes with it.
 
-Tasks, their gold commands and the checks are in this package or in folders beside it, and packages bring data for their own
+Tasks, their gold commands and the checks are in this package or in folders next to it, and packages bring data for their own
 tests. A container often has all of that below `/usr`. Empty folders are mounted there, once for all sandboxes of a host.
 """
 

@@ -67,7 +67,7 @@ def open_folders(wanted: Iterable[Source]) -> dict[str, int]:
 
 
 def furnish(target: Path, wanted: Iterable[Source], folders: dict[str, int], *, run: str = RUN) -> None:
-    """Make `bin` and `python` in `target`, readable by everybody.
+    """Make `bin` and `python` in `target`, readable by all users.
 
     Args:
         target: An existing folder.

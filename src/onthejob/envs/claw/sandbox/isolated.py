@@ -1,6 +1,6 @@
 """Starts a module of this folder as a program of its own, without the packages around it and without site-packages.
 
-Their imports would make it large and slow to fork, and a planted module could not be told from theirs.
+Their imports would make it large and slow to fork, and a planted module could not be distinguished from theirs.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Sandboxes:
         self._next = 0
         self._core = core_limit()
         self._system = system_folders()
-        # What we ignore ourselves, and what whoever started us ignored. Process 1 could not mend all of it: Perl puts SIGFPE back
+        # Signals that this process or its parent ignores. Process 1 could not restore all of them: Perl puts SIGFPE back
         # to what it found.
         self._not_default = [
             number

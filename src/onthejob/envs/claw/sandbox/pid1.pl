@@ -2,8 +2,8 @@
 #
 # This file runs alone, as process 1 of a pid namespace, with the system's Perl and none of its modules: that starts in a fifth
 # of the processor time that Python takes (1.2 against 5.6 ms), which counts where a life is short. Nothing inside can signal
-# process 1, and because its interpreter's file may be executed but not read, the kernel lets nobody inside look into its memory
-# or descriptors.
+# process 1, and because its interpreter's file may be executed but not read, the kernel lets no process inside look into its
+# memory or descriptors.
 #
 # Arguments: the socket's descriptor, that of a file in memory for long commands, bytes kept per stream, then call:NAME=NUMBER for the system calls that Perl does not offer,
 # and limit:NUMBER=VALUE for the resource limits.
@@ -46,15 +46,15 @@ sub main {
         my $pair = pack('QQ', $limit{$number}, $limit{$number});
         syscall($call{prlimit64}, 0, $number + 0, $pair, 0) == 0 or die "limit $number: $!\n";
     }
-    # Ends of processes are told through a descriptor: a handler could run between looking and waiting, and be missed.
+    # A descriptor reports ends of processes: a handler could run between looking and waiting, and be missed.
     my $set = pack('Q', 1 << ($SIGCHLD - 1));
     syscall($call{rt_sigprocmask}, $SIG_BLOCK, $set, 0, $SIGNAL_SET_BYTES) == 0 or die "signal mask: $!\n";
     my $number = syscall($call{signalfd4}, -1, $set, $SIGNAL_SET_BYTES, $O_NONBLOCK | $O_CLOEXEC);
     $number >= 0 and open($ends, '<&=', $number) or die "no descriptor of signals: $!\n";
     # From here on nothing is said there: what bubblewrap and we complain about when starting ends here.
     open(STDERR, '+<', '/dev/null') or exit 1;
-    # What is run starts with every signal at its default. Perl ignores one, and whoever started this process may have ignored
-    # others, even those that the C library keeps for itself and whose state it lets nobody change: hence the kernel's own call.
+    # What is run starts with every signal at its default. Perl ignores one, and the parent of this process may have ignored
+    # others, even those that the C library keeps for itself and whose state it lets none change: hence the kernel's own call.
     syscall($call{rt_sigaction}, $_, $DEFAULT, 0, $SIGNAL_SET_BYTES) for 1 .. $SIGNALS;
     umask 0022;
     %ENV = (
@@ -74,7 +74,7 @@ sub main {
     }
 }
 
-# Seconds that nobody can set back.
+# Seconds that cannot be set back.
 sub now {
     my $time = "\0" x 16;
     syscall($call{clock_gettime}, $CLOCK_MONOTONIC, $time) == 0 or die "no clock: $!\n";
@@ -180,7 +180,7 @@ sub watch {
         vec($ready, $_, 1) = 1 for keys %open, $ended, $control_number;
         next if select($ready, undef, undef, $left < 3600 ? $left : 3600) <= 0;
         if (vec($ready, $ended, 1)) {
-            # First read, then looked: what ends after the last look is told again.
+            # First read, then looked: an end after the last look is reported again.
             sysread($ends, my $told, $CHUNK);
             # Nor may a flood of ends hold the clock.
             while (now() < $deadline and (my $pid = waitpid(-1, $WNOHANG)) > 0) {

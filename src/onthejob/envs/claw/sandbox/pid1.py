@@ -78,7 +78,7 @@ class Supervisor:
         self._control, self._script, self._keep = control, script, keep
         os.set_inheritable(control, False)
         os.set_inheritable(script, False)
-        # Ends of processes are told through a descriptor: a handler could run between looking and waiting, and be missed.
+        # A descriptor reports ends of processes: a handler could run between looking and waiting, and be missed.
         self._ends, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         default_signals()
@@ -149,7 +149,7 @@ class Supervisor:
                 return -1
             ready = select.select([*listening, self._ends, self._control], [], [], min(left, 3600))[0]
             if self._ends in ready:
-                # First read, then looked: what ends after the last look is told again.
+                # First read, then looked: an end after the last look is reported again.
                 os.read(self._ends, CHUNK)
                 # Nor may a flood of ends hold the clock.
                 while time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """What a workspace holds, cheaply and without following anything: so that a record can tell which files a command changed.
 
-For showing, not for grading: large files are told apart by size and time alone, and a workspace with very many files is
+For showing, not for grading: large files are compared by size and time alone, and a workspace with very many files is
 surveyed in part. The grader reads what it checks by itself.
 """
 
@@ -17,7 +17,7 @@ from onthejob.envs.claw.sandbox.contract import Entry
 MOST_ENTRIES = 2_000
 DEEPEST = 32
 HASHED_BYTES = 1 << 16
-"""Larger files are told apart by size and time."""
+"""Larger files are compared by size and time."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 

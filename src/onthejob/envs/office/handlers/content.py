@@ -13,7 +13,7 @@ WORK = (3, 1, 4, 2, 2)
 VERBS = ("WRITE_BLOG", "WRITE_SOCIAL_POST", "WRITE_CASE_STUDY", "WRITE_EMAIL_SEQUENCE", "WRITE_DOCS")
 """Action per kind."""
 VERB_OF = MappingProxyType(dict(zip(KINDS, VERBS, strict=True)))
-"""Kind of a piece -> the action that begins it or goes on with it."""
+"""Kind of a piece -> the action that begins or continues it."""
 KEPT = 24
 """Pieces that still count; older ones are forgotten."""
 
@@ -24,7 +24,7 @@ def shipped_for(s: State, topic: int) -> int:
 
 
 def _write(s: State, a: Action, now: Now, kind: int) -> bool:
-    """Go on with the draft of this kind and topic, or begin it; publish it when the work is done."""
+    """Continue the draft of this kind and topic, or begin it; publish it when the work is done."""
     if "content" in s.blockers:
         return False
     topic = PAIN_INDEX[a.target]

@@ -44,7 +44,7 @@ def shippable(s: State) -> list[str]:
 
 
 def ship_release(s: State, a: Action, now: Now) -> bool:
-    """Release a finished feature; unreviewed code brings more bugs. Whoever asked for it shares the credit."""
+    """Release a finished feature; unreviewed code brings more bugs. The role that asked for it shares the credit."""
     i = FEATURE_INDEX[a.target]
     s.feature_shipped[i] = s.day
     mean = (0.5 if s.feature_reviewed[i] else 1.8) + 1.5 * s.debt

@@ -23,7 +23,7 @@ def plan_sprint(s: State, a: Action, now: Now) -> bool:
 
 
 def track_okrs(s: State, a: Action, now: Now) -> bool:
-    """Keep the live OKRs in everybody's mind: their effect is full for three days."""
+    """Keep the live OKRs in the team's mind: their effect is full for three days."""
     fresh = s.focus_left > 0 and s.day - s.tracked > 1
     s.tracked = s.day
     return fresh
@@ -52,7 +52,7 @@ def performance_review(s: State, a: Action, now: Now) -> bool:
 
 
 def team_sync(s: State, a: Action, now: Now) -> bool:
-    """Let everybody know what everybody does: alignment rises, the more the lower it is."""
+    """Let all roles know what the others do: alignment rises, the more the lower it is."""
     gain = 0.3 * (1.0 - s.alignment) * now.e
     s.alignment = min(1.0, s.alignment + gain)
     return gain > 0.05

@@ -81,7 +81,7 @@ def qualify_lead(s: State, a: Action, now: Now) -> bool:
 
 
 def run_demo(s: State, a: Action, now: Now) -> bool:
-    """Show the product: as good as what it has for this lead, and as stable as it is. Content on its pain helps."""
+    """Show the product: the better, the more it has for this lead and the more stable it is. Content on its pain helps."""
     lead = _account(s, a.target)
     _touch(s, lead, 0.1)
     lead.demo = max(
@@ -163,7 +163,7 @@ def follow_up(s: State, a: Action, now: Now) -> bool:
 
 
 def collect_feedback(s: State, a: Action, now: Now) -> bool:
-    """Call a customer: being heard satisfies, the more the longer nobody had called."""
+    """Call a customer: being heard satisfies, the more the longer no one had called."""
     customer = _account(s, a.target)
     rested = s.turn - customer.contact >= 42
     customer.contact = s.turn

@@ -55,7 +55,7 @@ def do_nothing(view: View, legal: Legal, luck: float) -> Action | None:
 def as_reply(player: Player) -> Callable[[Observation, int], str]:
     """`player` as a pure function of the request and a seed, which keys its luck; the reply is the canonical JSON.
 
-    Asked to reflect it writes nothing: an action is no insight, and whoever takes the seat over would read it as one.
+    Asked to reflect it writes nothing: an action is no insight, and the next player of the seat would read it as one.
     """
 
     def reply(observation: Observation, seed: int) -> str:

@@ -77,7 +77,7 @@ def _sales(v: View) -> Action:
 
 
 def going_on(v: View) -> dict[str, Any] | None:
-    """The draft to go on with: a case study only while a customer has its pain."""
+    """The draft to continue: a case study only while a customer has its pain."""
     return next((d for d in v["drafts"] if d["kind"] != "case_study" or d["topic"] in v["served"]), None)
 
 

@@ -1,4 +1,4 @@
-"""Colleagues of other kinds, for asking whether a trained role works beside people it was not trained with.
+"""Colleagues of other kinds, to test whether a trained role works with partners that it was not trained with.
 
 Training continues branches with the heuristic and may seat any shipped player; those of `HELD_OUT_PARTNERS` it refuses, so that
 evaluation has strangers. Source: Melting Pot's held-out background populations (Agapiou et al. 2022).
@@ -58,7 +58,7 @@ HELD_OUT_PARTNERS: MappingProxyType[str, Player] = MappingProxyType(
 
 
 def refuse_partner(name: str) -> None:
-    """Refuse to train beside `name` when it is kept for evaluation.
+    """Refuse to train with `name` when it is kept for evaluation.
 
     Raises:
         ConfigError: a held-out partner.
@@ -66,5 +66,5 @@ def refuse_partner(name: str) -> None:
     if name in HELD_OUT_PARTNERS:
         raise ConfigError(
             f"training refuses the held-out partner {name!r}: {', '.join(HELD_OUT_PARTNERS)} are for evaluation. "
-            "Train beside heuristic, expert or random."
+            "Train with heuristic, expert or random."
         )

@@ -2,7 +2,7 @@
 
 For demonstrations with the full prompt, which asks for reasoning: `onthejob collect --env.profile full --policy
 expert-explained`. Luck chooses the wording, and whether a colleague hears of it: one decision in three without a request of its
-own tells somebody whom it concerns. Requests (`need PAIN`, `approve NAME`) stay as the scripted colleagues understand them.
+own tells a colleague whom it concerns. Requests (`need PAIN`, `approve NAME`) stay as the scripted colleagues understand them.
 """
 
 from __future__ import annotations

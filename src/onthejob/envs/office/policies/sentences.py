@@ -255,4 +255,4 @@ MESSAGES: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = MappingProxyTy
     ("hr", "track"): (("ceo", "OKRs are tracked, {okr_days} left"),),
     ("hr", "sync"): (("all", "tell each other what you do"),),
 })  # fmt: skip
-"""(role, rule) -> whom it concerns and what they hear. Rules whose action carries a request, or concerns nobody, have none."""
+"""(role, rule) -> colleague and message. Rules whose action carries a request, or concerns no colleague, have none."""

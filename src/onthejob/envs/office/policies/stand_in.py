@@ -14,7 +14,7 @@ from onthejob.envs.office.policies import Legal, View
 from onthejob.envs.office.policies.expert import expert
 
 INVALID, EXPERT = "invalid", "expert"
-"""Labels beside the action types."""
+"""Labels in addition to the action types."""
 UNSEEN = 0.1
 """Rate of a type that was never offered where replies were counted."""
 

@@ -72,8 +72,8 @@ class Scenario:
     payroll: int = 1000
     """Dollars a day of wages and rent."""
     goal: Mapping[str, float] = field(default_factory=dict)
-    """What counts as success at the end: lower bounds on measures (`goals.MEASURES`). The CEO is told, nobody is paid; empty for
-    none."""
+    """What counts as success at the end: lower bounds on measures (`goals.MEASURES`). The CEO's prompt states them, and no reward
+    pays them; empty for none."""
 
 
 def load(name_or_path: str | Path) -> Scenario:

@@ -54,7 +54,7 @@ _IN_TIME = re.compile(
     r"\W*$|\s+(?:yet|today|now|at the moment|currently|right now|so far|here|in (?:our|the|this)|"
     r"this (?:week|month|quarter|year)|with us)\b"
 )
-# nobody here has built X: unlike `nobody else`, which is advertising
+# `nobody here has built X`: unlike `nobody else`, which is advertising
 _BY_NOBODY = re.compile(
     rf"\b(?:nobody|no one|none) (?:here|of us) (?:has|have|can|could|will)?\s*{_HAVING}(?:\s+(?:the|an?|any|our))*\s*$"
 )

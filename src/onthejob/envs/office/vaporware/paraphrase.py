@@ -1,6 +1,6 @@
 """Does a text speak of a feature without naming it? Features of its words for one linear recogniser per feature.
 
-Beside the words themselves these are the concepts they stand for (`phrases.toml`): who signs in with an account that
+In addition to the words themselves these are the concepts they stand for (`phrases.toml`): who signs in with an account that
 the company already has, speaks of single sign-on, whatever the words are.
 """
 

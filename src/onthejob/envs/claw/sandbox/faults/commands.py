@@ -35,7 +35,7 @@ def surrogate_command(bench: Bench) -> None:
 
 
 def read_stdin(bench: Bench) -> None:
-    """24: whoever reads gets the end of file."""
+    """24: a reader gets the end of file."""
     sandbox = bench.open()
     result = bench.run(sandbox, "cat; read x; echo $?; wc -c; head -n 1 -; sed p; grep x; sort")
     check(result.stdout == b"1\n0\n", f"{result}")

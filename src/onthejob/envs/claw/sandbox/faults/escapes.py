@@ -18,14 +18,14 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 def kill_everyone(bench: Bench) -> None:
     """2: `kill -9 -1` reaches only the command's own processes."""
     result = bench.run(bench.open(), "sleep 300 & kill -9 -1; echo survived")
-    check(result.stdout == b"survived\n", f"the shell did not go on: {result}")
+    check(result.stdout == b"survived\n", f"the shell did not continue: {result}")
 
 
 def stop_pid1(bench: Bench) -> None:
     """3: process 1 cannot be stopped, interrupted or killed."""
     command = "for s in STOP INT TERM HUP USR1 SEGV TSTP KILL; do kill -$s 1; kill -$s $PPID; done; echo survived"
     result = bench.run(bench.open(), command)
-    check(b"survived" in result.stdout, f"the shell did not go on: {result}")
+    check(b"survived" in result.stdout, f"the shell did not continue: {result}")
 
 
 def read_outside(bench: Bench) -> None:

@@ -11,8 +11,8 @@ GRACE_S = 30
 LATE_S = 15.0
 """How late process 1 may be on a loaded machine."""
 
-# A reader looks all the time for what a writer floods; orphans that end keep process 1 busy between being told of output and
-# reading it. After each burst an orphan shows whether process 1 still reaps: once it does not, nothing is written any more.
+# A reader looks all the time for what a writer floods; orphans that end keep process 1 busy between the signal of output and
+# its reading. After each burst an orphan shows whether process 1 still reaps: once it does not, nothing is written any more.
 STEAL = """
 import ctypes, fcntl, os, signal, time
 libc = ctypes.CDLL(None)
@@ -150,7 +150,7 @@ print("done")
 
 
 def slow_pid1(bench: Bench) -> None:
-    """74: no priority, processor or limit of process 1 can be changed; it keeps the time beside spinning ones."""
+    """74: no priority, processor or limit of process 1 can be changed; it keeps the time while others spin."""
     sandbox = bench.open({"slow.py": SLOWING.encode()}, grace_s=GRACE_S)
     result = bench.run(sandbox, f"{bench.python} -I slow.py")
     check(result.stdout == b"done\n", f"process 1 was reached: {result}")
