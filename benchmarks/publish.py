@@ -58,7 +58,7 @@ class Bench:
         self.ids = tuple(base.tokenizer.encode(TEXT, add_special_tokens=False))
         self.model = lora.attach(base.model, list(self.roles), lora.LoraSpec(rank=8, alpha=16), seed=0)
         self.digest, self.out, self.version = base.digest, folder / "adapters", 0
-        program = f"import sys; sys.path[:0] = {sys.path!r}; from onthejob.testing.model_server import main; main(sys.argv[1:])"
+        program = f"import sys; sys.path[:0] = {sys.path!r}; from checks.servers.model_server import main; main(sys.argv[1:])"
         command = (sys.executable, "-c", program) if options.tests_server else None
         self.server = ModelServer(
             path,

@@ -23,7 +23,7 @@ from onthejob.types import Sampling
 from .conftest import Workshop
 
 IDS = tuple(range(5, 21))
-PROTOCOL = (sys.executable, "-m", "onthejob.testing.model_server")
+PROTOCOL = (sys.executable, "-m", "checks.servers.model_server")
 SLOTS = Slots(max_loras=3, max_cpu_loras=5, max_rank=8)
 
 
