@@ -4,9 +4,9 @@ It begins with the best of all tunings that are known, so that a scenario is at 
 
     python -m checks.office.tune_experts --scenarios churn viral --seeds 12
 
-prints one line per scenario that can be pasted into `TUNINGS` of `checks/office/players/tuned.py`. Seeds from 2,000 on are used by
-nothing else; what the tuning is worth is measured by `onthejob office gates` on other seeds. A change is kept when it is better by
-more than one standard error of the paired difference. 12 seeds take about a minute a scenario on one core.
+prints one line per scenario that can be pasted into `TUNINGS` of `checks/office/players/tuned.py`. Seeds from 2,000 on are used
+by nothing else; what the tuning is worth is measured by `onthejob office gates` on other seeds. A change is kept when it is
+better by more than one standard error of the paired difference. 12 seeds take about a minute a scenario on one core.
 """
 
 from __future__ import annotations

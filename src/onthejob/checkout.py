@@ -52,7 +52,7 @@ def from_checks(module: str, *, what: str) -> ModuleType:
         what: noun phrase for the message where there is none, e.g. `the command office gates`.
 
     Raises:
-        ConfigError: this installation has no `checks/`, or another package of that name comes first in `sys.path`.
+        ConfigError: this installation has no `checks/`, or another module of that name was imported already.
     """
     folder = checks_folder()
     if folder is None:
@@ -60,13 +60,13 @@ def from_checks(module: str, *, what: str) -> ModuleType:
             f"{what} is measurement, which the installed package does not include. It is in checks/ of the project's repository "
             "and source archive: get one of these, run `pip install --editable .` in it, and repeat the command."
         )
-    # The root comes last, so that it hides no module of the user. Worker processes inherit the path.
-    if str(folder.parent) not in sys.path:
-        sys.path.append(str(folder.parent))
+    if NAME not in sys.modules:
+        # First, because the working folder may be another checkout. Worker processes inherit the path.
+        sys.path.insert(0, str(folder.parent))
     found = importlib.import_module(NAME)
     if found.__file__ is None or Path(found.__file__).parent != folder:
         where = found.__file__ or ", ".join(found.__path__)
-        raise ConfigError(f"{what} is in {folder}, but Python finds {where} first. Rename that module or start elsewhere.")
+        raise ConfigError(f"{what} needs the package {folder}, but {where} was imported under its name. Rename the latter.")
     return importlib.import_module(f"{NAME}.{module}")
 
 

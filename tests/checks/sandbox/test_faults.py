@@ -13,29 +13,31 @@ from pathlib import Path
 
 import pytest
 
+from checks.sandbox import ATTACKS, holding
 from onthejob.envs.claw.sandbox.cgroups import candidates, limit
-from onthejob.envs.claw.sandbox.faults import FAULTS, Fault, holding, try_one
+from onthejob.envs.claw.sandbox.faults import FAULTS, Fault, all_faults, try_one
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.programs import PYTHONS
 
-from .conftest import Copy, bring_bubblewrap
+from .conftest import Copy, bring_bubblewrap, with_attacks
 
 ORDINARY = 65534
 LIST = """
 import json, sys
-from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
+from onthejob.envs.claw.sandbox.faults import all_faults, try_one
 from onthejob.envs.claw.sandbox.host import BwrapHost
 with BwrapHost() as host:
-    chosen = [fault for fault in FAULTS if fault.number in map(int, sys.argv[1:])] or FAULTS
+    chosen = [fault for fault in all_faults() if fault.number in map(int, sys.argv[1:])] or all_faults()
     outcomes = [[one.number, one.verdict, one.detail] for one in (try_one(host, fault) for fault in chosen)]
     print(json.dumps({"layers": host.report.layers, "outcomes": outcomes}))
 """
 
 TAKE_AWAY = """
 import json, sys
-from onthejob.envs.claw.sandbox.faults import holding
+from onthejob.checkout import from_checks
 from onthejob.envs.claw.sandbox.faults.bench import Bench
 from onthejob.envs.claw.sandbox.host import BwrapHost
+holding = from_checks("sandbox.holding", what="attacks")
 with BwrapHost() as host, Bench(host) as bench:
     with bench.open({"steal.py": holding.THIEVES[sys.argv[1]].encode()}, grace_s=int(holding.LATE_S)) as sandbox:
         result = sandbox.run(f"{bench.python} -I steal.py", timeout_s=4)
@@ -44,7 +46,7 @@ print(json.dumps([result.timed_out, result.restarted, result.wall_s]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.number}-{fault.title.replace(' ', '-')}")
+@pytest.mark.parametrize("fault", all_faults(), ids=lambda fault: f"{fault.number}-{fault.title.replace(' ', '-')}")
 def test_the_sandbox_holds(host: BwrapHost, fault: Fault):
     outcome = try_one(host, fault)
     if outcome.verdict == "not tried":
@@ -72,7 +74,7 @@ def held_without_perl(copy: Copy, *numbers: int) -> list[str]:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert any(layer[0] == "process 1" and layer[2].startswith("pid1.py ") for layer in found["layers"])
-    assert len(found["outcomes"]) == (len(numbers) or len(FAULTS))
+    assert len(found["outcomes"]) == (len(numbers) or len(all_faults()))
     return [f"{number}: {detail}" for number, verdict, detail in found["outcomes"] if verdict == "FAILED"]
 
 
@@ -88,14 +90,16 @@ def test_the_whole_list_holds_without_perl(copy: Copy):
 
 def test_all_forty_cases_of_the_list_are_there():
     numbers = [fault.number for fault in FAULTS]
-    assert set(range(1, 41)) <= set(numbers)
-    assert len(set(numbers)) == len(numbers)
+    assert set(range(1, 41)) <= set(numbers), "these are in the package"
+    every = [fault.number for fault in all_faults()]
+    assert every == sorted({*numbers, *(attack.number for attack in ATTACKS)})
+    assert len(every) == len(FAULTS) + len(ATTACKS)
 
 
 @pytest.mark.parametrize("page", ["docs/claw.md", "CHANGELOG.md"])
-def test_documents_say_how_many_faults_there_are(page: str):
-    text = (Path(__file__).parents[4] / page).read_text(encoding="utf-8")
-    assert re.findall(r"(\d+) faults", text) == [str(len(FAULTS))]
+def test_documents_say_how_many_faults_there_are(page: str, repository: Path):
+    text = (repository / page).read_text(encoding="utf-8")
+    assert re.findall(r"(\d+) faults", text) == [str(len(all_faults()))]
 
 
 @pytest.fixture
@@ -125,11 +129,12 @@ def test_the_sandbox_holds_for_an_ordinary_user_too(protected: Path):
     if new.returncode:
         pytest.skip(f"{python} is older than Python 3.11, and an ordinary user may not read this one")
     # Root's folders are closed to others: a copy of the package that everyone can read.
-    folder = Path("/tmp") / f"onthejob-test-{os.getpid()}"
+    checkout = Path("/tmp") / f"onthejob-test-{os.getpid()}"
+    folder = with_attacks(checkout)
     package = Path(sys.modules["onthejob"].__file__ or "").parent
     shutil.copytree(package, folder / "onthejob", ignore=shutil.ignore_patterns("__pycache__"))
     try:
-        for path in (folder, *folder.rglob("*")):
+        for path in (checkout, *checkout.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
         bring_bubblewrap(folder)
         enter = f"echo 0 > {protected}/cgroup.procs && cd / && exec setpriv --reuid {ORDINARY} --regid {ORDINARY} --clear-groups"
@@ -142,9 +147,9 @@ def test_the_sandbox_holds_for_an_ordinary_user_too(protected: Path):
             check=False,
         )
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(checkout)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     failed = [outcome for outcome in found["outcomes"] if outcome[1] == "FAILED"]
     assert not failed, failed
-    assert len(found["outcomes"]) == len(FAULTS)
+    assert len(found["outcomes"]) == len(all_faults())

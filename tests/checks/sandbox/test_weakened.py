@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import pytest
 
-from onthejob.envs.claw.sandbox.faults.planting import HOME, PLACES, RAN, planted
+from checks.sandbox.planting import HOME, PLACES, RAN, planted
 from onthejob.envs.claw.sandbox.programs import PERLS, executables
 
 from .conftest import Copy
 
 TRY = """
 import json, sys
-from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
+from onthejob.envs.claw.sandbox.faults import all_faults, try_one
 from onthejob.envs.claw.sandbox.host import BwrapHost
 with BwrapHost() as host:
-    outcome = try_one(host, next(fault for fault in FAULTS if fault.number == int(sys.argv[1])))
+    outcome = try_one(host, next(fault for fault in all_faults() if fault.number == int(sys.argv[1])))
 print(json.dumps([outcome.verdict, outcome.detail]))
 """
 
