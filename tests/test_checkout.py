@@ -36,11 +36,9 @@ print(json.dumps({
 """
 COMMANDS = (("office", "gates", "--quick"), ("office", "behaviours"), ("office", "gates", "--help"))
 NAMING = (
-    ("message-spammer", "play", "office", "--role", "sales", "--policy", "message-spammer"),
-    ("tuned-churn", "compare", "tuned-churn", "expert"),
-    ("late-stopper", "train", "--env.partner", "late-stopper"),
+    ("inert-farmer", "policy", "swap", "sales", "inert-farmer"),
+    ("late-stopper", "collect", "--env.partner", "late-stopper", "--out", "out"),
     ("tuned-viral", "collect", "--policy", "tuned-viral", "--out", "out"),
-    ("inert-farmer", "policy", "swap", "orders.json", "sales", "inert-farmer"),
 )
 
 
@@ -57,7 +55,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         cwd=site.parent,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

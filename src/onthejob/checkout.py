@@ -35,7 +35,7 @@ PLAYERS = frozenset(
         *("seed-memoriser", "crisis-farmer", "seed-spammer"),
     }
 )
-"""Names of the office's players in `checks.office.players`, for messages where it is missing."""
+"""Names of the office's players in `checks.office.players`, for messages when it is missing."""
 
 
 def checks_folder() -> Path | None:
@@ -49,7 +49,7 @@ def from_checks(module: str, *, what: str) -> ModuleType:
 
     Args:
         module: its dotted name below `checks`, e.g. `office.players`.
-        what: noun phrase for the message where there is none, e.g. `the command office gates`.
+        what: noun phrase for the message when it is missing, e.g. `players`.
 
     Raises:
         ConfigError: this installation has no `checks/`, or another module of that name was imported already.

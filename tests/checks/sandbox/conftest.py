@@ -15,7 +15,7 @@ CHECKS = Path(__file__).parents[3] / "checks"
 
 
 def with_attacks(checkout: Path) -> Path:
-    """Put the attacks into a checkout, beside its `src/`; returns that."""
+    """Put the attacks into a checkout, next to its `src/`; returns the latter."""
     for path in (CHECKS / "__init__.py", *(CHECKS / "sandbox").glob("*.py")):
         target = checkout / path.relative_to(CHECKS.parent)
         target.parent.mkdir(parents=True, exist_ok=True)

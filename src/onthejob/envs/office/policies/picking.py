@@ -1,4 +1,4 @@
-"""How a player that only pretends to work chooses: the first legal action of a list of types."""
+"""Choices of a player that only pretends to work: the first legal action of a list of types."""
 
 from __future__ import annotations
 
