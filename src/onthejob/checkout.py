@@ -17,24 +17,14 @@ from onthejob.errors import ConfigError
 NAME = "checks"
 SOURCE = Path(__file__).parent.parent
 """The folder that holds this package: `src/` of a checkout, also where that is installed as editable."""
-PLAYERS = frozenset(
-    {
-        *("tuned-baseline", "tuned-competitor", "tuned-series_a", "tuned-churn", "tuned-viral"),
-        *(
-            "message-spammer",
-            "mention-collaborator",
-            "inert-farmer",
-            "okr-looper",
-            "blocker-inventor",
-            "bug-inventor",
-            "bug-pump",
-        ),
-        *("oscillator", "monthly-rusher", "annual-always", "churn-recloser", "traffic-farmer", "post-flooder", "docs-flooder"),
-        *("qualify-never-close", "follow-up-farmer", "feature-fragmenter", "budget-dumper", "late-stopper", "cash-hoarder"),
-        *("vaporware-seller", "customer-injector", "entity-namer", "constant-json", "parameter-abuser", "last-mover"),
-        *("seed-memoriser", "crisis-farmer", "seed-spammer"),
-    }
-)
+PLAYERS = frozenset({
+    "tuned-baseline", "tuned-competitor", "tuned-series_a", "tuned-churn", "tuned-viral", "message-spammer",
+    "mention-collaborator", "inert-farmer", "okr-looper", "blocker-inventor", "bug-inventor", "bug-pump", "oscillator",
+    "monthly-rusher", "annual-always", "churn-recloser", "traffic-farmer", "post-flooder", "docs-flooder",
+    "qualify-never-close", "follow-up-farmer", "feature-fragmenter", "budget-dumper", "late-stopper", "cash-hoarder",
+    "vaporware-seller", "customer-injector", "entity-namer", "constant-json", "parameter-abuser", "last-mover",
+    "seed-memoriser", "crisis-farmer", "seed-spammer",
+})  # fmt: skip
 """Names of the office's players in `checks.office.players`, for messages when it is missing."""
 
 
@@ -64,7 +54,7 @@ def from_checks(module: str, *, what: str) -> ModuleType:
         # First, because the working folder may be another checkout. Worker processes inherit the path.
         sys.path.insert(0, str(folder.parent))
     found = importlib.import_module(NAME)
-    if found.__file__ is None or Path(found.__file__).parent != folder:
+    if found.__file__ is None or Path(found.__file__).resolve().parent != folder.resolve():
         where = found.__file__ or ", ".join(found.__path__)
         raise ConfigError(f"{what} needs the package {folder}, but {where} was imported under its name. Rename the latter.")
     return importlib.import_module(f"{NAME}.{module}")
