@@ -37,7 +37,7 @@ print(json.dumps({
 COMMANDS = (("office", "gates", "--quick"), ("office", "behaviours"), ("office", "gates", "--help"))
 NAMING = (
     ("inert-farmer", "policy", "swap", "sales", "inert-farmer"),
-    ("late-stopper", "collect", "--env.partner", "late-stopper", "--out", "out"),
+    ("late-stopper", "compare", "expert", "--env.partner", "late-stopper"),
     ("tuned-viral", "collect", "--policy", "tuned-viral", "--out", "out"),
 )
 
