@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/onthejob demo
 
 test: sandbox $(VENV)/.installed-test
-	$(TEST_ENV) $(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not slow and not gpu and not browser and not server"
+	$(TEST_ENV) $(BIN)/python -m pytest -n logical --maxprocesses 4 -m "not slow and not gpu and not browser and not server and not checks"
 
 python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

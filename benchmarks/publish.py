@@ -58,7 +58,8 @@ class Bench:
         self.ids = tuple(base.tokenizer.encode(TEXT, add_special_tokens=False))
         self.model = lora.attach(base.model, list(self.roles), lora.LoraSpec(rank=8, alpha=16), seed=0)
         self.digest, self.out, self.version = base.digest, folder / "adapters", 0
-        program = f"import sys; sys.path[:0] = {sys.path!r}; from onthejob.testing.model_server import main; main(sys.argv[1:])"
+        found = "from onthejob.checkout import from_checks; from_checks('servers.model_server', what='the server').main()"
+        program = f"import sys; sys.path[:0] = {sys.path!r}; {found}"
         command = (sys.executable, "-c", program) if options.tests_server else None
         self.server = ModelServer(
             path,

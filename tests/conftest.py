@@ -21,6 +21,8 @@ import hypothesis
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
+MEASURING = Path(__file__).parent / "checks"
+"""Tests of what measures the product."""
 FULL_COUNTS = os.environ.get("ONTHEJOB_COUNTS", "reduced") == "full"
 
 # Deadlines measure the machine, not the code; a fixed derandomised choice of examples keeps the suite reproducible.
@@ -57,8 +59,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         raise
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked gpu are skipped where there is no GPU."""
+    """Tests of what measures are marked by their folder; those marked gpu are skipped where there is no GPU."""
+    for item in items:
+        if item.path.is_relative_to(MEASURING):
+            item.add_marker(pytest.mark.checks)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return

@@ -13,12 +13,15 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "onthejob"
 ROOT = PACKAGE.parent.parent
+CHECKS = ROOT / "checks"
 
-# The way of the data. A room may import itself and the rooms named here; `types`, `calls`, `errors`, `files`, `keys`,
-# `processes`, `progress` and `texts` are open to all.
+# Modules that are open to all.
+COMMON = {"types", "calls", "checkout", "errors", "files", "keys", "processes", "progress", "texts"}
+# The way of the data. A room may import itself, what is `COMMON`, and the rooms named here.
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "calls": set(),
+    "checkout": set(),
     "errors": set(),
     "files": set(),
     "keys": set(),
@@ -43,14 +46,20 @@ ALLOWED: dict[str, set[str]] = {
 COMPOSERS = {"stack", "players", "office", "claw", "__main__", "cli", "commands", "api"}
 LIGHT = {"types", "errors", "envs"}
 HEAVY = {"torch", "vllm", "ray", "transformers", "peft", "fastapi", "uvicorn"}
+# What measures the product is in `checks/`, which only a checkout has: these alone ask `onthejob.checkout` for it.
+MEASURED_BY = {"cli.py", "envs/office/policies/__init__.py", "envs/claw/sandbox/faults/__init__.py"}
 
 
 def modules() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py"))
 
 
+def measuring() -> list[Path]:
+    return sorted(path for path in CHECKS.rglob("*.py"))
+
+
 def shown(path: Path) -> str:
-    return str(path.relative_to(PACKAGE))
+    return str(path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else ROOT))
 
 
 def room(path: Path) -> str:
@@ -82,7 +91,7 @@ def test_imports_follow_the_way_of_the_data(path: Path):
     assert here in ALLOWED, f"{path}: name the new room {here!r} and what it may import in this test"
     rooms = {p.stem if p.is_file() else p.name for p in PACKAGE.iterdir()} - {"__init__", "__pycache__", "py"}
     used = {name.split(".")[1] for name in imports(path) if name.startswith("onthejob.") and name.split(".")[1] in rooms}
-    wrong = used - ALLOWED[here] - {here, "types", "calls", "errors", "files", "keys", "processes", "progress", "texts"}
+    wrong = used - ALLOWED[here] - COMMON - {here}
     assert not wrong, f"{path} imports {sorted(wrong)}"
 
 
@@ -100,11 +109,24 @@ def test_only_compat_and_interop_import_other_peoples_interfaces():
         assert not found or room(path) in ("compat", "interop"), f"{path} imports {sorted(found)}"
 
 
-def test_nothing_in_play_imports_the_gates():
-    """They measure the office: results of episodes are cached without regard to their code (`source_fingerprint`)."""
-    gates = PACKAGE / "envs" / "office" / "gates"
-    outside = [path for path in modules() if gates not in path.parents and path.name != "gates.py"]
-    assert [shown(path) for path in outside if any(".gates" in name for name in imports(path))] == []
+def test_the_package_finds_what_measures_it_at_one_place():
+    assert [shown(path) for path in modules() if any(name.split(".")[0] == "checks" for name in imports(path))] == []
+    asking = {shown(path) for path in modules() if any(name.endswith("checkout.from_checks") for name in imports(path))}
+    assert asking == MEASURED_BY
+
+
+def test_what_measures_imports_the_package_and_itself():
+    own = {path.stem if path.is_file() else path.name for path in ROOT.iterdir()} - {"checks", "src"}
+    for path in measuring():
+        assert not {name.split(".")[0] for name in imports(path)} & own, shown(path)
+
+
+def test_players_and_attacks_that_measure_are_light():
+    """The package lists them with its own, so they may cost no more than these."""
+    for path in [*(CHECKS / "office/players").rglob("*.py"), *(CHECKS / "sandbox").rglob("*.py"), CHECKS / "__init__.py"]:
+        used = {name for name in imports(path) if name.split(".")[0] in ("onthejob", "checks", *HEAVY)}
+        allowed = ("onthejob.envs.", "checks.office.players", "checks.sandbox")
+        assert not {name for name in used if not name.startswith(allowed)}, shown(path)
 
 
 def test_train_imports_no_workplace():
@@ -147,7 +169,7 @@ BORROWS = ("interop/textarena.py", "interop/reasoning_gym_child.py")
 lock, and the other is a process of its own."""
 
 
-@pytest.mark.parametrize("path", modules(), ids=shown)
+@pytest.mark.parametrize("path", [*modules(), *measuring()], ids=shown)
 def test_no_module_level_state(path: Path):
     """Module-level names hold constants: no empty container to be filled later, no instance that changes, no `global`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -172,8 +194,8 @@ def test_no_global_randomness_in_the_library():
         r"|(?<![\w.])hash\("
     )
     found = [
-        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
-        for path in modules()
+        f"{shown(path)}:{number}: {line.strip()}"
+        for path in [*modules(), *measuring()]
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if banned.search(line.split("#")[0]) and shown(path) not in BORROWS
     ]
@@ -200,5 +222,7 @@ def test_no_paths_of_one_machine():
 def test_tests_mirror_the_source():
     """Every folder below tests/ has its room in the package (data files apart)."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name not in {"data", "__pycache__"}}
-    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()} | {"benchmarks", "recipes"}
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()} | {"benchmarks", "checks", "recipes"}
     assert folders <= rooms, folders - rooms
+    parts = {path.name for path in (ROOT / "tests" / "checks").iterdir() if path.is_dir()} - {"__pycache__"}
+    assert parts <= {path.name for path in CHECKS.iterdir()}, parts

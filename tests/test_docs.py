@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib
 import importlib.util
 import inspect
 import itertools
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.cli import COMMANDS, begun, parse
+from onthejob.cli import COMMANDS, begun, command_class, parse
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -56,13 +55,8 @@ def check_command(line: str, place: str) -> None:
         return  # A server must run: tests/interop/test_openenv.py has one.
     if any(part in line and importlib.util.find_spec(package) is None for part, package in COMPILED.items()):
         return
-    kind, default = begun(options(path), rest, COMMANDS[path])
+    kind, default = begun(command_class(path), rest, COMMANDS[path])
     parse(kind, rest, prog=f"onthejob {path}", default=default)
-
-
-def options(path: str) -> type:
-    entry = COMMANDS[path]
-    return getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
 
 
 def test_the_readme_lists_every_command_and_no_other():
@@ -157,17 +151,17 @@ def undocumented(kind: type) -> list[str]:
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_every_option_explains_itself(path: str):
-    assert undocumented(options(path)) == []
-    assert options(path).__doc__
+    assert undocumented(command_class(path)) == []
+    assert command_class(path).__doc__
 
 
 def test_flags_that_switch_something_off_say_so(capsys: pytest.CaptureFixture[str]):
     """`--no-x` is shown with the help of x: it must be right for who reads it as that of `--no-x`, and state no default of x."""
-    on = {(path, field.name) for path in COMMANDS for field in dataclasses.fields(options(path)) if field.default is True}
+    on = {(path, field.name) for path in COMMANDS for field in dataclasses.fields(command_class(path)) if field.default is True}
     assert on, "there is no such flag left: drop this test"
     for path, name in on:
         with pytest.raises(SystemExit):
-            parse(options(path), ["--help"], prog="onthejob")
+            parse(command_class(path), ["--help"], prog="onthejob")
         words = " ".join(re.sub(r"[│─]", " ", capsys.readouterr().out).split())
         flag = f"--no-{name.replace('_', '-')}"
         told = re.search(rf" {flag} ([^(]*)(\(default: True\))?", words)

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from onthejob.claw import Claw
-from onthejob.cli import COMMANDS, parse
+from onthejob.cli import COMMANDS, Entry, command_class, parse
 from onthejob.commands.env import flags_of
 from onthejob.commands.workplaces import typed
 from onthejob.envs.env import Env
 from onthejob.plugins import BUILT_IN, SCHEMES, resolve
 
 PACKAGE = Path(__file__).parent.parent / "src/onthejob"
+CHECKS = Path(__file__).parent.parent / "checks"
 GUESS = str(PACKAGE.parents[1] / "examples/guess.py")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
 FOREIGN = re.compile(r"`?(?:pip install|tensorboard)\b[^`]*")
@@ -30,12 +31,17 @@ SPOKEN = {"warn", "warning", "progress", "info", "error"}
 def options_of(path: str, capsys: pytest.CaptureFixture[str], *envs: str) -> set[str]:
     """What the parser of a command takes, in these environments."""
     entry = COMMANDS[path]
-    kind = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
+    kind = command_class(path)
     capsys.readouterr()
     for one in [typed(kind, env) for env in envs] if entry.places else [kind]:
         with pytest.raises(SystemExit):
             parse(one, ["--help"], prog="onthejob")
     return set(OPTION.findall(capsys.readouterr().out))
+
+
+def home(entry: Entry) -> Path:
+    """The module of a command."""
+    return (CHECKS if entry.measures else PACKAGE) / "commands" / f"{entry.module}.py"
 
 
 def forms() -> dict[Path, tuple[str, str]]:
@@ -82,14 +88,14 @@ def test_every_option_that_a_message_names_exists(capsys: pytest.CaptureFixture[
         every |= {f"--env.no-{field.name.replace('_', '-')}" for field in fields if field.default is True}
     every |= {flag for flag, _, _ in flags_of(Claw(), "--env.")}
     wrong = []
-    for file in sorted(PACKAGE.rglob("*.py")):
-        own = {path for path, entry in COMMANDS.items() if file == PACKAGE / "commands" / f"{entry.module}.py"}
+    for file in sorted([*PACKAGE.rglob("*.py"), *CHECKS.rglob("*.py")]):
+        own = {path for path, entry in COMMANDS.items() if file == home(entry)}
         for line, text in messages(file):
             allowed = formed.get(file) or (set().union(*(common.get(path, known[path]) for path in own)) if own else every)
             allowed = set(allowed)
             allowed |= set().union(*(known[path] for path in COMMANDS if f"`{path}" in text or f"`onthejob {path}" in text))
             wrong += [
-                f"{file.relative_to(PACKAGE)}:{line} {name}"
+                f"{file.relative_to(PACKAGE.parents[1])}:{line} {name}"
                 for name in OPTION.findall(FOREIGN.sub("", text))
                 if name not in allowed
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from checks.office.players.exploiters import EXPLOITS
+from checks.sandbox import ATTACKS
 from onthejob.cli import main
 from onthejob.files import where_kept
 
@@ -27,6 +30,40 @@ def test_the_source_archive_is_the_repository_without_the_adapters(repository: P
         pytest.skip("not a git checkout")
     # Hatchling adds the project's own file.
     assert {name.split("/")[0] for name in listed.stdout.splitlines()} - {"adapters", "pyproject.toml"} == included
+
+
+def wheel_files(repository: Path) -> list[str]:
+    """What Hatchling packs into a wheel from the committed files, by its name there."""
+    target = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert set(target) == {"packages"}, "this test does not know what else a wheel may hold"
+    listed = subprocess.run(["git", "ls-files"], cwd=repository, capture_output=True, text=True, timeout=60, check=False)
+    if listed.returncode or not listed.stdout:
+        pytest.skip("not a git checkout")
+    roots = [(package, package.rpartition("/")[0]) for package in target["packages"]]
+    names = listed.stdout.splitlines()
+    return [name.removeprefix(f"{above}/") for package, above in roots for name in names if name.startswith(f"{package}/")]
+
+
+MEASURES = re.compile(r"gates|exploit|oracle|attack|handbook|recall|planting|(chat|hub|model)_server|envs/office/behaviours")
+
+
+def test_the_wheel_holds_nothing_that_measures_the_product(repository: Path):
+    packed = wheel_files(repository)
+    assert "onthejob/envs/office/policies/expert.py" in packed
+    assert {name.split("/")[0] for name in packed} == {"onthejob"}
+    assert [name for name in packed if MEASURES.search(name)] == []
+    defined = {
+        node.name
+        for name in packed
+        if name.endswith(".py")
+        for node in ast.walk(ast.parse((repository / "src" / name).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    players = {exploit.player for exploit in EXPLOITS.values()}
+    exploiting = {getattr(player, "__name__", type(player).__name__) for player in players}
+    attacks = {attack.attack.__name__ for attack in ATTACKS}
+    assert len(exploiting | attacks) == len(players) + len(ATTACKS)
+    assert defined & (exploiting | attacks) == set()
 
 
 def locked(file: Path) -> dict[str, list[str]]:
@@ -93,6 +130,7 @@ def test_both_files_of_locked_packages_agree(repository: Path):
         (("train", "--env.reader", "adapters/claims"), "only in the project's repository"),
         (("serve", "env", "--port", "0", "--env.reader", "adapters/claims"), "only in the project's repository"),
         (("train", "--config", "recipes/office.toml"), "repository and source archive"),
+        (("train", "--config", "checks/office.toml"), "repository and source archive"),
     ],
 )
 def test_what_an_installed_package_lacks_is_said_to_be_elsewhere(

@@ -27,7 +27,7 @@ scorer = BranchScorer(ToyWorkplace, workers=2)
 scorer.run([job] * 4)
 """,
     "gates": """
-from onthejob.commands.gates import Workers
+from checks.commands.gates import Workers
 workers = Workers(2)
 done = iter(workers.__enter__()(time.sleep, [0.1, 0.1, 600, 600]))
 next(done), next(done)

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onthejob import __version__
+from onthejob.checkout import from_checks
 from onthejob.commands.options import from_toml, stated_env
 from onthejob.commands.terminal import Output, Terminal, shown
 from onthejob.errors import ConfigError, OnTheJobError
@@ -55,6 +56,8 @@ class Entry(NamedTuple):
     """With `places`: the environment may also be the first word."""
     env: str = ""
     """With `places`: the environment where none is named; empty where one must be."""
+    measures: bool = False
+    """Lives in `checks/commands/`, which only a checkout has."""
 
 
 COMMANDS: dict[str, Entry] = {
@@ -86,8 +89,10 @@ COMMANDS: dict[str, Entry] = {
     "runs sync": Entry("sync", "Sync", "Send a run's record to trackers and spreadsheets, also while it is written."),
     "runs replay": Entry("replay", "ReplayRecord", "Execute a run's episodes, or a game, again and compare with the record."),
     "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
-    "office gates": Entry("gates", "Gates", "Check that the office is a sound training environment; fails when a gate fails."),
-    "office behaviours": Entry("behaviours", "Behaviours", "Measure emergent behaviours, per team."),
+    "office gates": Entry(
+        "gates", "Gates", "Check that the office is a sound training environment; fails when a gate fails.", measures=True
+    ),
+    "office behaviours": Entry("behaviours", "Behaviours", "Measure emergent behaviours, per team.", measures=True),
     "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
     "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),
     "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),
@@ -162,13 +167,26 @@ def split(words: Sequence[str]) -> tuple[str, list[str]]:
     raise ConfigError(f"unknown command {wrong!r}; known: {', '.join(sorted(known))}.{meant}")
 
 
+def command_class(path: str) -> Any:
+    """The class of a command's options.
+
+    Raises:
+        ConfigError: the command measures, and this installation has no `checks/`.
+    """
+    entry = COMMANDS[path]
+    if entry.measures:
+        module = from_checks(f"commands.{entry.module}", what=f"`onthejob {path}`")
+    else:
+        module = importlib.import_module(f"onthejob.commands.{entry.module}")
+    return getattr(module, entry.name)
+
+
 def run(path: str, words: list[str]) -> int:
     """Parse the options of one command and run it."""
     entry = COMMANDS[path]
     debug = False
     try:
-        options = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
-        options, default = begun(options, words, entry)
+        options, default = begun(command_class(path), words, entry)
         try:
             command = parse(options, words, prog=f"onthejob {path}", default=default)
         except SystemExit as error:

@@ -147,7 +147,7 @@ def where_kept(path: Path | str) -> str:
             "The adapters that the documents name are only in the project's repository: clone it, and name the folder in the "
             "clone. Your own are in the folder that you gave to `sft --out`."
         )
-    if place in ("recipes", "benchmarks", "spaces"):
+    if place in ("recipes", "benchmarks", "checks", "spaces"):
         return f"{place}/ is in the project's repository and source archive, not in the wheel: name it in one of these."
     return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from onthejob.checkout import missing_player
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import Player, as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
@@ -25,7 +26,7 @@ def scripted(name: str) -> Policy:
     """
     known = players()
     if name not in known:
-        raise ConfigError(f"unknown scripted policy {name!r}; known are {', '.join(known)}.")
+        raise ConfigError(missing_player(name) or f"unknown scripted policy {name!r}; known are {', '.join(known)}.")
     return as_policy(known[name], version=name)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from checks.servers.chat_server import IDLE, Chat
 from onthejob.api.app import create_app
 from onthejob.api.players import Loaded
 from onthejob.commands.seats import HostedOptions
@@ -18,7 +19,6 @@ from onthejob.envs.office.env import SEATS
 from onthejob.models.chat import ChatEncoder
 from onthejob.stack import Stack
 from onthejob.testing import tiny_model
-from onthejob.testing.chat_server import IDLE, Chat
 
 TOKEN = "a-token-for-tests-0123"
 

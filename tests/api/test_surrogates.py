@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from checks.servers.chat_server import IDLE, Chat
 from onthejob.api.app import create_app
 from onthejob.commands.seats import HostedOptions
 from onthejob.commands.view import Away
 from onthejob.record import Run
-from onthejob.testing.chat_server import IDLE, Chat
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
 from .conftest import TOKEN

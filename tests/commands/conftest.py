@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import Chat
 from onthejob.cli import main
 from onthejob.commands.collect_office import demonstrations
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.testing import teach, tiny_model
-from onthejob.testing.chat_server import Chat
 from onthejob.types import Message, Split
 
 

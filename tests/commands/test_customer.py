@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import IDLE, Chat
 from onthejob.cli import main
 from onthejob.rollout.seats import give_order
 from onthejob.testing import tiny_model
-from onthejob.testing.chat_server import IDLE, Chat
 
 SAYS = '{"action_type":"REQUEST_FEATURE","target":"","message":"sales: we wait for an offer"}'
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from checks.commands.behaviours import Behaviours
+from checks.servers.chat_server import Chat
 from onthejob.api.asking import Asking
 from onthejob.cli import main
-from onthejob.commands.behaviours import Behaviours
 from onthejob.commands.fitting import opened
 from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.serve_office import EnvOffice
@@ -30,7 +31,6 @@ from onthejob.models.encoder import load_encoder
 from onthejob.office import Office
 from onthejob.players import scripted_players
 from onthejob.testing import tiny_model
-from onthejob.testing.chat_server import Chat
 
 FULL = ("--env.profile", "full", "--env.scenarios", "viral")
 POSSIBLE = {"ceo": ("REVIEW_STRATEGY", ""), "dev": ("REFACTOR", ""), "marketing": ("OPTIMIZE_FUNNEL", ""),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import IDLE, Chat
 from onthejob.cli import main
 from onthejob.learn import adapter_files, lora
 from onthejob.models.base import weights_digest
@@ -16,7 +17,6 @@ from onthejob.record import Run
 from onthejob.rollout.seats import give_order
 from onthejob.serve.supervisor import free_port
 from onthejob.testing import tiny_model
-from onthejob.testing.chat_server import IDLE, Chat
 
 
 def test_a_hosted_model_plays_and_is_accounted(call, chat: Chat, secret: str, tmp_path: Path):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import Chat, conversation
 from onthejob.claw import Claw
 from onthejob.cli import main
 from onthejob.commands.workplace import Workplace
@@ -20,7 +21,6 @@ from onthejob.models.hosted import Accounts, HostedPolicy
 from onthejob.models.providers import AnthropicClient
 from onthejob.models.transport import Limits, Transport
 from onthejob.rollout.play import play
-from onthejob.testing.chat_server import Chat, conversation
 from onthejob.types import Sampling, Split, Task
 
 CORPUS = ("--env.count", "64")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import Chat
 from onthejob.record import Run
-from onthejob.testing.chat_server import Chat
 
 WORDS = '''
 """Two letters one after the other; the judge likes an a."""

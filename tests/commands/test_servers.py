@@ -68,7 +68,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     python = tmp_path / "python"
     path = os.pathsep.join(sys.path)
     python.write_text(
-        f'#!/bin/sh\nshift 2\nexport PYTHONPATH="{path}"\nexec "{sys.executable}" -m onthejob.testing.model_server "$@"\n'
+        f'#!/bin/sh\nshift 2\nexport PYTHONPATH="{path}"\nexec "{sys.executable}" -m checks.servers.model_server "$@"\n'
     )
     python.chmod(0o755)
     values = {

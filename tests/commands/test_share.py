@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
+from checks.servers.hub_server import Fault, Hub
 from onthejob.cli import main
 from onthejob.learn.adapter_files import CONFIG, META, WEIGHTS
 from onthejob.stack import find_adapters
 from onthejob.testing import teach, tiny_model
-from onthejob.testing.hub_server import Fault, Hub
 from onthejob.types import Message
 
 # huggingface_hub 2.4 sends the contents of files in a way that its HTTP client calls deprecated.

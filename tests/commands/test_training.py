@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from transformers import MambaConfig
 
+from checks.commands.behaviours import Behaviours
 from onthejob.cli import main
-from onthejob.commands.behaviours import Behaviours
 from onthejob.commands.seats import ModelOptions
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office import scenarios

@@ -291,17 +291,19 @@ def test_other_code_of_models_plays_anew_and_values_are_kept(tmp_path: Path, mon
         assert cache.branches("s", 6) == {branch: BranchValue(1.0, 2.0, 6, True)}
 
 
-def test_the_fingerprint_leaves_out_what_only_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_is_of_a_folder_and_what_is_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "somebody" / "workplaces" / "shop"
-    (folder / "gates").mkdir(parents=True)
+    (folder / "data").mkdir(parents=True)
     (folder / "env.py").write_text("class Shop: ...\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     shop = importlib.import_module("somebody.workplaces.shop.env").Shop
     before = source_fingerprint(shop)
-    (folder / "gates" / "order.py").write_text("BOUND = 1\n", encoding="utf-8")
-    assert source_fingerprint(shop) == before
+    (folder / "data" / "prices.csv").write_text("1\n", encoding="utf-8")
+    assert source_fingerprint(shop) == before, "neither code nor rules"
+    (folder / "data" / "prices.toml").write_text("sync = 1\n", encoding="utf-8")
+    priced = source_fingerprint(shop)
     (folder / "market.py").write_text("PRICE = 1\n", encoding="utf-8")
-    assert source_fingerprint(shop) != before
+    assert len({before, priced, source_fingerprint(shop)}) == 3
 
 
 def test_missing_scales_are_refused() -> None:

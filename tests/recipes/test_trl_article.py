@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import Chat
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.models.transport import Transport
 from onthejob.players import scripted
 from onthejob.testing import tiny_tokenizer
-from onthejob.testing.chat_server import Chat
 from onthejob.types import Context, Sampling, Split
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL, PEFT and transformers warn about each other

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import Chat
 from onthejob.claw import JUDGED as CLAW_JUDGED
 from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.models.breaker import BreakerConfig
@@ -15,7 +16,6 @@ from onthejob.models.providers import OpenAIClient
 from onthejob.models.transport import Limits, Transport
 from onthejob.office import JUDGED
 from onthejob.rollout.judge import Item, Judge, JudgeConfig, add_opinion, canaries, prompt, verdict
-from onthejob.testing.chat_server import Chat
 from onthejob.types import Completion, Group, Rubric, StopReason, Trajectory, Turn
 
 Answering = Callable[[str], "str | None"]

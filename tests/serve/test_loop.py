@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from checks.servers.model_server import ModelState, make_handler
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
@@ -36,7 +37,6 @@ from onthejob.serve.trainer import TrainingService
 from onthejob.serve.trainer_http import make_app
 from onthejob.serve.vllm import VllmClient, VllmSampler
 from onthejob.testing import ToyWorkplace, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
-from onthejob.testing.model_server import ModelState, make_handler
 from onthejob.train import TrainConfig, TrainResult, train
 from onthejob.types import Sampling
 

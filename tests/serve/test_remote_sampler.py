@@ -15,6 +15,7 @@ import pytest
 import torch
 import uvicorn
 
+from checks.servers.model_server import ModelState, make_handler
 from onthejob.commands.servers import PROBE_TEXT, BesideTrainer
 from onthejob.errors import ConfigError, ContractError, ServeError
 from onthejob.learn import lora
@@ -25,7 +26,6 @@ from onthejob.serve.supervisor import free_port
 from onthejob.serve.trainer import TrainingService
 from onthejob.serve.trainer_http import make_app
 from onthejob.serve.vllm import VllmClient
-from onthejob.testing.model_server import ModelState, make_handler
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Sampling
 

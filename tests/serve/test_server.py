@@ -23,7 +23,8 @@ from onthejob.types import Sampling
 from .conftest import Workshop
 
 IDS = tuple(range(5, 21))
-PROTOCOL = (sys.executable, "-m", "onthejob.testing.model_server")
+PROGRAM = "from onthejob.checkout import from_checks; from_checks('servers.model_server', what='the server').main()"
+PROTOCOL = (sys.executable, "-c", PROGRAM)
 SLOTS = Slots(max_loras=3, max_cpu_loras=5, max_rank=8)
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 
+from checks.servers.model_server import ModelState, make_handler
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
 from onthejob.learn import lora
 from onthejob.models.in_process import InProcessPolicy
 from onthejob.serve.intake import Intake
 from onthejob.serve.publish import Probe, Publisher, trainer_scores
 from onthejob.serve.vllm import VllmClient, VllmOptions, VllmSampler
-from onthejob.testing.model_server import ModelState, make_handler
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Context, Sampling, TextObservation
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from checks.servers.model_server import ModelState
 from onthejob.models.chat import ChatEncoder
 from onthejob.serve.publish import Slots
 from onthejob.serve.server import ModelServer
 from onthejob.serve.vllm import VllmOptions, VllmSampler
-from onthejob.testing.model_server import ModelState
 from onthejob.testing.tiny import tiny_tokenizer
 from onthejob.types import Adapter, Sampling
 

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from onthejob.api.asking import Asking, asking_of
 from onthejob.api.schema import NeedInfo, PlayerInfo
 from onthejob.api.world import Seat
+from onthejob.checkout import missing_player
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError, RecordError
@@ -159,7 +160,7 @@ class Players:
         runs = self._office_runs()
         if self._load is None or not (name in (BASE, *self._extra, *runs) or name.startswith(OTHER_BASE)):
             known = ", ".join(sorted(player.name for player in self.list()))
-            raise ConfigError(f"unknown player {name!r}; choose one of {known}, or {OTHER_BASE}MODEL.")
+            raise ConfigError(missing_player(name) or f"unknown player {name!r}; choose one of {known}, or {OTHER_BASE}MODEL.")
         with self._loading:
             stay = {self._source(one, runs) for one in (*self.seated(), *beside)}
             loaded = self._load(self._source(name, runs), stay)

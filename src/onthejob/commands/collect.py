@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from onthejob.checkout import missing_player
 from onthejob.commands.conversations import Conversation, Listened
 from onthejob.commands.fitting import Fit
 from onthejob.commands.outputs import check_folder
@@ -167,7 +168,8 @@ def player_of(place: Workplace, who: str, tasks: Sequence[Task], hosted: HostedS
         )
     if name not in known:
         raise ConfigError(
-            f"--policy {name} is no player of {place.name}, which has {', '.join(known)}. A hosted model works too."
+            missing_player(name)
+            or f"--policy {name} is no player of {place.name}, which has {', '.join(known)}. A hosted model works too."
         )
     return known[name]
 

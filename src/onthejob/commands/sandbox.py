@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
+from onthejob.checkout import checks_folder
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.sandbox.contract import SandboxHost
 from onthejob.errors import ConfigError, SandboxError
@@ -36,7 +37,8 @@ class Doctor:
 
     Ends with 1 when there is no sandbox or an attack succeeds.
 
-    Some attacks use a core fully for a second or two. The fork bomb and the memory hog are tried only inside control groups.
+    Some attacks use a core fully for a second or two. The fork bomb and the memory hog are tried only inside control groups. A
+    checkout of the project has further attacks, which are tried too.
     """
 
     faults: tuple[int, ...] = ()
@@ -47,15 +49,16 @@ class Doctor:
 
     def run(self, terminal: Terminal) -> int:
         """Print the layers and one row per fault."""
-        from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
+        from onthejob.envs.claw.sandbox.faults import all_faults, try_one
         from onthejob.envs.claw.sandbox.host import BwrapHost
         from onthejob.envs.claw.sandbox.requirements import describe_bwrap, find_bwrap
         from onthejob.envs.claw.sandbox.sharing import shared
 
-        unknown = sorted(set(self.faults) - {fault.number for fault in FAULTS})
+        faults = all_faults()
+        unknown = sorted(set(self.faults) - {fault.number for fault in faults})
         if unknown:
-            known = ", ".join(str(fault.number) for fault in FAULTS)
-            raise ConfigError(f"there is no fault {unknown[0]}; known: {known}.")
+            known = ", ".join(str(fault.number) for fault in faults)
+            raise ConfigError(f"there is no fault {unknown[0]}{elsewhere()}; known: {known}.")
         if self.faults and self.probe_only:
             raise ConfigError("--faults has no effect with --probe-only. Leave one of them out.")
         try:
@@ -71,7 +74,7 @@ class Doctor:
             )
             programs = list(inside(host))
             outcomes = []
-            for fault in () if self.probe_only else FAULTS:
+            for fault in () if self.probe_only else faults:
                 if not self.faults or fault.number in self.faults:
                     outcomes.append(try_one(host, fault))
                     terminal.progress(f"{fault.number} {fault.title}: {outcomes[-1].verdict}")
@@ -79,7 +82,7 @@ class Doctor:
         held = sum(outcome.verdict == "held" for outcome in outcomes)
         rows = [(outcome.number, outcome.title, outcome.verdict, outcome.seconds, outcome.detail) for outcome in outcomes]
         found = table(("fault", "title", "verdict", "seconds", "detail"), rows)
-        verdict = f"{held} held, {len(failed)} failed, {len(outcomes) - held - len(failed)} not tried"
+        verdict = f"{held} held, {len(failed)} failed, {len(outcomes) - held - len(failed)} not tried{elsewhere()}"
         data = {
             "backend": host.report.backend,
             "bubblewrap": bubblewrap,
@@ -93,6 +96,11 @@ class Doctor:
         others = table(("not of one sandbox alone", "shared by", "effect"), shared())
         terminal.result(data, layers, "", shown, "", others, *(() if self.probe_only else ("", found, verdict)))
         return 1 if failed else 0
+
+
+def elsewhere() -> str:
+    """A remark on attacks that this installation does not have; empty in a checkout."""
+    return "" if checks_folder() is not None else " (further attacks are in checks/sandbox of the project's repository)"
 
 
 def inside(host: SandboxHost) -> Iterator[Program]:

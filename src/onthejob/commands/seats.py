@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from onthejob.checkout import missing_player
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
@@ -235,6 +236,8 @@ def adapters_folder(source: str) -> Path:
     folder = run_folder(Path(source))
     if folder.exists():
         return folder
+    if missing := missing_player(source):
+        raise ConfigError(missing)
     if kept := where_kept(source):
         raise ConfigError(f"there is no folder {source}. {kept}")
     raise ConfigError(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
+from onthejob.checkout import missing_player
 from onthejob.commands.options import overlay
 from onthejob.commands.terminal import jsonable
 from onthejob.envs.described import partner_named, players_of, tasks_of
@@ -139,7 +140,10 @@ class Workplace:
             known = [*self.env.players(), *(["random"] if self.plain else [])]
             if self.env.partner not in known:
                 option = "--env.partner" if "partner" in options_of(self.env) else f"{type(self.env).__name__}.partner"
-                raise ConfigError(f"{option} is {self.env.partner!r}, and its players are {', '.join(dict.fromkeys(known))}.")
+                raise ConfigError(
+                    missing_player(self.env.partner)
+                    or f"{option} is {self.env.partner!r}, and its players are {', '.join(dict.fromkeys(known))}."
+                )
         if type(self.env).check_options is Env.check_options:
             # Nothing but its tasks says whether it can be played.
             self.tasks(Split.TRAIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from onthejob.checkout import missing_player
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.observation import OfficeObservation
 from onthejob.envs.office.policies import as_reply, players
@@ -46,7 +47,7 @@ def seated(role: str, teammates: Teammates, *, split: Split) -> dict[str, Answer
             if split is Split.TRAIN:
                 refuse_partner(who)
             if who not in known:
-                raise ConfigError(f"unknown player {who!r} for {seat}; known are {', '.join(known)}.")
+                raise ConfigError(missing_player(who) or f"unknown player {who!r} for {seat}; known are {', '.join(known)}.")
             answers[seat] = _keyed(as_reply(known[who]))
             continue
         if who.reads == "tokens":

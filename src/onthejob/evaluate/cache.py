@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from onthejob.checkout import checks_folder
 from onthejob.errors import RecordError
 from onthejob.files import connected
 from onthejob.types import Sampling
@@ -158,8 +159,7 @@ def source_fingerprint(environment: type, *, settings: str = "") -> str:
     """sha256 (16 hex digits) over the code and data files an environment class lives among.
 
     Values computed by one version of an economy are wrong for the next, so they are cached under this. A class in a folder of
-    its own below a package (`onthejob.envs.office`) is identified by that folder, a class in a single module by its file. Not by
-    a folder `gates`, which measures the environment and takes no part in play (tests/test_architecture.py).
+    its own below a package (`onthejob.envs.office`) is identified by that folder, a class in a single module by its file.
     Name in `settings` what else changes prompts or branches, e.g. the `repr` of a configuration that is not the default.
     """
     module = inspect.getmodule(environment)
@@ -168,17 +168,21 @@ def source_fingerprint(environment: type, *, settings: str = "") -> str:
     file = Path(module.__file__)
     in_own_folder = (module.__package__ or "").count(".") >= 2
     files = sorted(file.parent.rglob("*")) if in_own_folder else [file]
-    plays = [path for path in files if "gates" not in path.relative_to(file.parent).parts]
-    return _fingerprint(file.parent, [path for path in plays if path.is_file() and path.suffix in _SOURCE_SUFFIXES], settings)
+    return _fingerprint(file.parent, [path for path in files if path.is_file() and path.suffix in _SOURCE_SUFFIXES], settings)
 
 
 @cache
 def playing_fingerprint() -> str:
-    """sha256 (16 hex digits) over our code by which models reply, and by which episodes are played and measured."""
+    """sha256 (16 hex digits) over our code by which models reply, and by which episodes are played and measured.
+
+    In a checkout also over the players of `checks/`, which no environment's own folder holds.
+    """
     package = Path(__file__).parents[1]
     names = ("evaluate/compare.py", "rollout/episode.py", "keys.py", "rollout/play.py", "rollout/reading.py")
     others = [package / name for name in names]
-    return _fingerprint(package, [*sorted(package.glob("models/*.py")), *others])
+    checks = checks_folder()
+    measuring = "" if checks is None else _fingerprint(checks, sorted(checks.rglob("players/*.py")))
+    return _fingerprint(package, [*sorted(package.glob("models/*.py")), *others], measuring)
 
 
 def _fingerprint(folder: Path, files: Iterable[Path], settings: str = "") -> str:

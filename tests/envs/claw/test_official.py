@@ -12,6 +12,7 @@ from statistics import fmean
 
 import pytest
 
+from checks.sandbox.planting import planted
 from onthejob.claw import Claw
 from onthejob.envs.claw.checks import graded
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
@@ -23,7 +24,6 @@ from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
 from onthejob.envs.claw.sandbox.contract import WORKSPACE
-from onthejob.envs.claw.sandbox.faults.planting import planted
 from onthejob.errors import ConfigError, NotCheckable
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.rollout.play import play

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from checks.office.gates.audit import audit
 from onthejob.envs.office.env import INVALID_KEY, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.gates.audit import audit
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.state import HELD_OUT, State

@@ -8,6 +8,8 @@ from statistics import fmean
 
 import pytest
 
+from checks.office.gates.audit import audit
+from checks.office.gates.matches import Match
 from onthejob.cli import main
 from onthejob.compat.served import served
 from onthejob.envs.office import scenarios
@@ -15,8 +17,6 @@ from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.events import HELD_OUT_EVENTS, RANDOM_EVENTS, SCHEDULED_EVENTS
 from onthejob.envs.office.founding import HELD_OUT_NAMES, NAMES
-from onthejob.envs.office.gates.audit import audit
-from onthejob.envs.office.gates.matches import Match
 from onthejob.envs.office.policies.heuristic import PAIN_OF
 from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
 from onthejob.envs.office.scenarios import SHIPPED, as_data, from_data, is_held_out, load
@@ -182,8 +182,8 @@ def test_harder_worlds_are_harder() -> None:
 
 
 def _value(scenario: scenarios.Scenario, seed: int) -> float:
+    from onthejob.envs.office.env import SEATS
     from onthejob.envs.office.episode import run
-    from onthejob.envs.office.gates.teams import SEATS
     from onthejob.envs.office.market import company_value
     from onthejob.envs.office.policies.expert import expert
 

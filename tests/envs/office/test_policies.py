@@ -1,25 +1,29 @@
-"""Scripted players: always legal, blind to everything but the view, and each exploiter does what it is for."""
+"""Scripted players: always legal, blind to everything but the view; held-out partners differ from each other."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 
 import pytest
 
+from onthejob.checkout import PLAYERS
 from onthejob.envs.office.actions import IDLE, render
-from onthejob.envs.office.env import OfficeEnvironment
+from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies import Noisy, do_nothing, players, random_legal
 from onthejob.envs.office.policies.expert import expert
-from onthejob.envs.office.policies.exploiters import EXPLOITERS
 from onthejob.envs.office.policies.heuristic import heuristic, needs
-from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
+from onthejob.envs.office.policies.partners import ABSENT_EVERY, HELD_OUT_PARTNERS, refuse_partner
+from onthejob.envs.office.policies.picking import INERT
 from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.simulator import Simulator, actor_of
 from onthejob.envs.office.state import PAINS, Piece, Stage
 from onthejob.envs.office.views import view
+from onthejob.errors import ConfigError
+from onthejob.players import training_team
 from onthejob.types import Message
 
 
@@ -28,7 +32,7 @@ def refuse() -> list:
 
 
 @pytest.mark.parametrize("scenario", SHIPPED)
-@pytest.mark.parametrize("name", ["heuristic", "expert", "tuned-churn", "tuned-viral"])
+@pytest.mark.parametrize("name", ["heuristic", "expert"])
 def test_rules_are_always_legal(playing, counts, name: str, scenario: str) -> None:
     for seed in range(1_001, 1_001 + counts(3, 40)):
         played = sum(1 for _ in playing(name, scenario, seed))  # `playing` asserts that every action is legal
@@ -41,8 +45,8 @@ def test_rules_stay_legal_among_strange_colleagues(playing, player) -> None:
         assert sum(1 for _ in playing(Noisy(player, 0.5), scenario, seed)) > 300
 
 
-@pytest.mark.parametrize("name", ["random", *EXPLOITERS, *HELD_OUT_PARTNERS])
-def test_random_and_exploiters_are_always_legal(playing, name: str) -> None:
+@pytest.mark.parametrize("name", ["random", *HELD_OUT_PARTNERS])
+def test_random_and_partners_are_always_legal(playing, name: str) -> None:
     assert sum(1 for _ in playing(name, "churn", 5)) > 100
 
 
@@ -143,10 +147,57 @@ def test_sales_asks_for_approval_and_the_ceo_gives_it(office) -> None:
 
 
 def test_all_players_are_listed_by_name(task) -> None:
-    tuned = {f"tuned-{scenario}" for scenario in SHIPPED}
     rules = {"random", "do-nothing", "heuristic", "expert", "expert-explained"}
-    assert set(players()) == {*rules, *tuned, *EXPLOITERS, *HELD_OUT_PARTNERS}
+    assert set(players()) == {*rules, *PLAYERS, *HELD_OUT_PARTNERS}
     assert set(players()) - set(players(held_out=False)) == set(HELD_OUT_PARTNERS)
     env = OfficeEnvironment()
     assert env.reset(task()).actor == "ceo"
     assert Simulator(load("baseline")).legal(Simulator(load("baseline")).found(1), "ceo")
+
+
+def test_the_untuned_tuning_is_the_expert_but_for_what_it_says(playing) -> None:
+    """With the default thresholds the tuned expert does what the expert does; it only tells colleagues more."""
+    same = TunedExpert(Tuning())
+    for _, s, role, _, _ in playing(expert, "series_a", 7, days=8):
+        if s.done or role == "customer":
+            continue
+        seen = view(s, role)
+        a, b = expert(seen, list, 0.5), same(seen, list, 0.5)
+        assert (a.action_type, a.target) == (b.action_type, b.target)
+
+
+def test_partners_are_colleagues_of_other_kinds(playing, office) -> None:
+    def spent(name: str) -> int:
+        *_, (_, s, *_) = playing(HELD_OUT_PARTNERS[name], "baseline", 4, days=14)
+        return -sum(s.ledger.get(kind, 0) for kind in ("marketing", "hr"))
+
+    def done(name: str, *wanted: str) -> int:
+        turns = list(playing(HELD_OUT_PARTNERS[name], "churn", 4, days=14))
+        return sum(action is not None and action.action_type in wanted for _, _, _, action, _ in turns)
+
+    assert spent("frugal") < 0.7 * min(spent("builder"), spent("carer"))
+    build, care = ("BUILD_FEATURE", "SHIP_RELEASE"), ("FIX_BUG", "COLLECT_FEEDBACK", "WRITE_DOCS")
+    assert done("builder", *build) > done("carer", *build)
+    assert done("carer", *care) > 1.5 * done("builder", *care)
+    off = [
+        (role, action.action_type)
+        for _, s, role, action, _ in playing(HELD_OUT_PARTNERS["part-timer"], "churn", 4, days=9)
+        if role != "customer" and action is not None and ((s.turn - 1) // 14 + 1) % ABSENT_EVERY == 0
+    ]
+    assert off
+    assert all(name in INERT[role] for role, name in off)
+    company = office("viral", seed=5, days=10, quiet=False)
+    seen = view(company.state, "ceo")
+    legal = partial(company.simulator.legal, company.state, "ceo")
+    clumsy = [HELD_OUT_PARTNERS["clumsy"](seen, legal, i / 20) for i in range(20)]
+    assert len(set(clumsy)) >= 4
+    assert clumsy.count(heuristic(seen, list, 0.5)) >= 13
+
+
+def test_training_refuses_held_out_partners() -> None:
+    for name in HELD_OUT_PARTNERS:
+        with pytest.raises(ConfigError, match=f"held-out partner '{name}'"):
+            refuse_partner(name)
+        with pytest.raises(ConfigError, match="for evaluation"):
+            training_team(name)
+    assert set(training_team("random")) == set(SEATS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.envs.claw.sandbox.faults.sharing import URGENT
+from checks.sandbox.sharing import URGENT
 from onthejob.envs.claw.sandbox.ground import LOCKS, Refused, lock_folder
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.programs import PERLS, executables

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from checks.sandbox import holding
 from onthejob.envs.claw.sandbox import open_host
-from onthejob.envs.claw.sandbox.faults import holding
 from onthejob.envs.claw.sandbox.programs import PYTHONS, executables
 
 LIMIT_S = 3.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from onthejob.checkout import checks_folder, from_checks
 from onthejob.envs.office.actions import IDLE, Action, Invalid, parse, render
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.roles import Role
@@ -72,21 +73,22 @@ def as_reply(player: Player) -> Callable[[Observation, int], str]:
 
 
 def players(*, held_out: bool = True) -> dict[str, Player]:
-    """All shipped players by name; without those that are held out from training when `held_out` is false."""
-    from onthejob.envs.office.policies import exploiters
+    """All players by name; without those that are held out from training when `held_out` is false.
+
+    Exploiters and scenario-tuned experts are among them in a checkout only (`onthejob.checkout`).
+    """
     from onthejob.envs.office.policies.expert import expert
     from onthejob.envs.office.policies.heuristic import heuristic
     from onthejob.envs.office.policies.partners import HELD_OUT_PARTNERS
     from onthejob.envs.office.policies.reasons import explained
-    from onthejob.envs.office.policies.tuned import tuned_experts
 
+    measuring = from_checks("office.players", what="players").players() if checks_folder() is not None else {}
     return {
         "random": random_legal,
         "do-nothing": do_nothing,
         "heuristic": heuristic,
         "expert": expert,
         "expert-explained": explained,
-        **{f"tuned-{scenario}": player for scenario, player in tuned_experts().items()},
-        **exploiters.EXPLOITERS,
+        **measuring,
         **(HELD_OUT_PARTNERS if held_out else {}),
     }

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.policies import Legal, Player, View, random_legal
-from onthejob.envs.office.policies.exploits_work import inert_farmer
 from onthejob.envs.office.policies.heuristic import heuristic
+from onthejob.envs.office.policies.picking import inert
 from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
 from onthejob.errors import ConfigError
 
@@ -49,7 +49,7 @@ def clumsy(view: View, legal: Legal, luck: float) -> Action | None:
 
 def part_timer(view: View, legal: Legal, luck: float) -> Action | None:
     """The heuristic, but on every third day it only pretends to work."""
-    return inert_farmer(view, legal, luck) if view["day"] % ABSENT_EVERY == 0 else heuristic(view, legal, luck)
+    return inert(view, legal, luck) if view["day"] % ABSENT_EVERY == 0 else heuristic(view, legal, luck)
 
 
 HELD_OUT_PARTNERS: MappingProxyType[str, Player] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""How exploiters choose: the first legal action of a list of types, or an attempt that may be refused."""
+"""Choices of a player that only pretends to work: the first legal action of a list of types."""
 
 from __future__ import annotations
 
@@ -27,8 +27,3 @@ def pick(legal: Legal, *names: str, luck: float) -> Action | None:
 def inert(view: View, legal: Legal, luck: float) -> Action | None:
     """What changes as little as possible."""
     return pick(legal, *INERT[view["role"]], luck=luck)
-
-
-def attempt(legal: Legal, name: str, target: str) -> Action | None:
-    """This very action when it is legal; otherwise None: the office refuses it, and the turn is lost."""
-    return next((action for action in legal() if (action.action_type, action.target) == (name, target)), None)

@@ -1,19 +1,20 @@
 """The fault list: attacks and mishaps, each tried for real on this machine's sandboxes.
 
-Run by `onthejob sandbox doctor` and by the tests. What needs a limit that is not proven active is not tried, and says so.
+Run by `onthejob sandbox doctor` and by the tests. What needs a limit that is not proven active is not tried, and says so. Further
+attacks are in `checks/sandbox`, which only a checkout has.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onthejob.envs.claw.sandbox.faults import commands, escapes, holding, planting, resources, sharing
+from onthejob.checkout import checks_folder, from_checks
+from onthejob.envs.claw.sandbox.faults import commands, escapes, resources
 from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
-__all__ = ["FAULTS", "Fault", "Outcome", "try_all", "try_one"]
+__all__ = ["FAULTS", "Fault", "Outcome", "all_faults", "try_one"]
 
 FAULTS = (
     Fault(number=1, title="fork bomb", attack=resources.fork_bomb),
@@ -60,19 +61,9 @@ FAULTS = (
     Fault(number=61, title="nothing left to write on", attack=resources.all_full),
     Fault(number=62, title="set the clock", attack=resources.set_clock),
     Fault(number=64, title="FIFO, socket, links in the workspace", attack=commands.special_files),
-    Fault(number=65, title="files that interpreters look for", attack=planting.shadow_modules),
     Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),
     Fault(number=71, title="hundreds of orphans", attack=resources.orphans),
-    Fault(number=73, title="take the output away from process 1", attack=holding.steal_output),
-    Fault(number=74, title="slow process 1 down", attack=holding.slow_pid1),
-    Fault(number=75, title="segments, queues, files in memory", attack=holding.kernel_objects),
-    Fault(number=76, title="start the core_pattern program", attack=holding.core_dumps),
-    Fault(number=77, title="thousands of queued signals", attack=holding.queued_signals),
     Fault(number=78, title="read the package and its tasks", attack=escapes.read_package),
-    Fault(number=79, title="hold what sandboxes share", attack=sharing.hold_what_is_shared),
-    Fault(number=80, title="watch, lease and sync what others use", attack=sharing.watch_others),
-    Fault(number=81, title="system calls newer than the filter", attack=sharing.newer_calls),
-    Fault(number=82, title="run before process 1", attack=sharing.run_first),
 )
 
 
@@ -108,7 +99,7 @@ def try_one(host: BwrapHost, fault: Fault) -> Outcome:
     return Outcome(number=fault.number, title=fault.title, verdict=verdict, detail=detail, seconds=time.monotonic() - start)
 
 
-def try_all(host: BwrapHost) -> Iterator[Outcome]:
-    """Attack with everything, in order."""
-    for fault in FAULTS:
-        yield try_one(host, fault)
+def all_faults() -> list[Fault]:
+    """`FAULTS`, and in a checkout the attacks of `checks/sandbox` too, by number."""
+    more = from_checks("sandbox", what="attacks").ATTACKS if checks_folder() is not None else ()
+    return sorted([*FAULTS, *more], key=lambda fault: fault.number)
