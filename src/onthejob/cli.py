@@ -191,6 +191,10 @@ def run(path: str, words: list[str]) -> int:
     try:
         check_words(path, words)
         options = getattr(importlib.import_module(f"onthejob.commands.{entry.module}"), entry.name)
+        if "--help-all" in words and entry.common:
+            from onthejob.commands.brief import without_output
+
+            options = without_output(options)
         options, default = begun(options, words, entry)
         if entry.common and not {"-h", "--help"}.isdisjoint(words):
             from onthejob.commands.brief import brief_help

@@ -1,13 +1,17 @@
-"""`onthejob train --help`: the options that most runs set, on one screen; `--help-all` shows every option."""
+"""`onthejob train --help`: the options that most runs set, on one screen; `--help-all` lists every option."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from onthejob.commands.env import helps_of
+from onthejob.commands.terminal import Output
 
 WIDTH = 80
 COLUMN = 20
@@ -36,6 +40,15 @@ def brief_help(command: Any, default: Any, *, path: str, shown: Mapping[str, str
         "option. Every command also takes --json, --quiet and --debug."
     )
     return "\n".join([*lines, "", *_filled(more)])
+
+
+def without_output(command: Any) -> Any:
+    """`command` whose help leaves out the options of every command."""
+    hidden = Annotated[Output, tyro.conf.arg(name=""), tyro.conf.Suppress]
+    output = ("output", hidden, dataclasses.field(default_factory=Output))
+    made = dataclasses.make_dataclass(command.__name__, [output], bases=(command,), frozen=True, kw_only=True)
+    made.__doc__ = command.__doc__
+    return made
 
 
 def _first_sentence(text: str) -> str:

@@ -152,7 +152,7 @@ class Train:
     run; `onthejob runs sync` sends the rest."""
     name: str | None = None
     """Name of the new run, by default date and time."""
-    output: Annotated[Output, tyro.conf.arg(name=""), tyro.conf.Suppress] = field(default_factory=Output)
+    output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
         """Train, resume, look, replay an update, or print the configuration."""
