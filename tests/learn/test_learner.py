@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,26 +20,16 @@ from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.optimize import MAX_GRAD_NORM, KlWatch
-from onthejob.learn.own import LossTerms
 from onthejob.learn.trust_region import policy_kl, share_within, trajectory_changes
 
 from .conftest import make_group, make_turn, random_groups, tiny_peft
 
 ROLES = ("sales", "dev")
+OWN = Path(__file__).with_name("own_functions.py")
 
 
 def learner_for(roles=ROLES, *, dtype=torch.float32, moved=True, layout: Layout | None = None, **options) -> Learner:
     return Learner(tiny_peft(roles, dtype=dtype, moved=moved), roles, config=LearnerConfig(**options), layout=layout)
-
-
-def by_sampler(terms: LossTerms) -> torch.Tensor:
-    """Ratios to the sampler's numbers, which nothing bounds."""
-    return -torch.exp(terms.logprobs - terms.sampled) * terms.advantage
-
-
-def only_better(returns: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """Advantages of what is better than its group, and 0 for the rest."""
-    return np.maximum(returns - returns.mean(), 0.0)
 
 
 def digests(learner: Learner) -> dict[str, str]:
@@ -211,7 +202,7 @@ def test_non_finite_numbers_skip_the_update(broken):
     learner.update("sales", random_groups(0))
     if broken == "loss":
         groups = [_with_logprobs(random_groups(1)[0], -1e4)]  # exp(1e4) is infinite
-        learner = _with_loss(learner, LossConfig(loss=f"{__file__}:by_sampler"))
+        learner = _with_loss(learner, LossConfig(loss=f"{OWN}:by_sampler"))
         learner.update("sales", random_groups(0))
     else:
         groups = random_groups(1)
@@ -294,13 +285,13 @@ def test_old_logprobs_take_no_pass_of_their_own(monkeypatch):
 
     monkeypatch.setattr(module, "score", counted)
     metrics = learner_for(("sales",), lr=5e-2, epochs=3, max_tokens=80).update("sales", random_groups(4, groups=4, size=4))
-    assert metrics.rows == 2
-    assert (passes.count(True), passes.count(False)) == (6, 0)
+    assert metrics.rows > 1
+    assert (passes.count(True), passes.count(False)) == (3 * metrics.rows, 0)
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "reinforce"])
 def test_not_forwarding_what_has_no_advantage_changes_no_gradient(loss, monkeypatch):
-    config = {"loss": LossConfig(loss=loss), "advantage": AdvantageConfig(estimator=f"{__file__}:only_better")}
+    config = {"loss": LossConfig(loss=loss), "advantage": AdvantageConfig(estimator=f"{OWN}:only_better")}
     groups, moved = random_groups(7, groups=3), []
     for skip in (True, False):
         with monkeypatch.context() as patch:
