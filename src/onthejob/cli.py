@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import inspect
 import logging
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -260,6 +262,10 @@ def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
             f"{options.__doc__ or ''}\n\nThese are the options for --env {env}, the default. With --env REF before "
             f"{'--help-all' if entry.common else '--help'}, those of another environment are shown."
         )
+    if entry.common:
+        # tyro prints lines as they are, and the long help is read at every width.
+        paragraphs = inspect.cleandoc(options.__doc__ or "").split("\n\n")
+        options.__doc__ = "\n\n".join(textwrap.fill(" ".join(part.split()), 80) for part in paragraphs)
     default = options.starting(env)
     return options, default if file is None else from_toml(default, Path(file), earlier, env, check_file)
 

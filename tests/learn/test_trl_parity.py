@@ -76,15 +76,18 @@ def trainer(model, tmp_path_factory):
     return made
 
 
-def episode(seed: int, *, observed: bool = True) -> tuple[list[Group], list[np.ndarray]]:
-    """Two groups with prompts of 5 to 12 tokens; if `observed`, two replies of each are two turns, an observation in between."""
+def episode(seed: int, *, observed: bool = True, lower: float = 0.0) -> tuple[list[Group], list[np.ndarray]]:
+    """Two groups with prompts of 5 to 12 tokens; if `observed`, two replies of each are two turns, an observation in between.
+
+    The sampler's log-probabilities are `lower` than usual, in nats.
+    """
     rng = np.random.default_rng(seed)
 
     def draw(low: int, high: int) -> tuple[int, ...]:
         return tuple(rng.integers(3, 512, int(rng.integers(low, high + 1))).tolist())
 
     def turn(prompt: tuple[int, ...], reply: tuple[int, ...]) -> Turn:
-        logprobs = tuple((-5.5 - 1.5 * rng.random(len(reply))).tolist())
+        logprobs = tuple((-5.5 - lower - 1.5 * rng.random(len(reply))).tolist())
         completion = Completion(text="", token_ids=reply, logprobs=logprobs)
         return Turn(prompt_ids=prompt, completion=completion, policy_version="t", temperature=TEMPERATURE)
 
@@ -184,7 +187,8 @@ def compare(
     observed: bool = True,
     **theirs_alone: Any,
 ) -> None:
-    groups, values = episode(seed, observed=observed)
+    # So that some weights of a correction lie above its bound, and others do not.
+    groups, values = episode(seed, observed=observed, lower=1.2 if config.corrects else 0.0)
     (batch,) = collate(groups, values, max_tokens=MAX_TOKENS)
     noise = np.random.default_rng(seed + 100)
     with torch.no_grad():
@@ -198,7 +202,9 @@ def compare(
     inputs = padded(groups, values, {name: by_trajectory(batch, terms) for name, terms in extra.items()})
     if config.corrects:
         ratio = correction_ratio(config, inputs["old_per_token_logps"], inputs["sampling_per_token_logps"], inputs["tool_mask"])
-        assert ((ratio == CORRECTION_MAX) | (ratio == 0)).any(), "the bound was met"
+        bounded = (ratio == CORRECTION_MAX) | (ratio == 0)
+        assert bounded.any()
+        assert not bounded.all()
         inputs["importance_sampling_ratio"] = ratio
     settings(trainer, config, **theirs_alone)
     trainer.model.train()
