@@ -97,13 +97,13 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
     taught = groups(options, SHAPES[name][5])
     plain = LearnerConfig(lr=0.0, max_tokens=options.max_tokens, loss=LossConfig(loss="grpo"))
     for layout, checkpointing in ((Layout.TREE, False), (Layout.TREE, True), (Layout.PADDED, False), (Layout.PADDED, True)):
-        config = replace(plain, layout=layout, gradient_checkpointing=checkpointing)
+        config = replace(plain, gradient_checkpointing=checkpointing)
         row: dict[str, Any] = {"model": name, "layout": layout.value, "checkpointing": checkpointing}
         try:
             with warnings.catch_warnings():  # renamed in transformers 5.23
                 warnings.simplefilter("ignore", FutureWarning)
                 model.get_base_model().gradient_checkpointing_disable()
-            learner = Learner(model, [ROLE], config=config)
+            learner = Learner(model, [ROLE], config=config, layout=layout)
             started = synchronised(options.device)
             metrics = learner.update(ROLE, taught)  # warms up
             seconds = [synchronised(options.device) - started]

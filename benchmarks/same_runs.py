@@ -25,7 +25,7 @@ COMMON = (
 )  # fmt: skip
 RUNS = {
     "office": (
-        ("--env", "office", "--roles", "sales", "hr", "--library-tasks", "1", "--library-share", "1", "--scale-states", "4",
+        ("--env", "office", "--roles", "sales", "hr", "--library-tasks", "5", "--scale-states", "4",
          "--branch.turns", "6", "--branch.worlds", "1", "--collect.segment-turns", "6", "--workers", "0"),
         (("scenarios", "baseline"), ("days", "2"), ("seeds", "2")),
     ),
@@ -69,7 +69,7 @@ def digest_of(source: Path, name: str, folder: Path) -> str:
     ).read_text(encoding="utf-8")
     prefix = "--env." if nested else "--claw." if name == "claw" else "--"
     flags = [word for option, value in options for word in (prefix + option, value)]
-    runs = folder / f"{name}-{hashlib.sha256(str(source).encode()).hexdigest()[:8]}"
+    place = folder / f"{name}-{hashlib.sha256(str(source).encode()).hexdigest()[:8]}"
     env = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     command = [
         sys.executable,
@@ -81,12 +81,11 @@ def digest_of(source: Path, name: str, folder: Path) -> str:
         *COMMON,
         "--init",
         str(ADAPTERS / name),
-        "--runs",
-        str(runs),
     ]
-    subprocess.run(command, check=True, env=env, timeout=1200)
+    place.mkdir()
+    subprocess.run(command, check=True, env=env, cwd=place, timeout=1200)
     hashed = subprocess.run(
-        [sys.executable, "-c", HASH, str(runs / "tiny")], check=True, env={**env, "PYTHONPATH": str(HERE)}, timeout=60,
+        [sys.executable, "-c", HASH, str(place / "runs/tiny")], check=True, env={**env, "PYTHONPATH": str(HERE)}, timeout=60,
         capture_output=True, text=True,
     )  # fmt: skip
     return hashed.stdout.strip()

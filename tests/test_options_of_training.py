@@ -22,18 +22,16 @@ from onthejob.types import Sampling
 CONFIGS = (LossConfig, AdvantageConfig, LearnerConfig, SftConfig, LoraSpec, CollectConfig, BranchConfig, TrainConfig)
 OUTSIDE: dict[type, dict[str, tuple[float, ...]]] = {
     LossConfig: {
-        "epsilon_low": (-0.1, 1.0), "epsilon_high": (0.0,), "delta": (1.2,), "beta": (-1.0,),
-        "correction_min": (-1.0, 4.0), "correction_max": (0.0,), "entropy": (),
+        "epsilon_low": (-0.1, 1.0), "epsilon_high": (0.0,), "beta": (-1.0,), "entropy": (),
     },
     AdvantageConfig: {
-        "eps": (0.0,), "bound": (0.0,), "invalid_gap": (-1.0,), "invalid_ceiling": (0.0,), "negative_weight": (-0.1, 1.1),
+        "eps": (0.0,), "bound": (0.0,), "invalid_gap": (-1.0,), "invalid_ceiling": (0.0,),
     },
     LearnerConfig: {
-        "lr": (-1.0,), "logit_scale_lr": (-1.0,), "adam_eps": (0.0,), "weight_decay": (-1.0,), "max_grad_norm": (0.0,),
-        "max_kl": (-1.0,),
+        "lr": (-1.0,), "logit_scale_lr": (-1.0,), "max_kl": (-1.0,),
     },
-    SftConfig: {"lr": (-1.0,), "weight_decay": (-1.0,), "max_grad_norm": (0.0,), "minutes": (-1.0,)},
-    LoraSpec: {"alpha": (0.0, -1.0), "dropout": (0.1,)},
+    SftConfig: {"lr": (-1.0,), "minutes": (-1.0,)},
+    LoraSpec: {"alpha": (0.0, -1.0)},
     CollectConfig: dict.fromkeys(("fresh_share", "partner_share", "keep_share"), (-0.1, 1.1)),
     BranchConfig: {"outcome_weight": (-1.0,), "return_weight": (-1.0,)},
     TrainConfig: {"library_share": (0.0, 1.1), "minutes": (-1.0,)},

@@ -9,11 +9,13 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import inspect
 import logging
 import os
 import sys
+import textwrap
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ from rich.table import Table
 from onthejob import __version__
 from onthejob.checkout import from_checks
 from onthejob.commands.options import from_toml, stated_env
+from onthejob.commands.removed import check_file, check_words
 from onthejob.commands.terminal import Output, Terminal, shown
 from onthejob.errors import ConfigError, OnTheJobError
 
@@ -58,6 +61,8 @@ class Entry(NamedTuple):
     """With `places`: the environment where none is named; empty where one must be."""
     measures: bool = False
     """Lives in `checks/commands/`, which only a checkout has."""
+    common: Mapping[str, str] = {}
+    """Options that --help shows, and a word for the value of each; --help-all shows the others too. Empty: --help shows all."""
 
 
 COMMANDS: dict[str, Entry] = {
@@ -67,7 +72,26 @@ COMMANDS: dict[str, Entry] = {
         "collect", "Collect", "Write a scripted player's demonstrations, one file per role.", places=True, env="office"
     ),
     "sft": Entry("sft", "Sft", "Warm start: train the roles' adapters on demonstrations."),
-    "train": Entry("train", "Train", "Train the roles' adapters with GRPO.", configurable=True, places=True, env="office"),
+    "train": Entry(
+        "train",
+        "Train",
+        "Train the roles' adapters with GRPO.",
+        configurable=True,
+        places=True,
+        env="office",
+        common={
+            "env": "ENV",
+            "init": "ADAPTERS",
+            "roles": "ROLE ...",
+            "name": "NAME",
+            "iterations": "N",
+            "minutes": "N",
+            "eval_every": "N",
+            "smoke": "",
+            "resume": "RUN",
+            "config": "FILE",
+        },
+    ),
     "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states.", places=True, env="office"),
     "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired.", places=True, env="office"),
     "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv.", places=True, first=True, env="office"),
@@ -186,7 +210,19 @@ def run(path: str, words: list[str]) -> int:
     entry = COMMANDS[path]
     debug = False
     try:
-        options, default = begun(command_class(path), words, entry)
+        check_words(path, words)
+        options = command_class(path)
+        if "--help-all" in words and entry.common:
+            from onthejob.commands.brief import without_output
+
+            options = without_output(options)
+        options, default = begun(options, words, entry)
+        if entry.common and not {"-h", "--help"}.isdisjoint(words):
+            from onthejob.commands.brief import brief_help
+
+            print(brief_help(options, default, path=path, shown=entry.common))
+            return 0
+        words = ["--help" if word == "--help-all" else word for word in words]
         try:
             command = parse(options, words, prog=f"onthejob {path}", default=default)
         except SystemExit as error:
@@ -242,11 +278,15 @@ def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
     options = typed(options, env)
     if entry.places and not named:
         options.__doc__ = (
-            f"{options.__doc__ or ''}\n\nThese are the options for --env {env}, the default. With --env REF before --help, those "
-            "of another environment are shown."
+            f"{options.__doc__ or ''}\n\nThese are the options for --env {env}, the default. With --env REF before "
+            f"{'--help-all' if entry.common else '--help'}, those of another environment are shown."
         )
+    if entry.common:
+        # tyro prints lines as they are, and the long help is read at every width.
+        paragraphs = inspect.cleandoc(options.__doc__ or "").split("\n\n")
+        options.__doc__ = "\n\n".join(textwrap.fill(" ".join(part.split()), 80) for part in paragraphs)
     default = options.starting(env)
-    return options, default if file is None else from_toml(default, Path(file), earlier, env)
+    return options, default if file is None else from_toml(default, Path(file), earlier, env, check_file)
 
 
 def last_value(words: Sequence[str], flag: str) -> str | None:

@@ -21,7 +21,6 @@ RULE = {
     "bound": None,
     "invalid_gap": 0.5,
     "invalid_ceiling": -1.5,
-    "negative_weight": 1.0,
 }
 RETURNS = (0.5, 1.5, 1.0, 1.0)
 

@@ -50,7 +50,6 @@ RULE: Mapping[str, Any] = {
     "bound": 1.5,
     "invalid_gap": 0.5,
     "invalid_ceiling": -1.5,
-    "negative_weight": 1.0,
 }
 
 

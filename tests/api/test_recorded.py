@@ -10,11 +10,17 @@ import pytest
 from fastapi.testclient import TestClient
 
 from onthejob.api.players import Players
+from onthejob.api.recorded import _rule
 from onthejob.errors import ConfigError
 from onthejob.record import Run
 
 from .conftest import RULE
 from .recording import without_checksums
+
+
+def test_a_run_that_weighed_advantages_below_zero_says_so():
+    assert _rule({"learner": {"advantage": {"scale": "none", "negative_weight": 0.5}}}).negative_weight == 0.5
+    assert _rule({}).negative_weight == 1.0
 
 
 def test_runs_are_listed_and_shown(client: TestClient):
@@ -105,7 +111,7 @@ def test_groups_are_listed_with_what_they_can_teach(client: TestClient):
 
 def test_a_group_shows_every_reply_as_it_was_sampled_and_judged(client: TestClient):
     group = client.get("/api/runs/first/group", params={"key": "it0001/0/dev"}).json()
-    assert group["rule"] == RULE
+    assert group["rule"] == {**RULE, "negative_weight": 1.0}
     replies = group["replies"]
     assert [reply["ret"] for reply in replies] == [0.5, 1.5, 1.0, 1.0]
     assert [reply["valid"] for reply in replies] == [True, True, False, True]

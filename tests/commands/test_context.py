@@ -28,7 +28,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_the_model_is_loaded(call, sh
         ("play", "office", "--team", "base", "--env.days", "1"),
         ("play", "office", "--seat", "hr=base", "--env.days", "1"),
         ("compare", "base", "--env.scenarios", "baseline", "--env.seeds", "1", "--env.days", "1"),
-        ("train", "--roles", "hr", "--env.scenarios", "baseline", "--env.days", "1", "--runs", "runs"),
+        ("train", "--roles", "hr", "--env.scenarios", "baseline", "--env.days", "1"),
     ):
         said = call(*words, *model, code=2)
         assert "the model's context of 64 tokens leaves 0 for what a role is shown, besides a reply of up to 32" in said

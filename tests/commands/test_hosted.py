@@ -225,7 +225,6 @@ def test_hosted_colleagues_play_and_judge_in_training(call, chat: Chat, tiny_bas
         return '{"score": 5}' if "RUN_DEMO\\" in asked.split("Decision:")[1] else '{"score": 1}'
 
     chat.reply = reply
-    stated = ("--judging.max-tokens", "40")
     small = (
         "--env.scenarios",
         "baseline",
@@ -250,9 +249,9 @@ def test_hosted_colleagues_play_and_judge_in_training(call, chat: Chat, tiny_bas
     )
     small += ("--branch.group-size", "2", "--branch.turns", "2", "--branch.worlds", "1", "--iterations", "1", "--lora.rank", "2")
     who = ("--env.partner", f"{chat.name}#colleague", "--judge", f"{chat.name}#judge")
-    call("train", "--dry-run", "--roles", "sales", *who, *stated, *small, "--name", "a", "--model.name", tiny_base)
+    call("train", "--dry-run", "--roles", "sales", *who, *small, "--name", "a", "--model.name", tiny_base)
     assert {body["model"] for body in chat.seen} == {"colleague", "judge"}
-    assert {body["max_tokens"] for body in chat.seen if body["model"] == "judge"} == {40}
+    assert {body["max_tokens"] for body in chat.seen if body["model"] == "judge"} == {256}, "the catalogue's, above 64"
     with Run.open(Path("runs/a"), readonly=True) as run:
         (episode,) = run.read_episodes(1)
         (judged,) = run.read_metrics("judge", iteration=1, name="judged")

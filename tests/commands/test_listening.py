@@ -32,8 +32,6 @@ def taken() -> Iterator[int]:
         (("serve", "trainer", "--model.name", "/nowhere"), "--port"),
         (("serve", "trainer", "--model.name", "/nowhere", "--port", "0", "--serve-model"), "--server.port"),
         (("serve", "model", "--model.name", "/nowhere"), "--server.port"),
-        (("train", "--sampler", "vllm", "--model.name", "/nowhere"), "--server.port"),
-        (("train", "--smoke", "--sampler", "vllm", "--model.name", "/nowhere"), "--server.port"),
         (("view", "--no-open"), "--port"),
     ],
 )

@@ -109,7 +109,7 @@ def test_patience_says_after_how_many_dead_iterations_a_run_has_converged(call, 
 
 def test_decisions_are_branched_without_any_more_code(call, letters: Path, letter_model: Path):
     branch = (
-        "--grouping", "branch", "--library-tasks", "2", "--library-share", "1", "--scale-states", "8",
+        "--grouping", "branch", "--library-tasks", "10", "--scale-states", "8",
         "--collect.segment-turns", "4", "--branch.turns", "4", "--branch.worlds", "1",
     )  # fmt: skip
     result = call(
@@ -151,7 +151,7 @@ def test_a_file_of_options_names_the_environment_and_states_its_own(call, letter
 def test_options_of_other_workplaces_are_not_offered(call, letters: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(AssertionError, match="Unrecognized options"):
         call("train", "--env", "letters.py", "--scenarios", "churn", code=0)
-    assert main(["train", "--env", "letters.py", "--help"]) == 0
+    assert main(["train", "--env", "letters.py", "--help-all"]) == 0
     shown = capsys.readouterr().out
     assert "--env.bonus" in shown
     assert "Paid for the letter that pays" in shown
@@ -298,7 +298,7 @@ def test_seats_that_cannot_be_frozen_and_opponents_that_are_never_met(call, lett
 @pytest.mark.parametrize("grouping", ["episodes", "branch"])
 def test_opponents_from_the_past_are_drawn_recorded_and_met_again(call, letters: Path, letter_model: Path, grouping: str):
     branch = (
-        "--library-tasks", "2", "--library-share", "1", "--scale-states", "8", "--collect.segment-turns", "4",
+        "--library-tasks", "10", "--scale-states", "8", "--collect.segment-turns", "4",
         "--branch.turns", "4", "--branch.worlds", "1", "--collect.partner-share", "0",
     )  # fmt: skip
     env = ("--env", "letters.py", *SMALL, "--collect.episodes", "6", *model(letter_model), "--opponents", "past:2")

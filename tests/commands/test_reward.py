@@ -39,7 +39,7 @@ class Letters(Env):
 '''
 SMALL = ("--collect.episodes", "2", "--branch.group-size", "6", "--lora.rank", "2", "--sampling.temperature", "1")
 BRANCH = (
-    "--grouping", "branch", "--library-tasks", "2", "--library-share", "1", "--scale-states", "4",
+    "--grouping", "branch", "--library-tasks", "10", "--scale-states", "4",
     "--collect.segment-turns", "1", "--branch.turns", "1", "--branch.worlds", "1",
 )  # fmt: skip
 TRL = """

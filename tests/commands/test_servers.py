@@ -38,7 +38,7 @@ pytestmark = pytest.mark.server
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 SMALL = (
-    "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--env.scenarios", "baseline", "--env.days", "2",
+    "--library-tasks", "5", "--scale-states", "4", "--env.scenarios", "baseline", "--env.days", "2",
     "--env.seeds", "2", "--collect.episodes", "1", "--collect.segment-turns", "3", "--collect.partner-share", "0",
     "--lora.rank", "2", "--branch.group-size", "4", "--branch.turns", "6", "--branch.worlds", "1", "--iterations", "1",
     "--sampling.max-new-tokens", "4", "--roles", "ceo", "dev", "--model.dtype", "float32",
@@ -112,7 +112,7 @@ def answers(url: str, process: subprocess.Popen[str], folder: Path) -> None:
 
 
 def test_a_run_that_starts_feeds_and_ends_its_own_server(call: Callable[..., Any], base: Path, tmp_path: Path):
-    told = call("train", *SMALL, "--model.name", base, "--sampler", "vllm", "--name", "served", "--runs", tmp_path / "runs")
+    told = call("train", *SMALL, "--model.name", base, "--sampler", "vllm", "--name", "served")
     assert told["stop"] == "iterations"
     assert {path.name.split("-")[0] for path in (tmp_path / "runs/served/server/adapters").glob("*/*")} >= {
         "ceo@0000",
@@ -160,10 +160,10 @@ def test_updates_are_made_by_a_worker(call: Callable[..., Any], environ: dict[st
     try:
         url = f"http://127.0.0.1:{port}"
         answers(f"{url}/health", worker, tmp_path)
-        far = ("--trainer", url, "--trainer-wait-s", "60", "--runs", tmp_path / "runs", "--name", "far")
+        far = ("--trainer", url, "--trainer-wait-s", "60", "--name", "far")
         told = call("train", *SMALL, "--model.name", base, *far)
         assert told["iterations"] == 1
-        here = call("train", *SMALL, "--model.name", base, "--runs", tmp_path / "runs", "--name", "near")
+        here = call("train", *SMALL, "--model.name", base, "--name", "near")
         assert {r: a["digest"] for r, a in told["adapters"].items()} == {r: a["digest"] for r, a in here["adapters"].items()}
     finally:
         worker.terminate()
@@ -225,7 +225,7 @@ def test_a_worker_serves_the_role_of_another_workplace(
     shape = ("--lora.rank", "2", "--model.name", base, "--model.dtype", "float32")
     worker = start(environ, tmp_path, "serve", "trainer", "--port", str(port), "--roles", "agent", *shape)
     short = ("--env.count", "64", "--env.protocol.max-turns", "1", "--sampling.max-new-tokens", "2", "--iterations", "1")
-    few = ("--collect.episodes", "1", "--branch.group-size", "2", "--runs", tmp_path / "runs", "--name", "far")
+    few = ("--collect.episodes", "1", "--branch.group-size", "2", "--name", "far")
     try:
         url = f"http://127.0.0.1:{port}"
         answers(f"{url}/health", worker, tmp_path)
@@ -245,10 +245,7 @@ def test_a_worker_updates_and_samples_for_a_run(call: Callable[..., Any], enviro
     try:
         url = f"http://127.0.0.1:{port}"
         answers(f"{url}/health", worker, tmp_path)
-        told = call(
-            *("train", *SMALL, "--model.name", base, "--trainer", url, "--sampler", "worker"),
-            *("--runs", tmp_path / "runs", "--name", "far"),
-        )
+        told = call("train", *SMALL, "--model.name", base, "--trainer", url, "--sampler", "worker", "--name", "far")
         assert told["iterations"] == 1
         served = {path.name.split("-")[0] for path in (tmp_path / "worker/server/adapters").glob("*/*")}
         assert {f"{role}@{adapter['version']:04d}" for role, adapter in told["adapters"].items()} <= served
@@ -257,7 +254,7 @@ def test_a_worker_updates_and_samples_for_a_run(call: Callable[..., Any], enviro
         described = tmp_path / "described"
         shutil.copytree(base, described, ignore=shutil.ignore_patterns("*.safetensors"))
         words = ("train", *SMALL, "--model.name", described, "--model.device", "meta", "--trainer", url, "--sampler", "worker")
-        again = call(*words, "--runs", tmp_path / "runs", "--name", "light")
+        again = call(*words, "--name", "light")
         assert again["iterations"] == 1
         adapter = read_adapter(Path(again["adapters"]["ceo"]["path"]))
         assert json.loads((adapter.path / "adapter_meta.json").read_text())["base_digest"] == weights_digest(base)
@@ -278,9 +275,9 @@ def test_a_worker_that_cannot_be_reached_leaves_no_run(
     token: str, words: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("ONTHEJOB_TRAINER_TOKEN", token)
-    runs = tmp_path / "runs"
+    monkeypatch.chdir(tmp_path)
     nobody = f"http://127.0.0.1:{free_port()}"
-    code = main(["train", *SMALL, "--model.name", str(base), "--trainer", nobody, "--runs", str(runs)])
+    code = main(["train", *SMALL, "--model.name", str(base), "--trainer", nobody])
     assert code in (1, 2)
     assert words in capsys.readouterr().err
-    assert not list(runs.glob("*"))
+    assert not (tmp_path / "runs").exists()

@@ -32,7 +32,7 @@ from onthejob.testing import tiny_model
 from onthejob.types import Kind, Split
 
 UNSHAPED = (
-    "--library-tasks", "1", "--library-share", "1", "--scale-states", "12", "--env.scenarios", "baseline", "--env.days", "3",
+    "--library-tasks", "5", "--scale-states", "12", "--env.scenarios", "baseline", "--env.days", "3",
     "--collect.episodes", "4", "--collect.segment-turns", "7", "--collect.partner-share", "0",
     "--branch.group-size", "6", "--branch.turns", "14", "--branch.worlds", "1",
     "--sampling.max-new-tokens", "40", "--sampling.temperature", "0.7",
@@ -86,7 +86,9 @@ def test_what_cannot_be_written_or_named_is_refused_before_a_model_is_loaded(cal
     nothing = ("--model.name", "./no-model")
     start = ("train", "--iterations", "1", *nothing)
     assert "a run's name must be" in call(*start, "--name", "a/b", code=2)
-    assert "file is no folder" in call(*start, "--runs", "file", code=2)
+    Path("runs").write_text("")
+    assert "runs is no folder" in call(*start, code=2)
+    Path("runs").unlink()
     Run.create("runs", config={}, name="taken").close()
     assert "a run named 'taken' exists in runs" in call(*start, "--name", "taken", code=2)
     call("collect", "--env.seeds", "1", "--env.scenarios", "baseline", "--env.days", "1")

@@ -130,21 +130,6 @@ def test_a_whole_episode_is_judged_by_its_return_and_not_by_the_form_of_one_repl
     assert signal(every) is Signal.RETURN
 
 
-def test_what_is_below_zero_can_weigh_less():
-    # mean 3, deviations -2, -1 and 3; the invalid one is placed at -2 - 1.
-    group = group_of(1, 2, 6, 0, invalid=(3,))
-    for weight in (1.0, 0.5, 0.0):
-        result = advantages(group, AdvantageConfig(scale="none", negative_weight=weight))
-        np.testing.assert_allclose(result, [-2 * weight, -weight, 3, -3 * weight])
-
-
-def test_a_group_whose_only_lesson_is_weighed_away_is_dead():
-    only_format = group_of(2, 2, 0, invalid=(2,))
-    assert signal(only_format) is Signal.FORMAT
-    assert advantages(only_format, AdvantageConfig(negative_weight=0.5)) is not None
-    assert advantages(only_format, AdvantageConfig(negative_weight=0.0)) is None
-
-
 def test_large_stakes_can_be_bounded():
     # mean 3, deviations -2, -1 and 3; the invalid one is placed below the bounded ones.
     result = advantages(group_of(1, 2, 6, 0, invalid=(3,)), AdvantageConfig(scale="none", bound=1.5))
@@ -159,8 +144,6 @@ def test_bad_config():
         AdvantageConfig(scale="batch")
     with pytest.raises(ConfigError, match="eps"):
         AdvantageConfig(eps=0)
-    with pytest.raises(ConfigError, match="negative_weight"):
-        AdvantageConfig(negative_weight=-0.1)
 
 
 RETURNS = st.lists(st.integers(-50, 50), min_size=2, max_size=8).filter(lambda values: len(set(values)) > 1)

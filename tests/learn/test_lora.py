@@ -67,7 +67,6 @@ def test_adapters_are_fp32_and_only_the_active_one_is_trained(dtype):
         (["sales"], {"targets": ()}, "empty"),
         (["sales"], {"rank": 0}, "rank"),
         (["sales"], {"alpha": 0}, "alpha"),
-        (["sales"], {"dropout": 0.1}, "dropout"),
     ],
 )
 def test_bad_requests(roles, spec, problem):

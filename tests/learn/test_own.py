@@ -147,8 +147,6 @@ def test_what_names_no_function_is_refused(tmp_path: Path):
         AdvantageConfig(estimator="mean")
     with pytest.raises(ConfigError, match="no effect with the estimator a:b: scale, eps"):
         AdvantageConfig(estimator="a:b", scale="none", eps=1.0)
-    with pytest.raises(ConfigError, match="its ratio is its own"):
-        LossConfig(loss="a:b", level="sequence")
     with pytest.raises(ConfigError, match="is a int"):
         advantages(
             make_group((1.0, make_turn([1], [2])), (0.0, make_turn([1], [3]))), AdvantageConfig(estimator=f"{path}:constant")

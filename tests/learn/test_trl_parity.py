@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,16 @@ with warnings.catch_warnings():
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.learn.batch import Batch, collate
 from onthejob.learn.forward import score
-from onthejob.learn.loss import LossConfig, policy_loss
+from onthejob.learn.loss import CORRECTION_MAX, LossConfig, policy_loss
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
 from .conftest import gradients, tiny_base, tiny_peft
+from .trl_losses import BETA, DELTA
 
 TEMPERATURE = 0.7
 LIMIT = 16
 MAX_TOKENS = 4096
+OWN = Path(__file__).with_name("trl_losses.py")
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +76,18 @@ def trainer(model, tmp_path_factory):
     return made
 
 
-def episode(seed: int, *, observed: bool = True) -> tuple[list[Group], list[np.ndarray]]:
-    """Two groups with prompts of 5 to 12 tokens; if `observed`, two replies of each are two turns, an observation in between."""
+def episode(seed: int, *, observed: bool = True, lower: float = 0.0) -> tuple[list[Group], list[np.ndarray]]:
+    """Two groups with prompts of 5 to 12 tokens; if `observed`, two replies of each are two turns, an observation in between.
+
+    The sampler's log-probabilities are `lower` than usual, in nats.
+    """
     rng = np.random.default_rng(seed)
 
     def draw(low: int, high: int) -> tuple[int, ...]:
         return tuple(rng.integers(3, 512, int(rng.integers(low, high + 1))).tolist())
 
     def turn(prompt: tuple[int, ...], reply: tuple[int, ...]) -> Turn:
-        logprobs = tuple((-5.5 - 1.5 * rng.random(len(reply))).tolist())
+        logprobs = tuple((-5.5 - lower - 1.5 * rng.random(len(reply))).tolist())
         completion = Completion(text="", token_ids=reply, logprobs=logprobs)
         return Turn(prompt_ids=prompt, completion=completion, policy_version="t", temperature=TEMPERATURE)
 
@@ -140,14 +146,24 @@ def by_trajectory(batch: Batch, terms: np.ndarray) -> list[np.ndarray]:
     return [terms[order][batch.trajectory[order] == i] for i in range(batch.trajectories)]
 
 
-def settings(trainer: GRPOTrainer, config: LossConfig) -> None:
-    trainer.loss_type = "grpo" if config.loss == "gspo" else config.loss
-    trainer.importance_sampling_level = "sequence" if config.loss == "gspo" else config.level
-    trainer.beta = config.beta
+def settings(
+    trainer: GRPOTrainer,
+    config: LossConfig,
+    *,
+    loss: str = "",
+    level: str = "token",
+    beta: float | None = None,
+    delta: float | None = None,
+    kl_ratio: bool = False,
+) -> None:
+    """TRL's settings: those of `config`, and those that ours has no option for."""
+    trainer.loss_type = loss or ("grpo" if config.loss == "gspo" or config.own else config.loss)
+    trainer.importance_sampling_level = "sequence" if config.loss == "gspo" else level
+    trainer.beta = config.beta if beta is None else beta
     trainer.epsilon_low, trainer.epsilon_high = config.epsilon_low, config.epsilon_high
     args: Any = trainer.args
-    args.delta = config.delta
-    args.use_bias_correction_kl = config.kl_ratio
+    args.delta = delta
+    args.use_bias_correction_kl = kl_ratio
     trainer.max_completion_length = LIMIT
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = config.corrects
 
@@ -155,34 +171,42 @@ def settings(trainer: GRPOTrainer, config: LossConfig) -> None:
 def correction_ratio(config: LossConfig, old: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """TRL computes it while generating (grpo_trainer.py 2660-2707); its formulas, written out for padded rows."""
     gap = (old - sampled) * mask
-    if config.correction.startswith("sequence"):
-        gap = gap.sum(-1, keepdim=True)
-    ratio = gap.exp()
-    if config.correction.endswith("truncate"):
-        return ratio.clamp(config.correction_min, config.correction_max)
-    outside = (ratio < (config.correction_min or 0)) | (ratio > config.correction_max)
-    return ratio.masked_fill(outside, 0.0)
+    if config.correction == "token_truncate":
+        return gap.exp().clamp(max=CORRECTION_MAX)
+    ratio = gap.sum(-1, keepdim=True).exp()
+    return ratio.masked_fill(ratio > CORRECTION_MAX, 0.0)
 
 
 def compare(
-    trainer: GRPOTrainer, model, config: LossConfig, *, seed: int, off_policy: bool = True, observed: bool = True
+    trainer: GRPOTrainer,
+    model,
+    config: LossConfig,
+    *,
+    seed: int,
+    off_policy: bool = True,
+    observed: bool = True,
+    **theirs_alone: Any,
 ) -> None:
-    groups, values = episode(seed, observed=observed)
+    # So that some weights of a correction lie above its bound, and others do not.
+    groups, values = episode(seed, observed=observed, lower=1.2 if config.corrects else 0.0)
     (batch,) = collate(groups, values, max_tokens=MAX_TOKENS)
     noise = np.random.default_rng(seed + 100)
     with torch.no_grad():
         present = score(model, batch.row).logprobs.numpy()
     old = (present + 0.4 * noise.normal(size=len(batch))).astype(np.float32) if off_policy else None
-    reference = (present + 0.3 * noise.normal(size=len(batch))).astype(np.float32) if config.beta else None
+    with_kl = config.beta or theirs_alone.get("beta")
+    reference = (present + 0.3 * noise.normal(size=len(batch))).astype(np.float32) if with_kl else None
     extra = {"sampling_per_token_logps": batch.sampled}
     extra |= {} if old is None else {"old_per_token_logps": old}
     extra |= {} if reference is None else {"ref_per_token_logps": reference}
     inputs = padded(groups, values, {name: by_trajectory(batch, terms) for name, terms in extra.items()})
     if config.corrects:
-        inputs["importance_sampling_ratio"] = correction_ratio(
-            config, inputs["old_per_token_logps"], inputs["sampling_per_token_logps"], inputs["tool_mask"]
-        )
-    settings(trainer, config)
+        ratio = correction_ratio(config, inputs["old_per_token_logps"], inputs["sampling_per_token_logps"], inputs["tool_mask"])
+        bounded = (ratio == CORRECTION_MAX) | (ratio == 0)
+        assert bounded.any()
+        assert not bounded.all()
+        inputs["importance_sampling_ratio"] = ratio
+    settings(trainer, config, **theirs_alone)
     trainer.model.train()
     theirs = trainer._compute_loss(trainer.model, inputs)
     theirs.backward()
@@ -212,15 +236,13 @@ def options(loss: str) -> dict[str, Any]:
 
 
 VARIANTS = [
-    LossConfig(loss=loss, level=level, beta=beta, kl_ratio=kl_ratio, **options(loss))
-    for loss, level, (beta, kl_ratio) in itertools.product(
-        ("grpo", "dapo", "dr_grpo", "bnpo", "cispo"), ("token", "sequence"), ((0.0, False), (0.04, False), (0.04, True))
-    )
+    LossConfig(loss=loss, beta=beta, **options(loss))
+    for loss, beta in itertools.product(("grpo", "dapo", "dr_grpo", "cispo"), (0.0, 0.04))
 ]
 
 
 @pytest.mark.parametrize("observed", [True, False], ids=["masked", "unmasked"])
-@pytest.mark.parametrize("config", VARIANTS, ids=lambda c: f"{c.loss}-{c.level}-{c.beta}-{c.kl_ratio}")
+@pytest.mark.parametrize("config", VARIANTS, ids=lambda c: f"{c.loss}-{c.beta}")
 def test_loss_and_gradients_equal_trl(trainer, model, config, observed):
     compare(trainer, model, config, seed=VARIANTS.index(config), observed=observed)
 
@@ -231,13 +253,9 @@ def test_loss_and_gradients_equal_trl(trainer, model, config, observed):
         LossConfig(loss="gspo", epsilon_low=3e-4, epsilon_high=4e-4),
         LossConfig(loss="gspo", epsilon_low=3e-4, epsilon_high=4e-4, beta=0.04),
         LossConfig(loss="grpo", epsilon_low=0.1, epsilon_high=0.4),
-        LossConfig(loss="grpo", delta=1.3),
-        LossConfig(loss="dapo", epsilon_high=0.28, delta=1.5, beta=0.1),
-        LossConfig(correction="token_truncate", correction_max=1.5),
-        LossConfig(correction="token_truncate", correction_min=0.5, correction_max=2.0),
-        LossConfig(correction="token_mask", correction_min=0.2, correction_max=1.5),
-        LossConfig(loss="dapo", correction="sequence_truncate"),
-        LossConfig(loss="bnpo", correction="sequence_mask", beta=0.04),
+        LossConfig(loss="dapo", epsilon_high=0.28, beta=0.1),
+        LossConfig(correction="token_truncate"),
+        LossConfig(loss="dapo", correction="sequence_mask", beta=0.04),
     ],
     ids=str,
 )
@@ -245,7 +263,23 @@ def test_clipping_and_corrections_equal_trl(trainer, model, config):
     compare(trainer, model, config, seed=50)
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo"])
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("two_sided", {"delta": DELTA}),
+        ("by_sequence", {"level": "sequence"}),
+        ("corrected_kl", {"beta": BETA, "kl_ratio": True}),
+    ],
+)
+def test_what_is_no_option_here_is_a_loss_of_ones_own(trainer, model, name, theirs):
+    compare(trainer, model, LossConfig(loss=f"{OWN}:{name}"), seed=60, **theirs)
+
+
+def test_on_one_device_bnpo_is_dapo(trainer, model):
+    compare(trainer, model, LossConfig(loss="dapo"), seed=65, loss="bnpo")
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "cispo"])
 def test_on_policy_without_old_logprobs_equals_trl(trainer, model, loss):
     compare(trainer, model, LossConfig(loss=loss, **options(loss)), seed=70, off_policy=False)
 

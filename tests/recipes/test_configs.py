@@ -116,7 +116,7 @@ def prompts(env: OfficeEnvironment) -> str:
 SMALL = {
     "office_qwen14b": (
         "--env.scenarios", "baseline", "--env.days", "2", "--env.seeds", "2", "--roles", "ceo", "dev", "--workers", "0",
-        "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--branch.turns", "6", "--branch.worlds", "1",
+        "--library-tasks", "5", "--scale-states", "4", "--branch.turns", "6", "--branch.worlds", "1",
         "--collect.episodes", "1", "--collect.segment-turns", "3", "--collect.partner-share", "0",
     ),
     "claw_qwen7b": (
@@ -135,14 +135,16 @@ def test_a_recipe_for_large_models_trains_a_tiny_one_of_the_architecture(
     qwen: Callable[[str], Path],
     recipe: Callable[[str], Path],
     runs_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
     pytest.importorskip("bitsandbytes", reason="the quantized extra is not installed")
     file = recipe(name)
     words = prompts(OfficeEnvironment(OfficeConfig(profile="full"))) if name.startswith("office") else ""
     here = ("--model.device", "cpu", "--sampler", "in-process", "--model.quantize", quantize, "--sampling.max-new-tokens", "24")
-    where = ("--model.name", str(qwen(words)), "--runs", str(runs_dir), "--name", "tiny", "--json", "--quiet")
+    where = ("--model.name", str(qwen(words)), "--name", "tiny", "--json", "--quiet")
     capsys.readouterr()
+    monkeypatch.chdir(runs_dir.parent)
     status = main(["train", "--config", str(file), *SMALL[name], *here, *where, "--iterations", "1"])
     told = json.loads(capsys.readouterr().out)
     assert status == 0, told

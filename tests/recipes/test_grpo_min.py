@@ -114,7 +114,8 @@ def test_loss_and_gradients_equal_the_librarys_packed_path(recipe: ModuleType):
     model.zero_grad(set_to_none=True)
     total = 0.0
     for batch in collate(groups, theirs_advantages, max_tokens=4096):
-        output = policy_loss(score(model, batch.row).logprobs, batch, LossConfig(loss="grpo", old="sampler"))
+        sampled = torch.from_numpy(batch.sampled)
+        output = policy_loss(score(model, batch.row).logprobs, batch, LossConfig(loss="grpo"), old=sampled)
         output.loss.backward()
         total += output.loss.item()
     assert total == pytest.approx(loss.item(), abs=1e-5)

@@ -289,6 +289,7 @@ def test_the_office_trains_through_it_and_survives_its_crash(
 ):
     """`onthejob train --sampler vllm` from the bare model to adapters; the server is killed once while it samples."""
     monkeypatch.setenv(PYTHON_ENV, vllm_python)
+    monkeypatch.chdir(tmp_path)
     runs = tmp_path / "runs"
     killed: list[int] = []
     over = threading.Event()
@@ -310,12 +311,12 @@ def test_the_office_trains_through_it_and_survives_its_crash(
         assert json.loads(capsys.readouterr().out)["iterations"] == 2
 
     words = (
-        "train", "--sampler", "vllm", "--server.max-model-len", "1024", "--model.name", str(smollm2_path), "--runs", str(runs),
+        "train", "--sampler", "vllm", "--server.max-model-len", "1024", "--model.name", str(smollm2_path),
         "--env.scenarios", "baseline", "--env.days", "2", "--env.seeds", "2", "--roles", "ceo", "dev", "--iterations", "2",
-        "--library-tasks", "1", "--library-share", "1", "--scale-states", "4", "--sampling.max-new-tokens", "48",
+        "--library-tasks", "5", "--scale-states", "4", "--sampling.max-new-tokens", "48",
         "--collect.episodes", "2", "--collect.segment-turns", "3", "--collect.partner-share", "0",
-        "--branch.group-size", "4", "--branch.turns", "6", "--branch.worlds", "1", "--server.startup-s", str(START_S),
-        "--server.eager", "--json",
+        "--branch.group-size", "4", "--branch.turns", "6", "--branch.worlds", "1", "--server.eager",
+        "--json",
     )  # fmt: skip
     train("undisturbed")
     thread = threading.Thread(target=kill_once)

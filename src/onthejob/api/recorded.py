@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -327,8 +328,9 @@ def _rule(config: Mapping[str, Any]) -> AdvantageRule:
     """What the run was configured with; the defaults where it does not say."""
     learner = config.get("learner")
     given = learner.get("advantage") if isinstance(learner, Mapping) else None
-    rule = AdvantageConfig(**given) if isinstance(given, Mapping) else AdvantageConfig()
-    return AdvantageRule.model_validate(rule, from_attributes=True)
+    stated = given if isinstance(given, Mapping) else {}
+    rule = {"negative_weight": 1.0, **asdict(AdvantageConfig()), **stated}
+    return AdvantageRule.model_validate({name: rule[name] for name in AdvantageRule.model_fields})
 
 
 def _episode_row(episode: Episode) -> EpisodeRow:

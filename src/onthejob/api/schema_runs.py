@@ -144,6 +144,7 @@ class AdvantageRule(Sent):
     invalid_gap: float
     invalid_ceiling: float
     negative_weight: float
+    """Factor of advantages below 0, which runs of earlier versions may have; else 1."""
 
 
 class GroupView(Sent):

@@ -175,7 +175,7 @@ class Show:
         facts |= {f"tasks of {split!s}": len(found) for split, found in tasks.items()}
         facts["forks"] = _forks(place)
         facts["players"] = sorted(place.players(tasks[Split.TRAIN][:1]))
-        options, helps = options_of(self.own), _helps(type(self.own))
+        options, helps = options_of(self.own), helps_of(type(self.own))
         asked = _asked(place, tasks)
         prompt = [] if asked is None else list(asked.messages)
         if asked is not None and asked.tools:
@@ -248,7 +248,7 @@ def group_prefix(hint: Any, name: str) -> str:
 def flags_of(options: Any, prefix: str) -> list[tuple[str, str, str]]:
     """Flag, value and help of every option, those of nested groups included."""
     found: list[tuple[str, str, str]] = []
-    hints, helps = get_type_hints(type(options), include_extras=True), _helps(type(options))
+    hints, helps = get_type_hints(type(options), include_extras=True), helps_of(type(options))
     for name, value in options_of(options).items():
         flag = f"{prefix}{name.replace('_', '-')}"
         if dataclasses.is_dataclass(value):
@@ -258,7 +258,7 @@ def flags_of(options: Any, prefix: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def _helps(kind: type) -> dict[str, str]:
+def helps_of(kind: type) -> dict[str, str]:
     """Option -> the text below it or the comment behind it, as `--help` shows them."""
     found: dict[str, str] = {}
     for base in reversed([base for base in kind.__mro__ if base not in (Env, object)]):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onthejob.commands.seats import HostedOptions, HostedSeats
+from onthejob.commands.seats import HostedLimits, HostedSeats
 from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
 from onthejob.rollout.judge import JudgeConfig
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from onthejob.rollout.judge import Judge
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingOptions:
+    """How much the judge of a run counts."""
+
+    weight: float = 0.0
+    """What a score of 1.0 above the group's mean adds to a reply's reward, 0 to 0.2; 0 only measures."""
+
+    def __post_init__(self) -> None:
+        JudgeConfig(weight=self.weight)
+
+
 def check_judge(options: Train) -> None:
     """Refuse a judge that has nothing to grade here, and options of hosted models where there is none.
 
@@ -27,9 +39,9 @@ def check_judge(options: Train) -> None:
     """
     place, loop = options.place(), options.train
     if not options.judge:
-        idle = _changed(options.judging, JudgeConfig(), "judging.")
+        idle = _changed(options.judging, JudgingOptions(), "judging.")
         if not place.env.hosted_partner:
-            idle += _changed(options.hosted, HostedOptions(), "hosted.")
+            idle += _changed(options.hosted, HostedLimits(), "hosted.")
         if idle:
             raise ConfigError(
                 f"{', '.join(idle)} has no effect without --judge or a hosted partner. Name a model, or leave it out."
@@ -66,7 +78,7 @@ def _changed(given: Any, usual: Any, prefix: str) -> list[str]:
     return [f"--{prefix}{name.replace('_', '-')}" for name in names]
 
 
-def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats, place: Workplace) -> Callable[[Path], Judge]:
+def judge_of(spec: str, judging: JudgingOptions, hosted: HostedSeats, place: Workplace) -> Callable[[Path], Judge]:
     """What makes the judge that `spec` names, given the file in which its verdicts are kept.
 
     Raises:
@@ -81,7 +93,7 @@ def judge_of(spec: str, config: JudgeConfig, hosted: HostedSeats, place: Workpla
         client,
         transport,
         rubric=rubric_of(place),
-        config=dataclasses.replace(config, max_tokens=config.max_tokens or max(VERDICT_TOKENS, entry.max_tokens)),
+        config=JudgeConfig(weight=judging.weight, max_tokens=max(VERDICT_TOKENS, entry.max_tokens)),
         accounts=accounts,
         price=Price(prompt=entry.input_usd, completion=entry.output_usd),
         schema=entry.schema_,

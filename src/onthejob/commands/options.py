@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+import tyro
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from onthejob.errors import ConfigError
@@ -25,9 +26,11 @@ T = TypeVar("T")
 
 Earlier = Callable[[Mapping[str, Any], str], dict[str, Any]]
 """(options without a table `[env]`, the environment where they name none) -> options with the environment's under `own`."""
+Check = Callable[[Mapping[str, Any], Any, str], dict[str, Any]]
+"""(options, the defaults below them, the file) -> options without those of earlier versions."""
 
 
-def from_toml(default: T, path: Path, earlier: Earlier | None = None, env: str = "") -> T:
+def from_toml(default: T, path: Path, earlier: Earlier | None = None, env: str = "", check: Check | None = None) -> T:
     """`default` (a dataclass) with the values that the file states.
 
     Args:
@@ -35,9 +38,10 @@ def from_toml(default: T, path: Path, earlier: Earlier | None = None, env: str =
         path: the file.
         earlier: reads a file from the time before `[env]`; None for options that have none.
         env: the environment of `default`.
+        check: refuses options of earlier versions, or takes them out; None where there are none.
 
     Raises:
-        ConfigError: The file is missing or not TOML, has an unknown key, or a value of the wrong type.
+        ConfigError: The file is missing or not TOML, has an unknown key or one that is gone, or a value of the wrong type.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -49,7 +53,7 @@ def from_toml(default: T, path: Path, earlier: Earlier | None = None, env: str =
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"--config {path} is not TOML: {error}") from error
     flat, _ = from_table(data, str(path), earlier, env)
-    return overlay(default, flat, where=str(path))
+    return overlay(default, flat if check is None else check(flat, default, str(path)), where=str(path))
 
 
 def from_table(data: Mapping[str, Any], where: str, earlier: Earlier | None = None, env: str = "") -> tuple[dict[str, Any], str]:
@@ -107,7 +111,9 @@ def overlay(default: T, data: Mapping[str, Any], *, where: str) -> T:
 
 
 def to_toml(options: Any, *, without: Collection[str] = (), table: str = "", first: Mapping[str, str] | None = None) -> str:
-    """The TOML text from which `from_toml` gives `options` back. Options that are None are omitted: TOML has no null.
+    """The TOML text from which `from_toml` gives `options` back.
+
+    Options that are None are omitted, as TOML has no null, and so are settings that no command line states.
 
     Args:
         options: a dataclass, nested or not.
@@ -126,9 +132,10 @@ def _write(options: Any, prefix: tuple[str, ...], lines: list[str], without: Col
     nested = []
     if prefix:
         lines.append(f"\n[{'.'.join(prefix)}]")
+    hints = get_type_hints(type(options), include_extras=True)
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        if field.name in without:
+        if field.name in without or tyro.conf.Fixed in getattr(hints[field.name], "__metadata__", ()):
             continue
         if dataclasses.is_dataclass(value):
             nested.append((field.name, value))

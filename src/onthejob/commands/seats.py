@@ -63,8 +63,18 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostedOptions:
-    """Bounds of hosted models (`openai:...`, `anthropic:...`, `bedrock:...`); their keys come from the environment."""
+class HostedLimits:
+    """Together, what the hosted models of a command may use (`openai:...`, `anthropic:...`, `bedrock:...`)."""
+
+    max_usd: float | None = None
+    """Nothing more is sent when this much is spent; models without a price in the catalogue count as free."""
+    max_tokens: int | None = None
+    """Nothing more is sent when so many tokens were used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedOptions(HostedLimits):
+    """Bounds of hosted models; their keys come from the environment."""
 
     deadline_s: float = 60.0
     """Seconds of one turn, all attempts and waits included."""
@@ -74,10 +84,6 @@ class HostedOptions:
     """Requests under way at the same time."""
     free_text: bool = False
     """Office: do not hold replies to the role's JSON schema. In the claw they are always free text."""
-    max_usd: float | None = None
-    """Nothing more is sent when this much is spent; models without a price in the catalogue count as free."""
-    max_tokens: int | None = None
-    """Nothing more is sent when so many tokens were used."""
 
 
 def office_schema(context: Context) -> Schema | None:

@@ -13,12 +13,13 @@ import tyro
 
 from onthejob.commands.checking import quick_check
 from onthejob.commands.fitting import opened
-from onthejob.commands.judging import check_judge
+from onthejob.commands.judging import JudgingOptions, check_judge
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
+from onthejob.commands.removed import check_record, flag_of
 from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
-from onthejob.commands.seats import HostedOptions, ModelOptions, absolute_source, adapters_for
+from onthejob.commands.seats import HostedLimits, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.train_bundles import check_bundles, update_from_bundles
 from onthejob.commands.train_collected import check_collected, collected_states, fitted_to_collected, with_collected
@@ -49,8 +50,7 @@ from onthejob.learn.sharing import PER_ROLE, adapter_sets, check_equal
 from onthejob.office import Office
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.plugins import function_of, source_digest
-from onthejob.rollout.judge import JudgeConfig
-from onthejob.serve.server import ServerConfig
+from onthejob.serve.server import ServerOptions
 from onthejob.train import TrainConfig
 from onthejob.train.config import check_advantages, check_opponents
 from onthejob.types import Adapter
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PLACE = (
-    "config", "print_config", "resume", "extend", "from_groups", "from_bundles", "reference", "smoke", "runs", "name", "trainer",
+    "config", "print_config", "resume", "extend", "from_groups", "from_bundles", "reference", "smoke", "name", "trainer",
     "trainer_wait_s", "track", "output",
 )  # fmt: skip
 """Options that say where, and not what: they are no part of a run's configuration."""
@@ -73,19 +73,20 @@ OFFICE_LOOP = Workplace(ref=OFFICE, env=Office()).loop()
 class Train:
     """Train the roles' adapters by GRPO on what their actions lead to. Ends with 3 when the tasks have converged.
 
-    Defaults and the options --env.NAME depend on the environment: `onthejob train --env claw --help` shows those of the claw.
+    Defaults and the options --env.NAME depend on the environment: `onthejob train --env claw --help-all` shows those of the claw.
+    Every command also takes --json (the result as one document), --quiet and --debug.
     """
 
     env: str = "office"
-    """Workplace: `office`, `claw`, or an environment of your own as `path/to/file.py:Class`, `package.module:Class` or the
-    name that an installed package gives it."""
+    """Environment: `office`, `claw` or your own, as path/to/file.py:Class. It may also be `package.module:Class`, or the name
+    that an installed package gives it."""
     own: EnvOptions = None
     """Options of the environment; None for its defaults."""
     roles: tuple[str, ...] = Office.roles
-    """Roles to train; the environment's partner plays the others, e.g. the office's --env.partner."""
+    """Roles to train. The environment's partner plays the others, e.g. the office's --env.partner."""
     init: str = ""
-    """Start from these adapters (a run, `RUN:best`, a folder, e.g. of `sft`) instead of from the bare model, in their --lora
-    shape. What they are at the start is also the reference of the KL term."""
+    """Start from the adapters of a run, `RUN:best` or a folder such as that of `sft`. Without it training starts from the bare
+    model. They keep their --lora shape, and are the reference of the KL term as they are at the start."""
     collected: str = ""
     """Start every segment in a state of this run of collected turns, which `play office --mode training` or `view --collect`
     wrote: K replies are sampled there and branched. Without --roles the roles that it has turns of are trained."""
@@ -97,7 +98,8 @@ class Train:
     eval_temperature: float = 0.0
     """With --eval-every: sampling temperature of evaluations; 0 decodes greedily."""
     smoke: bool = False
-    """Sample 4 small groups, print their reward spread and stop reasons, and exit. Nothing is updated or recorded."""
+    """Sample a few small groups, print their reward spread and stop reasons, and exit. Four tasks are played, with four replies
+    or episodes each; nothing is updated or recorded."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=lambda: OFFICE_LOOP)
     """The loop."""
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -110,7 +112,7 @@ class Train:
     """Sampler of the trained roles' replies: this process (the default on a CPU), a vLLM server of this run, or the server
     of --trainer (`onthejob serve trainer --serve-model`). What vLLM samples is corrected, as its numbers are not bit for bit
     the trainer's: see --learner.loss.correction."""
-    server: ServerConfig = field(default_factory=ServerConfig)
+    server: ServerOptions = field(default_factory=ServerOptions)
     """vLLM, with --sampler vllm."""
     trainer: str = ""
     """URL of a training worker (`onthejob serve trainer`) that makes the updates; its token is $ONTHEJOB_TRAINER_TOKEN."""
@@ -121,17 +123,17 @@ class Train:
     of numbers: the returns that are trained on. Empty takes the environment's, and so does every evaluation."""
     judge: str = ""
     """A hosted model that scores every reply, e.g. anthropic:claude-haiku-4-5; its verdicts are kept in the run."""
-    judging: JudgeConfig = field(default_factory=JudgeConfig)
+    judging: JudgingOptions = field(default_factory=JudgingOptions)
     """Weights of the judge."""
-    hosted: HostedOptions = field(default_factory=HostedOptions)
+    hosted: HostedLimits = field(default_factory=HostedLimits)
     """Bounds of hosted models: the judge, and a partner when it is one."""
     config: Path | None = None
-    """Take defaults from this TOML file; options on the command line override it."""
+    """Defaults from a TOML file, which --print-config writes. Options on the command line override it."""
     print_config: bool = False
     """Print all options as TOML for --config, and do nothing else."""
     resume: Path | None = None
-    """Continue this run (its folder, or its name in `runs/`) with the options it was started with; besides, only --extend,
-    --track, --trainer and --trainer-wait-s may be given."""
+    """Continue this run with the options it was started with. Name the run, or its folder. Besides, only --extend, --track,
+    --trainer and --trainer-wait-s may be given."""
     extend: int = 0
     """With --resume: continue to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
@@ -139,8 +141,8 @@ class Train:
     not the run's. --init gives other weights to start from."""
     from_bundles: Path | None = None
     """Play nothing, and update from the trajectories of this file, which `onthejob runs export RUN --bundles` wrote: one update
-    for each iteration in it, from --init, as a run of its own. Of the loop's options only --seed, --adapters and --adapter-dtype
-    have an effect."""
+    for each iteration in it, from --init, as a run of its own. Of the loop's options only --seed and --adapters have an
+    effect, and with --loss dr_grpo --sampling.max-new-tokens."""
     reference: str = ""
     """Adapters of the KL term's reference, with --from-groups (default: the run's version 0) or --from-bundles (default: the
     adapters as they are at the start)."""
@@ -148,10 +150,8 @@ class Train:
     """Send what is recorded to trackers while the run continues: trackio, wandb, tensorboard, mlflow, jsonl, FILE.csv, FILE.xlsx,
     sheets:ID, or a class of yours as file.py:Class. They read the record in processes of their own, and cannot stop or slow the
     run; `onthejob runs sync` sends the rest."""
-    runs: Path = RUNS
-    """Folder of all runs."""
     name: str | None = None
-    """Name of the new run; default: date and time."""
+    """Name of the new run, by default date and time."""
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     def run(self, terminal: Terminal) -> int:
@@ -185,17 +185,25 @@ class Train:
         return starting(self.env, "Train") if self.own is None else self.own
 
     def _fitted(self) -> Train:
-        """These options with the limits that options of the environment set, where the loop's own were left at their defaults."""
+        """These options with what follows from others.
+
+        That is the limits that options of the environment set, where the loop's own were left at their defaults, dr_grpo's
+        constant, and the roles that are left to be trained.
+        """
         usual, now, loop = Workplace(ref=self.env, env=type(self._own)()).loop(), self.place().loop(), self.train
         fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
         if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
             fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)
         if self.collected and loop.grouping == "branch":
             fitted["collect"] = fitted_to_collected(loop, usual)
+        loop, learner, loss = dataclasses.replace(loop, **fitted), self.learner, self.learner.loss
+        if loss.loss == "dr_grpo" and loss.max_completion_tokens is None:
+            loss = dataclasses.replace(loss, max_completion_tokens=loop.sampling.max_new_tokens)
+            learner = dataclasses.replace(learner, loss=loss)
         frozen, roles = {seat.partition("=")[0] for seat in self.freeze}, self.roles
         if frozen and roles == self.place().roles:
             roles = tuple(role for role in roles if role not in frozen)
-        return dataclasses.replace(self, own=self._own, roles=roles, train=dataclasses.replace(loop, **fitted))
+        return dataclasses.replace(self, own=self._own, roles=roles, train=loop, learner=learner)
 
     def _check(self) -> None:
         place = self.place()
@@ -282,14 +290,12 @@ class Train:
 
     def _check_new(self) -> None:
         """Refuse a name or a folder in which no new run can be made."""
-        check_folder(self.runs, "--runs")
+        check_folder(RUNS, "the folder of runs")
         if self.name is None:
             return
         check_plain_name(self.name, "a run's name")
-        if (self.runs / self.name).exists():
-            raise ConfigError(
-                f"a run named {self.name!r} exists in {self.runs}. Choose another --name, or continue it with --resume."
-            )
+        if (RUNS / self.name).exists():
+            raise ConfigError(f"a run named {self.name!r} exists in {RUNS}. Choose another --name, or continue it with --resume.")
 
     def _settings(self) -> dict[str, Any]:
         """What reproduces the run, as JSON."""
@@ -343,7 +349,7 @@ class Train:
             with updated_by(options, stack, learner) as learner:
                 new = again is None
                 sampler = sampler_here(options, stack)
-                with Run.create(self.runs, config=options._settings(), name=self.name) if new else Run.open(again) as run:
+                with Run.create(RUNS, config=options._settings(), name=self.name) if new else Run.open(again) as run:
                     terminal.progress(f"run {run.path}")
                     with tracked(self.track, run.path, terminal):
                         result = run_loop(
@@ -387,7 +393,7 @@ class Train:
         from onthejob.record import Run
 
         with Run.open(resume, readonly=True) as recorded:
-            again = recorded_options(recorded)
+            again = recorded_options(recorded, resume=True)
         for flag, ref in again._plugins().items():
             function_of(ref, flag)
         check_reward(again)
@@ -440,18 +446,30 @@ def _found_everywhere(options: Train) -> Train:
     return dataclasses.replace(options, learner=learner, reward=anchored_ref(options.reward) if options.reward else "")
 
 
-def recorded_options(run: Run, *, without: Collection[str] = ()) -> Train:
+def recorded_options(run: Run, *, without: Collection[str] = (), resume: bool = False) -> Train:
     """The options that a run was started with.
 
     Args:
         run: the record.
         without: keys of its configuration that are no options of `train`.
+        resume: the run is to be continued.
 
     Raises:
-        ConfigError: they are not those of this version's `train`.
+        ConfigError: they are not those of this version's `train`, or the run is to be continued and was made with an option
+            that is gone.
     """
     config = {key: value for key, value in run.config.items() if key not in (*without, "sources")}
-    read = read_options(Train, _without_none(config), f"the configuration of {run.path}")
+    config, gone = check_record(_without_none(config))
+    if gone:
+        stated = ", ".join(f"{flag_of(name)} {value}" for name, value in gone.items())
+        if resume:
+            raise ConfigError(
+                f"{run.path} was made with {stated}, which this version does not have. Continue it with the version that made "
+                f"it, or start a new run from its adapters: --init {run.path}."
+            )
+        # Whoever only reads the record does not need it.
+        log.warning("%s was made with %s, which this version does not have: it cannot be continued", run.path, stated)
+    read = read_options(Train, config, f"the configuration of {run.path}")
     recorded = run.config.get("sources") or {}
     for flag, ref in read._plugins().items():
         try:

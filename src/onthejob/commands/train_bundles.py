@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onthejob.commands.bundles import bundled_groups, check_tokens
+from onthejob.commands.runs import RUNS
 from onthejob.commands.seats import adapters_for, named_adapters
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.training import assemble, planned
@@ -71,7 +72,7 @@ def update_from_bundles(options: Train, file: Path, terminal: Terminal) -> int:
             f"line {other[0].line} of {file} was sampled with the base {str(other[0].base)[:12]}, and {options.model.name} is "
             f"{stack.digest[:12]}. Name that base with --model.name."
         )
-    with Run.create(options.runs, config=options._settings(), name=options.name) as run:
+    with Run.create(RUNS, config=options._settings(), name=options.name) as run:
         terminal.progress(f"run {run.path}")
         result = train_on_bundles(
             options.train,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHARES = ("fresh_share", "partner_share", "keep_share")
 """Options of `collect` that start segments elsewhere, or add other states to the library."""
-LIBRARY = ("library_tasks", "library_share", "library_per_day", "library_refresh")
+LIBRARY = ("library_tasks", "library_per_day", "library_refresh")
 """Options of the loop that fill a library with other states."""
 
 

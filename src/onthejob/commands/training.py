@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from onthejob.commands.fitting import Fit, opened
 from onthejob.commands.judging import judge_of
 from onthejob.commands.rewarding import reward_of
-from onthejob.commands.seats import HostedSeats, adapters_folder, adapters_for, load_model, lora_of, named_adapters
+from onthejob.commands.seats import (
+    HostedOptions,
+    HostedSeats,
+    adapters_folder,
+    adapters_for,
+    load_model,
+    lora_of,
+    named_adapters,
+)
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.train_collected import collected_states, with_collected
 from onthejob.commands.workplace import Workplace
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from onthejob.record import Run
     from onthejob.rollout.judge import Judge
     from onthejob.serve.freed import Freed
+    from onthejob.serve.server import ServerConfig
     from onthejob.stack import Stack
 
 SMOKE_TASKS, SMOKE_SIZE = 4, 4
@@ -153,7 +162,8 @@ def seated(options: Train) -> Iterator[Others]:
     """
     place = options.place()
     fit = Fit(env=place.env, reply=options.train.sampling.max_new_tokens)
-    with closing(HostedSeats(options.hosted, schema=place.schema, fit=fit)) as hosted:
+    bounds = HostedOptions(**dataclasses.asdict(options.hosted))
+    with closing(HostedSeats(bounds, schema=place.schema, fit=fit)) as hosted:
         if place.env.hosted_partner:
             partners: Mapping[str, Policy] = dict.fromkeys(place.roles, hosted.policy(place.env.hosted_partner))
         else:
@@ -176,7 +186,14 @@ def servers_ready(options: Train, terminal: Terminal) -> None:
     if options.sampler == "vllm":
         from onthejob.serve.server import check_start
 
-        check_start(options.server)
+        check_start(server_of(options))
+
+
+def server_of(options: Train) -> ServerConfig:
+    """The vLLM of a run with these options."""
+    from onthejob.serve.server import ServerConfig
+
+    return ServerConfig.of_run(options.server, quantized=options.model.quantize != "none")
 
 
 @contextmanager
@@ -405,7 +422,7 @@ def _sampler(options: Train, stack: Stack, learner: Learner, run: Run, terminal:
     base = fetch(options.model.name, progress=terminal.progress)
     server, publisher = start_server(
         base,
-        options.server,
+        server_of(options),
         roles=len(options.roles) + len(options.freeze),
         rank=options.lora.rank,
         files=run.path / "server",

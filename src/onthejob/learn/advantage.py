@@ -44,9 +44,6 @@ class AdvantageConfig:
     """How far below the worst legal reply an invalid one is placed."""
     invalid_ceiling: float = -2.0
     """An invalid reply's advantage is never above this."""
-    negative_weight: float = 1.0
-    """Factor of advantages below 0, in [0, 1]. With 0 only what was better than its group is imitated and nothing is pushed away
-    from (RAFT, arXiv 2304.06767; weighted REINFORCE, arXiv 2506.01347)."""
 
     def __post_init__(self) -> None:
         if self.estimator != "group" and not self.own:
@@ -64,8 +61,6 @@ class AdvantageConfig:
                 "an invalid reply must be placed below the legal ones: invalid_gap >= 0 and invalid_ceiling < 0, both finite, "
                 f"got {self.invalid_gap} and {self.invalid_ceiling}. Usual: 1 and -2."
             )
-        if not 0.0 <= self.negative_weight <= 1.0:
-            raise ConfigError(f"negative_weight must be in [0, 1], got {self.negative_weight}. 1 is GRPO.")
 
     @property
     def own(self) -> bool:
@@ -115,7 +110,7 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
 
     Returns:
         Advantages, shape (len(group),), dimensionless with `scale="std"`, in units of return with `scale="none"`; before `bound`
-        and `negative_weight` they sum to 0 over the legal replies. None when the group teaches nothing (see `Signal.DEAD`).
+        they sum to 0 over the legal replies. None when the group teaches nothing (see `Signal.DEAD`).
 
     Raises:
         ContractError: Group of one, or a return that is not a finite number.
@@ -143,7 +138,6 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
             result[legal] = result[legal].clip(-config.bound, config.bound)
     floor = min(float(result[legal].min()) - config.invalid_gap, config.invalid_ceiling)
     result[_used(group) & ~legal] = floor
-    result[result < 0] *= config.negative_weight
     return result if result.any() else None
 
 

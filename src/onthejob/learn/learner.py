@@ -12,11 +12,8 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from peft import PeftModel
 from torch import Tensor
@@ -52,18 +49,8 @@ class LearnerConfig:
     """`adamw_8bit` keeps the moments of all roles' adapters in a quarter of the memory, for large models; needs bitsandbytes."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of Adam's moments."""
-    adam_eps: float = 1e-8
-    """Adam's epsilon."""
-    weight_decay: float = 0.0
-    """Decoupled weight decay of the adapter."""
-    max_grad_norm: float = 1.0
-    """Gradients are scaled down to this norm."""
     epochs: int = 1
-    """Passes over the same groups (mu)."""
-    minibatches: int = 1
-    """Parts into which the live groups are cut; every part is an optimizer step of its own in each epoch. One large collection
-    is cheaper than several small ones, and this many steps are made of it. Of all but the first part the log-probabilities before
-    the first step take a pass more."""
+    """Passes over the same groups (mu), each an optimizer step."""
     max_kl: float = 0.0
     """How far one update may move the policy: its KL divergence from the policy before, nats per trajectory, estimated on the
     update's own replies. A longer way is shortened along the line between the two adapters (a trust region with backtracking;
@@ -73,8 +60,6 @@ class LearnerConfig:
     """Nodes of one packed row, i.e. of one forward and backward pass; bounds memory, never changes the gradient."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: about a third more time, a fraction of the memory."""
-    layout: Layout | None = None
-    """How rows are given to the model; None tries the tree and falls back to padding where a model cannot do it."""
     loss: LossConfig = field(default_factory=LossConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
 
@@ -83,24 +68,16 @@ class LearnerConfig:
             raise ConfigError(f"lr must be a number >= 0, got {self.lr}. 1e-4 is usual for LoRA.")
         if not (self.logit_scale_lr >= 0 and math.isfinite(self.logit_scale_lr)):
             raise ConfigError(f"logit_scale_lr must be finite and >= 0, got {self.logit_scale_lr}. 0.05 is usual.")
-        if min(self.warmup, self.decay) < 0 or min(self.epochs, self.minibatches) < 1:
+        if min(self.warmup, self.decay) < 0 or self.epochs < 1:
             raise ConfigError(
-                "warmup and decay must be >= 0, epochs and minibatches >= 1, got "
-                f"{self.warmup}, {self.decay}, {self.epochs} and {self.minibatches}. Usual: 0, 0, 1, 1."
+                f"warmup and decay must be >= 0, epochs >= 1, got {self.warmup}, {self.decay} and {self.epochs}. Usual: 0, 0, 1."
             )
         if not (self.max_kl >= 0 and math.isfinite(self.max_kl)):
             raise ConfigError(f"max_kl must be finite and >= 0, got {self.max_kl}. 0.1 nats is a small step, 0 bounds nothing.")
-        if not 0 < self.max_grad_norm < math.inf:
-            raise ConfigError(f"max_grad_norm must be finite and > 0, got {self.max_grad_norm}. 1.0 is usual, 1e9 clips nothing.")
         if self.max_tokens < 2:
             raise ConfigError(f"max_tokens must be >= 2, got {self.max_tokens}. 2048 is usual.")
-        if not all(0 <= beta < 1 for beta in self.betas) or not (self.adam_eps > 0 and math.isfinite(self.adam_eps)):
-            raise ConfigError(
-                f"betas must be in [0, 1) and adam_eps finite and > 0, got {self.betas} and {self.adam_eps}. "
-                "Usual: (0.9, 0.999), 1e-8."
-            )
-        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise ConfigError(f"weight_decay must be finite and >= 0, got {self.weight_decay}. 0 is usual for LoRA.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"betas must be in [0, 1), got {self.betas}. Usual: (0.9, 0.999).")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +95,7 @@ class UpdateMetrics:
     groups_dead: int
     """Never forwarded."""
     groups_luck: int
-    """Alive, but never forwarded, because no advantage is left: all of their spread may be luck (`advantage.shrink`), or only
-    what is worse than its group stands out (`negative_weight` 0)."""
+    """Alive, but never forwarded, because no advantage is left: all of their spread may be luck (`advantage.shrink`)."""
     trajectories: int
     """In live groups, without errors."""
     tokens: int
@@ -131,7 +107,7 @@ class UpdateMetrics:
     skipped: str
     """Why no further step was taken; empty when all were. After `steps` > 0 the weights and moments are those of the last one."""
     steps: int
-    """Optimizer steps taken, at most `epochs` times `minibatches`."""
+    """Optimizer steps taken, at most `epochs`."""
     lr: float
     loss: float
     """Mean over steps."""
@@ -159,10 +135,6 @@ class UpdateMetrics:
         return {name: float(value) for name, value in flat.items()}
 
 
-_Valued = tuple[Group, npt.NDArray[np.float64]]
-"""A live group and its advantages."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _RoleState:
     optimizer: torch.optim.Optimizer
@@ -174,7 +146,9 @@ class _RoleState:
 class Learner:
     """Trains the adapters of one PEFT model, role by role."""
 
-    def __init__(self, model: PeftModel, roles: Sequence[str], *, config: LearnerConfig, seed: int = 0) -> None:
+    def __init__(
+        self, model: PeftModel, roles: Sequence[str], *, config: LearnerConfig, seed: int = 0, layout: Layout | None = None
+    ) -> None:
         """Prepare one optimizer per role.
 
         Args:
@@ -182,6 +156,7 @@ class Learner:
             roles: Which adapters are trained.
             config: For all roles.
             seed: Root of whatever is random in training (the order of SFT examples); updates themselves draw nothing.
+            layout: How rows are given to the model; None takes the tree, or padding where the model cannot do it.
 
         Raises:
             ContractError: A role without an adapter.
@@ -195,7 +170,7 @@ class Learner:
         """Tokens of the longest context that the model was made for; None where it states none."""
         # Without weights (device meta) nothing can be tried here: who makes the updates chooses.
         held = next(iter(model.get_base_model().parameters())).device.type != "meta"
-        self.layout = config.layout or (choose_layout(model) if held else Layout.TREE)
+        self.layout = layout or (choose_layout(model) if held else Layout.TREE)
         if config.gradient_checkpointing:
             with warnings.catch_warnings():  # Renamed in transformers 5.23; the old name works in all versions we accept.
                 warnings.filterwarnings("ignore", message="`gradient_checkpointing_enable`", category=FutureWarning)
@@ -236,22 +211,18 @@ class Learner:
         signals = Counter(signal(group) for group in groups)
         valued = [(group, advantages(group, self.config.advantage)) for group in groups]
         live = [(group, values) for group, values in valued if values is not None]
-        parts = [
-            collate(
-                [group for group, _ in part],
-                [values for _, values in part],
-                max_tokens=self.config.max_tokens,
-                share=self.layout is Layout.TREE,
-                skip_zero=self.config.loss.by_advantage,
-            )
-            for part in _cut(live, self.config.minibatches)
-        ]
-        parts = [batches for batches in parts if batches]
+        batches = collate(
+            [group for group, _ in live],
+            [values for _, values in live],
+            max_tokens=self.config.max_tokens,
+            share=self.layout is Layout.TREE,
+            skip_zero=self.config.loss.by_advantage,
+        )
         lora.activate(self.model, role)
         before = Snapshot.take(self.model, role)
         share = _schedule(state.updates, self.config)
-        totals, olds = self._optimise(state, role, parts, reference, share)
-        region = self._shorten(role, parts, olds, before) if self.config.max_kl > 0 and totals.steps else {}
+        totals, old = self._optimise(state, role, batches, reference, share)
+        region = self._shorten(role, batches, old, before) if self.config.max_kl > 0 and old is not None else {}
         delta = weight_delta(before, Snapshot.take(self.model, role))
         state.updates += 1
         values = totals.means() | region
@@ -266,10 +237,10 @@ class Learner:
             groups_format=signals[Signal.FORMAT],
             groups_dead=signals[Signal.DEAD],
             groups_luck=max(0, len(groups) - len(live) - signals[Signal.DEAD]),
-            trajectories=sum(batches[0].trajectories for batches in parts),
-            tokens=sum(batches[0].tokens for batches in parts),
-            nodes=sum(len(batch.row) for batches in parts for batch in batches),
-            rows=sum(map(len, parts)),
+            trajectories=batches[0].trajectories if batches else 0,
+            tokens=batches[0].tokens if batches else 0,
+            nodes=sum(len(batch.row) for batch in batches),
+            rows=len(batches),
             skipped=totals.skipped,
             steps=totals.steps,
             lr=self.config.lr * share,
@@ -326,49 +297,39 @@ class Learner:
         state.watch = KlWatch(history=tensors["kls"].tolist())
 
     def _optimise(
-        self, state: _RoleState, role: str, parts: list[list[Batch]], reference: Snapshot | None, share: float
-    ) -> tuple[Totals, list[Sequence[Tensor | None]]]:
-        """One optimizer step per part and epoch; returns too the log-probabilities of before the first step, part by part.
-
-        All parts' old and reference log-probabilities are of before it.
-        """
+        self, state: _RoleState, role: str, batches: list[Batch], reference: Snapshot | None, share: float
+    ) -> tuple[Totals, list[Tensor] | None]:
+        """One optimizer step per epoch; returns too the log-probabilities before the first one, or None when none was taken."""
         totals = Totals()
-        if not parts:
+        if not batches:
             totals.skipped = "no live group"
-            return totals, []
-        references: list[Sequence[Tensor | None]] = [[None] * len(batches) for batches in parts]
+            return totals, None
+        references: Sequence[Tensor | None] = [None] * len(batches)
         if reference is not None:
             with reference.applied(self.model, role):
-                references = [self.logprobs(role, batches) for batches in parts]
-        # In the first step the old policy is the present one: its own pass says what the later ones compare with.
-        olds: list[Sequence[Tensor | None]] = [[None] * len(parts[0]), *(self.logprobs(role, later) for later in parts[1:])]
-        progress, rows = Progress(f"update of {role}"), self.config.epochs * sum(map(len, parts))
+                references = self.logprobs(role, batches)
+        old: list[Tensor] | None = None
+        progress, rows = Progress(f"update of {role}"), self.config.epochs * len(batches)
         for epoch in range(self.config.epochs):
-            for part, batches in enumerate(parts):
-                progress.count(epoch * sum(map(len, parts)) + sum(map(len, parts[:part])), rows, "rows")
-                present = self._step(state, batches, olds[part], references[part], totals, share)
-                if present is None:
-                    state.optimizer.zero_grad(set_to_none=True)
-                    return totals, olds
-                if olds[part][0] is None:
-                    olds[part] = present
+            progress.count(epoch * len(batches), rows, "rows")
+            # In the first step the old policy is the present one: its own pass says what the later ones compare with.
+            present = self._step(state, batches, old or [None] * len(batches), references, totals, share)
+            if present is None:
+                break
+            old = old or present
         state.optimizer.zero_grad(set_to_none=True)
-        return totals, olds
+        return totals, old
 
-    def _shorten(
-        self, role: str, parts: list[list[Batch]], olds: list[Sequence[Tensor | None]], before: Snapshot
-    ) -> dict[str, float]:
+    def _shorten(self, role: str, batches: list[Batch], old: list[Tensor], before: Snapshot) -> dict[str, float]:
         """Go back towards `before` until the policy is within `max_kl` of it; returns its distance and the share of the way."""
         after = {name: tensor.clone() for name, tensor in lora.state(self.model, role).items()}
         start = {name: tensor.to(after[name].device) for name, tensor in before.tensors.items()}
-        # A part that no step has reached has no log-probabilities of before.
-        known = [(part, [tensor for tensor in old if tensor is not None]) for part, old in zip(parts, olds, strict=True)]
 
         def kl_at(share: float) -> float:
             if share < 1.0:  # The whole way is where the weights are, to the bit.
                 between = {name: tensor + share * (after[name] - tensor) for name, tensor in start.items()}
                 lora.load_state(self.model, role, between if share > 0 else start)
-            return policy_kl([d for part, old in known if old for d in trajectory_changes(part, old, self._scored(part))])
+            return policy_kl(trajectory_changes(batches, old, self._scored(batches)))
 
         share, kl = share_within(self.config.max_kl, kl_at)
         return {"step_kl": kl, "step_share": share}
@@ -404,7 +365,7 @@ class Learner:
             sums = output.sums | {"entropy": scores.entropy.detach().sum().item()}
             totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
             before.append(scores.logprobs.detach())
-        taken = step(state.optimizer, totals, share=share, max_grad_norm=self.config.max_grad_norm)
+        taken = step(state.optimizer, totals, share=share)
         return before if taken else None
 
     def _state(self, role: str) -> _RoleState:
@@ -420,8 +381,6 @@ class Learner:
             # In the order of the names, which is that of the moments in a checkpoint.
             {rate: [live[name] for name in live if rates[name] == rate] for rate in dict.fromkeys(rates.values())},
             betas=self.config.betas,
-            eps=self.config.adam_eps,
-            weight_decay=self.config.weight_decay,
         )
         return _RoleState(optimizer=optimizer, names=tuple(live))
 
@@ -431,9 +390,3 @@ def _schedule(update: int, config: LearnerConfig) -> float:
     if update < config.warmup:
         return (update + 1) / config.warmup
     return max(0.0, 1.0 - (update - config.warmup) / config.decay) if config.decay else 1.0
-
-
-def _cut(items: Sequence[_Valued], parts: int) -> list[Sequence[_Valued]]:
-    """At most `parts` runs of neighbours, none empty, whose lengths differ by at most one."""
-    bounds = [len(items) * i // parts for i in range(parts + 1)]
-    return [items[a:b] for a, b in pairwise(bounds) if a < b]

@@ -40,8 +40,6 @@ class LoraSpec:
     targets: tuple[str, ...] = (ALL_LINEAR,)
     """Linear layers that get an adapter, by name or the end of it (`q_proj v_proj`); every name must match. `all-linear` means
     every linear layer but the output head, whatever the architecture calls it; experts held as one tensor take none."""
-    dropout: float = 0.0
-    """Must stay 0: with dropout the policy that is scored is not the policy that sampled, and ratios are noise."""
     logit_scale: bool = False
     """Each role also learns a logit scale: one number, at first 1, that multiplies its logits before a temperature divides them
     (an inverse temperature). A few hundred episodes are enough to learn it, long before they are enough for a million weights."""
@@ -53,8 +51,6 @@ class LoraSpec:
             raise ConfigError(f"LoRA alpha must be finite and > 0, got {self.alpha}. Twice the rank is usual.")
         if not self.targets:
             raise ConfigError("LoRA targets is empty; name at least one linear layer, e.g. targets=('q_proj', 'v_proj').")
-        if self.dropout != 0:
-            raise ConfigError(f"LoRA dropout must be 0 for policy-gradient training, got {self.dropout}. Set dropout=0.")
 
 
 class WeightDelta(NamedTuple):

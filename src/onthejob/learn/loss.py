@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -21,11 +21,11 @@ from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.batch import Batch
 from onthejob.learn.own import LossTerms, own_loss
 
-Name = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo", "reinforce", "expected"]
-Correction = Literal["auto", "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
-_CLIPPED = ("grpo", "dr_grpo", "dapo", "bnpo", "gspo")
+Name = Literal["grpo", "dr_grpo", "dapo", "cispo", "gspo", "reinforce", "expected"]
+Correction = Literal["auto", "none", "token_truncate", "sequence_mask"]
 _WITHOUT_RATIO = ("reinforce", "expected")
-_CORRECTION_MAX = 3.0
+CORRECTION_MAX = 3.0
+"""Upper bound of a correction's weight, TRL's."""
 _PER_TERM = ("trajectory", "sampled", "advantage", "length", "group", "copies", "size", "legal")
 """Arrays of a batch with a value for each term."""
 
@@ -35,45 +35,32 @@ class LossConfig:
     """Which loss, and its constants."""
 
     loss: Annotated[Name | str, tyro.conf.arg(aliases=("--loss",))] = "grpo"
-    """grpo: mean over a trajectory's tokens, then over trajectories. dapo, bnpo: mean over all tokens of the update (they differ
-    from each other only on several devices). dr_grpo: sum over tokens / (trajectories * max_completion_tokens). gspo: grpo with
-    one ratio per trajectory. cispo: dapo weights, the clipped ratio multiplies the log-probability. reinforce: advantage times
-    log-probability summed over a trajectory, no ratio. expected: mean over groups of the advantage that the policy expects among
+    """grpo: mean over a trajectory's tokens, then over trajectories. dapo: mean over all tokens of the update. dr_grpo: sum over
+    tokens / (trajectories * the sampling limit of a reply). gspo: grpo with one ratio per trajectory. cispo: dapo weights, the
+    clipped ratio multiplies the log-probability. reinforce: advantage times log-probability summed over a trajectory, no
+    ratio. expected: mean over groups of the advantage that the policy expects among
     the group's different legal replies, each weighed by its present probability (over theirs together) and not by how often it
     was sampled; plus the invalid replies' share of the samples, by how likely each still is, times their advantage. The same
     groups can be learned from again as the policy moves. For short replies to one prompt: of long ones a single one holds all of
     the probability. Or a function of yours, `path/to/file.py:name` or `package.module:name`: see `onthejob.learn.own`."""
-    level: Literal["token", "sequence"] = "token"
-    """Where the importance ratio lives; sequence takes the mean log-ratio of the trajectory. gspo is always sequence."""
     epsilon_low: float = 0.2
     """Ratios below 1 - epsilon_low get no gradient (negative advantage). Not used by cispo, reinforce and expected."""
     epsilon_high: float = 0.2
     """Ratios above 1 + epsilon_high get no gradient (positive advantage); larger than epsilon_low is DAPO's clip-higher. In
     cispo the ratio is capped at epsilon_high itself, usually 5."""
-    delta: float | None = None
-    """Two-sided clipping: ratios are also capped here when the advantage is negative; > 1 + epsilon_high."""
     beta: float = 0.0
-    """Weight of the KL divergence to the reference policy; 0 needs no reference."""
-    kl: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator from the sampled token (Schulman): k1 = log p - log q, unbiased, but its gradient has mean zero on policy, so it
-    is for reading; k2 = half its square; k3 = q/p - 1 - log(q/p), unbiased and >= 0."""
+    """Weight of the KL divergence to the reference policy; 0 needs no reference. It is estimated from the sampled token by
+    Schulman's k3 = q/p - 1 - log(q/p), which is unbiased and never negative."""
     entropy: float = 0.0
     """Weight of the policy's entropy, as a bonus when above 0 (keeps exploring) and as a cost when below 0 (becomes more certain
     of what it would say anyway, good or not). 0 leaves it to the rewards."""
-    kl_ratio: bool = False
-    """Multiply the KL by the importance ratio (TRL's `use_bias_correction_kl`, on by default there)."""
-    old: Literal["trainer", "sampler"] = "trainer"
-    """Denominator of the ratio: the trainer's own log-probabilities before the update, or the recorded ones of the sampler."""
     correction: Correction = "auto"
-    """With old=trainer: weight terms by exp(trainer - sampler), truncated at the bounds (TIS) or set to 0 outside of them (MIS),
-    per token or per trajectory. A token without a recorded log-probability counts as equal. auto: none, but token_truncate in a
-    training run that samples through vLLM, with every loss that takes one."""
-    correction_min: float | None = None
-    """Lower bound of the correction weight; None is 0."""
-    correction_max: float = _CORRECTION_MAX
-    """Upper bound of the correction weight."""
-    max_completion_tokens: int | None = None
-    """dr_grpo's constant denominator: the sampling limit of a trajectory, in tokens."""
+    """Weight terms by exp(trainer - sampler), as the ratio compares with the trainer's own log-probabilities before the update.
+    token_truncate cuts a token's weight at 3 (TIS), sequence_mask sets that of a trajectory to 0 above 3 (MIS). A token without a
+    recorded log-probability counts as equal. auto: none, but token_truncate in a training run that samples through vLLM, with
+    every loss that takes one."""
+    max_completion_tokens: Annotated[int | None, tyro.conf.Suppress, tyro.conf.Fixed] = None
+    """dr_grpo's constant denominator, in tokens; in `onthejob train` the sampling limit of a reply."""
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -82,68 +69,31 @@ class LossConfig:
                 f"epsilon_low must be in [0, 1) and epsilon_high finite and > 0, got {self.epsilon_low} and {self.epsilon_high}. "
                 "Usual: 0.2 and 0.2."
             )
-        if self.own and (self.level == "sequence" or self.kl_ratio):
-            raise ConfigError(
-                f"level='sequence' and kl_ratio have no effect with {self.loss}: its ratio is its own. Leave them out."
-            )
-        if self.delta is not None and (self.loss not in _CLIPPED or not 1 + self.epsilon_high < self.delta < math.inf):
-            raise ConfigError(
-                f"delta={self.delta} has no effect with loss={self.loss!r} and epsilon_high={self.epsilon_high}; it needs a "
-                "clipped loss and a finite value above 1 + epsilon_high. Leave it None."
-            )
         if not self.beta >= 0 or not math.isfinite(self.beta):
             raise ConfigError(f"beta must be finite and >= 0, got {self.beta}. 0 trains without a reference.")
         if not math.isfinite(self.entropy):
             raise ConfigError(f"entropy must be finite, got {self.entropy}. 0 leaves it out; 0.001 to 0.01 is a usual bonus.")
-        if self.kl_ratio and (self.beta == 0 or self.loss in _WITHOUT_RATIO):
-            raise ConfigError(
-                "kl_ratio has no effect without a KL term (beta > 0) and a ratio (neither reinforce nor expected has one). "
-                "Set it False."
-            )
-        if self.level == "sequence" and self.loss in _WITHOUT_RATIO:
-            raise ConfigError(f"level='sequence' has no effect with {self.loss}, which has no ratio. Leave it 'token'.")
         if self.loss == "expected" and self.corrects:
             raise ConfigError(
                 "a correction has no effect with expected, which asks for the present probabilities alone. Set correction='none'."
             )
-        if self.old == "sampler" and self.loss in _WITHOUT_RATIO:
-            raise ConfigError(f"old='sampler' has no effect with {self.loss}, which has no ratio. Leave it 'trainer'.")
-        if self.correction == "none" and (self.correction_min is not None or self.correction_max != _CORRECTION_MAX):
+        if self.loss != "dr_grpo" and self.max_completion_tokens is not None:
             raise ConfigError(
-                f"correction_min={self.correction_min} and correction_max={self.correction_max} bound a correction, and there is "
-                "none. Leave them out, or name a correction."
-            )
-        if self.corrects and self.old == "sampler":
-            raise ConfigError(
-                "with old='sampler' the ratio corrects for the sampler already, a correction would count it twice. "
-                "Set correction='none' or old='trainer'."
-            )
-        if not math.inf > self.correction_max > (self.correction_min or 0) >= 0:
-            raise ConfigError(
-                "correction_min and correction_max must be finite with 0 <= min < max, got "
-                f"{self.correction_min} and {self.correction_max}. Usual: None and 3."
-            )
-        if (self.loss == "dr_grpo") != (self.max_completion_tokens is not None):
-            raise ConfigError(
-                f"max_completion_tokens belongs to dr_grpo and only there, got {self.max_completion_tokens} with "
-                f"loss={self.loss!r}. Give dr_grpo the sampling limit."
+                f"max_completion_tokens belongs to dr_grpo, got {self.max_completion_tokens} with loss={self.loss!r}. Leave it "
+                "out."
             )
         if self.max_completion_tokens is not None and self.max_completion_tokens < 1:
             raise ConfigError(f"max_completion_tokens must be >= 1, got {self.max_completion_tokens}.")
 
     def _check_choices(self) -> None:
         choices = {
-            "loss": (*_CLIPPED, "cispo", *_WITHOUT_RATIO),
-            "level": ("token", "sequence"),
-            "kl": ("k1", "k2", "k3"),
-            "old": ("trainer", "sampler"),
-            "correction": ("auto", "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+            "loss": (self.loss, get_args(Name)),
+            "correction": (self.correction, get_args(Correction)),
         }
-        values = {"loss": self.loss, "level": self.level, "kl": self.kl, "old": self.old, "correction": self.correction}
-        for name, allowed in choices.items():
-            if values[name] not in allowed and not (name == "loss" and self.own):
+        for name, (value, allowed) in choices.items():
+            if value not in allowed and not (name == "loss" and self.own):
                 yours = ", or path/to/file.py:function" if name == "loss" else ""
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}{yours}; got {values[name]!r}.")
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}{yours}; got {value!r}.")
 
     @property
     def own(self) -> bool:
@@ -163,8 +113,7 @@ class LossConfig:
         """
         if self.correction != "auto":
             return self
-        takes_one = self.old == "trainer" and self.loss != "expected"
-        return replace(self, correction="token_truncate" if takes_one and not exact else "none")
+        return replace(self, correction="token_truncate" if self.loss != "expected" and not exact else "none")
 
     @property
     def by_advantage(self) -> bool:
@@ -179,7 +128,7 @@ class LossConfig:
     @property
     def by_trajectory(self) -> bool:
         """True when some term needs all terms of its trajectory in the same row."""
-        return self.level == "sequence" or self.loss == "gspo" or self.correction.startswith("sequence")
+        return self.loss == "gspo" or self.correction == "sequence_mask"
 
 
 class LossOutput(NamedTuple):
@@ -218,8 +167,7 @@ def policy_loss(
     Raises:
         TrainingError: A trajectory-level loss meets a trajectory that is spread over several rows, or `expected` such a group
             without its other rows.
-        ConfigError: beta > 0 without a reference, a weight of the entropy without it, or old='sampler' without recorded
-            log-probabilities.
+        ConfigError: beta > 0 without a reference, a weight of the entropy without it, or dr_grpo without its constant.
 
     Source: GRPO 2402.03300, Dr. GRPO 2503.20783, DAPO 2503.14476, CISPO 2506.13585, GSPO 2507.18071, TIS/MIS as in TRL 1.16;
     expected: the all-action policy gradient (Sutton et al. 2000; Expected Policy Gradients, 1801.03326) over the distinct
@@ -227,8 +175,8 @@ def policy_loss(
     """
     if config.by_trajectory and not batch.complete:
         raise TrainingError(
-            f"{config.loss} with level={config.level!r} and correction={config.correction!r} needs each trajectory in one row; "
-            "some are longer than max_tokens. Raise max_tokens or use a token-level loss."
+            f"{config.loss} with correction={config.correction!r} needs each trajectory in one row; some are longer than "
+            "max_tokens. Raise max_tokens or use a token-level loss."
         )
     if config.by_group and not batch.whole and not others:
         raise TrainingError(
@@ -240,11 +188,8 @@ def policy_loss(
         raise ConfigError(f"entropy={config.entropy} needs the terms' entropy. Pass `entropy`, or set its weight to 0.")
     terms = _Terms(batch, logprobs.device)
     trainer_old = logprobs.detach() if old is None else old.detach()
-    start = terms.sampled if config.old == "sampler" else trainer_old
-    if config.old == "sampler" and bool(torch.isnan(terms.sampled).any()):
-        raise ConfigError("old='sampler' needs a recorded log-probability of every token. Set old='trainer'.")
-    log_ratio = logprobs - start
-    if config.level == "sequence" or config.loss == "gspo":
+    log_ratio = logprobs - trainer_old
+    if config.loss == "gspo":
         log_ratio = terms.trajectory_mean(log_ratio)
     ratio = torch.exp(log_ratio)  # (N,)
     correction = _correction(trainer_old, terms, config)
@@ -254,7 +199,7 @@ def policy_loss(
         loss, clipped = logprobs.new_zeros(()), {}
         given = LossTerms(
             logprobs=logprobs,
-            old=start,
+            old=trainer_old,
             sampled=terms.sampled,
             advantage=terms.advantage,
             trajectory=terms.place,
@@ -269,8 +214,8 @@ def policy_loss(
         value = value * correction
     sums = clipped | terms.mismatch(trainer_old)
     if reference is not None:
-        kl = _divergence(logprobs, reference.detach(), config.kl)
-        kl = kl * ratio if config.kl_ratio else kl
+        gap = reference.detach() - logprobs
+        kl = torch.exp(gap) - gap - 1
         sums["kl"] = kl.detach().sum().item()
         value = value + config.beta * kl if config.beta > 0 else value
     if config.entropy != 0 and entropy is not None:
@@ -333,7 +278,8 @@ class _Terms:
         if config.loss in ("grpo", "gspo") or config.own:
             return 1 / (self.length * self.batch.trajectories)
         if config.loss == "dr_grpo":
-            assert config.max_completion_tokens is not None
+            if config.max_completion_tokens is None:
+                raise ConfigError("dr_grpo needs its constant denominator. Set max_completion_tokens to the sampling limit.")
             return torch.full_like(self.length, 1 / (self.batch.trajectories * config.max_completion_tokens))
         if config.loss in _WITHOUT_RATIO:
             return torch.full_like(self.length, 1 / self.batch.trajectories)
@@ -379,8 +325,6 @@ def _surrogate(ratio: Tensor, logprobs: Tensor, advantage: Tensor, config: LossC
     low = (ratio.detach() < 1 - config.epsilon_low) & (advantage < 0)
     high = (ratio.detach() > 1 + config.epsilon_high) & (advantage > 0)
     bounded = ratio.clamp(1 - config.epsilon_low, 1 + config.epsilon_high)
-    if config.delta is not None:
-        ratio = ratio.clamp(max=config.delta)
     value = -torch.min(ratio * advantage, bounded * advantage)
     counts = {
         "clip_ratio/low_mean": low.sum().item(),
@@ -390,21 +334,11 @@ def _surrogate(ratio: Tensor, logprobs: Tensor, advantage: Tensor, config: LossC
     return value, counts
 
 
-def _divergence(logprobs: Tensor, reference: Tensor, kind: str) -> Tensor:
-    gap = reference - logprobs
-    if kind == "k1":
-        return -gap
-    return gap.square() / 2 if kind == "k2" else torch.exp(gap) - gap - 1
-
-
 def _correction(trainer: Tensor, terms: _Terms, config: LossConfig) -> Tensor:
     if not config.corrects:
         return torch.ones_like(trainer)
     gap = (trainer - terms.sampled).nan_to_num(nan=0.0)
-    if config.correction.startswith("sequence"):
-        gap = terms.trajectory_sum(gap)
-    weight = torch.exp(gap)
-    if config.correction.endswith("truncate"):
-        return weight.clamp(min=config.correction_min, max=config.correction_max)
-    outside = (weight < (config.correction_min or 0.0)) | (weight > config.correction_max)
-    return weight.masked_fill(outside, 0.0)
+    if config.correction == "token_truncate":
+        return torch.exp(gap).clamp(max=CORRECTION_MAX)
+    weight = torch.exp(terms.trajectory_sum(gap))
+    return weight.masked_fill(weight > CORRECTION_MAX, 0.0)

@@ -15,6 +15,11 @@ from torch import Tensor, nn
 
 from onthejob.errors import MissingDependency
 
+EPS = 1e-8
+"""Adam's epsilon."""
+MAX_GRAD_NORM = 1.0
+"""Gradients of a step are scaled down to this norm."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
@@ -62,24 +67,22 @@ def make_optimizer(
     parameters: Mapping[float, list[nn.Parameter]],
     *,
     betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """AdamW over `parameters`, peak rate -> those with this rate; `step` says which share of it is taken.
+    """AdamW without weight decay over `parameters`, peak rate -> those with this rate; `step` says which share of it is taken.
 
     Raises:
         MissingDependency: 8 bits without bitsandbytes.
     """
     groups: list[dict[str, Any]] = [{"params": part, "lr": peak, "peak": peak} for peak, part in parameters.items()]
     if kind is Optimizer.ADAMW:
-        return torch.optim.AdamW(groups, betas=betas, eps=eps, weight_decay=weight_decay, foreach=True)
+        return torch.optim.AdamW(groups, betas=betas, eps=EPS, weight_decay=0.0, foreach=True)
     if importlib.util.find_spec("bitsandbytes") is None:
         raise MissingDependency(
             "an 8-bit optimizer needs bitsandbytes: pip install 'onthejob[quantized]'. Or set --learner.optimizer adamw."
         )
     from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]  # optional
 
-    return AdamW8bit(groups, betas=betas, eps=eps, weight_decay=weight_decay)
+    return AdamW8bit(groups, betas=betas, eps=EPS, weight_decay=0.0)
 
 
 def moments(optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
@@ -99,14 +102,13 @@ def restore(optimizer: torch.optim.Optimizer, remembered: Mapping[int, Mapping[s
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def step(optimizer: torch.optim.Optimizer, totals: Totals, *, share: float, max_grad_norm: float) -> bool:
+def step(optimizer: torch.optim.Optimizer, totals: Totals, *, share: float) -> bool:
     """Clip and step, unless the loss or gradient is not finite; then nothing changes and `totals.skipped` says why.
 
     Args:
         optimizer: Gradients of all rows of the step are in its parameters.
         totals: The step's loss is read and moved on; norm, steps and the reason are written.
         share: Of the peak rates, for this step.
-        max_grad_norm: Gradients are scaled down to it.
 
     Returns:
         True when the weights were stepped.
@@ -124,7 +126,7 @@ def step(optimizer: torch.optim.Optimizer, totals: Totals, *, share: float, max_
     if not math.isfinite(totals.grad_norm):
         totals.skipped = f"non-finite gradient ({totals.grad_norm})"
         return False
-    torch.nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, torch.tensor(totals.grad_norm))
+    torch.nn.utils.clip_grads_with_norm_(parameters, MAX_GRAD_NORM, torch.tensor(totals.grad_norm))
     for group in optimizer.param_groups:
         group["lr"] = share * group["peak"]
     optimizer.step()

@@ -61,10 +61,6 @@ class SftConfig:
     """Steps over which the rate rises linearly."""
     schedule: Literal["linear", "constant"] = "linear"
     """After the warm-up: down to 0 at the last step, or flat."""
-    weight_decay: float = 0.0
-    """Decoupled weight decay of the adapter."""
-    max_grad_norm: float = 1.0
-    """Gradients are scaled down to this norm."""
     seed: int = 0
     """Of the order of examples, together with the learner's seed and the role."""
 
@@ -73,11 +69,6 @@ class SftConfig:
             raise ConfigError(
                 "SFT needs a finite lr >= 0, epochs >= 1, batch_tokens >= 2 and warmup >= 0; got "
                 f"{self.lr}, {self.epochs}, {self.batch_tokens} and {self.warmup}. Usual: 5e-4, 1, 4096, 10."
-            )
-        if not 0 <= self.weight_decay < math.inf or not 0 < self.max_grad_norm < math.inf:
-            raise ConfigError(
-                f"weight_decay must be >= 0 and max_grad_norm > 0, both finite, got {self.weight_decay} and {self.max_grad_norm}."
-                " Usual: 0 and 1."
             )
         if self.seed < 0:
             raise ConfigError(f"seed must be >= 0, got {self.seed}. Set --seed 0.")
@@ -157,7 +148,6 @@ def sft(
         learner.config.optimizer,
         # The logit scale is for practice: imitation would raise it without end.
         {config.lr: [parameter for name, parameter in lora.parameters(learner.model, role).items() if name != LOG_LOGIT_SCALE]},
-        weight_decay=config.weight_decay,
     )
     history: list[SftMetrics] = []
     limit = 60 * config.minutes or math.inf
@@ -168,7 +158,7 @@ def sft(
             break
         totals, nodes = _accumulate(learner, [wanted[i] for i in chosen])
         share = _rate(index, spent, len(plan), config)
-        step(optimizer, totals, share=share, max_grad_norm=config.max_grad_norm)
+        step(optimizer, totals, share=share)
         optimizer.zero_grad(set_to_none=True)
         tokens = _size([wanted[i] for i in chosen])
         seen += tokens

@@ -126,7 +126,7 @@ def measure_scales(
             met = sum(state.actor == actor for state in states)
             raise ConfigError(
                 f"the scales of {actor!r} need a state with two legal replies of different effect; of {met} states that ask it "
-                "none has. Raise --library-tasks or --library-share, train other roles, or set --scale-states 0 (all scales 1)."
+                "none has. Raise --library-tasks, train other roles, or set --scale-states 0 (all scales 1)."
             )
     return {actor: _scales(actor, outcomes, returns, config) for actor in actors}
 

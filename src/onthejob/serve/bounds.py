@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 MOST_PASSES = 1_000
-"""Optimizer steps of one job: `epochs` times `minibatches`."""
+"""Optimizer steps of one job."""
 MOST_TOKENS = 65_536
 """Tokens of one text, and of one row."""
 PART_DTYPES = (*DTYPES, torch.float64, torch.uint8, torch.int32, torch.int64)
@@ -50,10 +50,8 @@ def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
         raise ConfigError(f"config has the unknown option {unknown[:80]!r}. Run the same version of onthejob on both sides.")
     if config.loss.own or config.advantage.own:
         raise ConfigError("a training worker runs no function that a job names. Name a built-in loss and estimator.")
-    if config.epochs * config.minibatches > MOST_PASSES:
-        raise ConfigError(
-            f"epochs times minibatches must be at most {MOST_PASSES}, got {config.epochs} times {config.minibatches}. 1 is usual."
-        )
+    if config.epochs > MOST_PASSES:
+        raise ConfigError(f"epochs must be at most {MOST_PASSES}, got {config.epochs}. 1 is usual.")
     if config.max_tokens > MOST_TOKENS:
         raise ConfigError(f"max_tokens must be at most {MOST_TOKENS}, got {config.max_tokens}. 2048 is usual.")
     return config

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,23 +34,35 @@ _PASSED_PREFIXES = ("CUDA_", "NVIDIA_", "VLLM_", "NCCL_", "TORCH")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
-    """How vLLM is started."""
+class ServerOptions:
+    """The vLLM of one run."""
 
-    port: int = 0
-    """On loopback; 0 takes a free one."""
     device: Literal["cpu", "cuda"] = "cpu"
     """What vLLM was built for."""
-    dtype: Literal["bfloat16", "float32", "auto"] = "bfloat16"
-    """Of the base's weights."""
     max_model_len: int = 4096
     """Longest prompt with its reply, in tokens."""
     gpu_memory: float = 0.45
     """Share of the GPU that vLLM may take; the rest is for the trainer on the same card."""
-    cpu_cache_gib: int = 1
-    """Size of the key-value cache on a CPU."""
     eager: bool = False
     """Compile nothing: a start takes a fraction of the time, tokens take longer, and no C++ compiler is needed."""
+
+    def __post_init__(self) -> None:
+        if self.max_model_len < 16:
+            raise ConfigError(f"max_model_len must be >= 16 tokens, got {self.max_model_len}. Set --server.max-model-len 4096.")
+        if not 0.05 <= self.gpu_memory <= 0.95:
+            raise ConfigError(f"gpu_memory must be in 0.05..0.95, got {self.gpu_memory}. Set --server.gpu-memory 0.45.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig(ServerOptions):
+    """How vLLM is started."""
+
+    port: int = 0
+    """On loopback; 0 takes a free one."""
+    dtype: Literal["bfloat16", "float32", "auto"] = "bfloat16"
+    """Of the base's weights."""
+    cpu_cache_gib: int = 1
+    """Size of the key-value cache on a CPU."""
     startup_s: float = 900.0
     """Seconds until it must be healthy; a first start compiles kernels."""
     probe_mean: float = 0.1
@@ -62,13 +74,18 @@ class ServerConfig:
     """Further arguments for vLLM."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65_535 or self.max_model_len < 16 or self.cpu_cache_gib < 1 or not self.startup_s > 0:
+        ServerOptions.__post_init__(self)  # `super()` names the class from before its slots were made.
+        if not 0 <= self.port <= 65_535 or self.cpu_cache_gib < 1 or not self.startup_s > 0:
             raise ConfigError(
-                "port must be 0..65535, max_model_len >= 16, cpu_cache_gib >= 1 and startup_s > 0, got "
-                f"{self.port}, {self.max_model_len}, {self.cpu_cache_gib} and {self.startup_s}."
+                "port must be 0..65535, cpu_cache_gib >= 1 and startup_s > 0, got "
+                f"{self.port}, {self.cpu_cache_gib} and {self.startup_s}."
             )
-        if not 0.05 <= self.gpu_memory <= 0.95:
-            raise ConfigError(f"gpu_memory must be in 0.05..0.95, got {self.gpu_memory}.")
+
+    @classmethod
+    def of_run(cls, options: ServerOptions, *, quantized: bool) -> ServerConfig:
+        """The server of a run, on a free port; `quantized` when the trainer's base is held in 4 bits, as vLLM's is not."""
+        made = cls(**asdict(options))
+        return replace(made, probe_mean=0.5, probe_max=8.0) if quantized else made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -284,9 +284,7 @@ class TrainingService:
 
         groups = GROUPS.validate_python(request.groups)
         config = LEARNER_CONFIG.validate_python(request.config)
-        learner = Learner(
-            self.model, [request.role], config=replace(config, layout=config.layout or self._layout), seed=self._seed
-        )
+        learner = Learner(self.model, [request.role], config=config, seed=self._seed, layout=self._layout)
         self._layout = learner.layout
         try:
             reference = None

@@ -45,7 +45,7 @@ def train_on_bundles(
     settings, the seed and the start of the run that sampled the bundles, the adapters are that run's, on the CPU bit for bit.
 
     Args:
-        config: of which `adapters` and `adapter_dtype` are used.
+        config: of which `adapters` is used.
         bundled: as `read_bundles` gave them.
         file: from which they were read, for the record.
         learner: its adapters of `roles` are changed.
@@ -148,5 +148,5 @@ class _Updates:
             version=version,
             parent=self.adapters[role].name if role in self.adapters else None,
             base_digest=self.base_digest,
-            dtype="float32" if version == 0 else self.config.adapter_dtype,
+            dtype="float32",
         )

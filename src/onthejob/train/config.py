@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
+
+import tyro
 
 from onthejob.errors import ConfigError
 from onthejob.learn.advantage import AdvantageConfig
@@ -12,6 +14,10 @@ from onthejob.learn.sharing import PER_ROLE
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.types import Sampling
+
+T = TypeVar("T")
+NotAnOption = Annotated[T, tyro.conf.Suppress, tyro.conf.Fixed]
+"""A setting of the library that no command line and no file states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +27,11 @@ class TrainConfig:
     seed: int = 0
     """Root of everything random."""
     iterations: int = 30
-    """Each updates every role that learned something at most once; the run stops earlier when the pool has converged."""
+    """Iterations, with at most one update of a role each. The run stops earlier when the pool has converged."""
     minutes: float = 0.0
-    """Time limit of training, in minutes after the model is loaded. Measuring scales and habits takes at most a third of it. An
-    iteration begins only when it ends in time at the pace of those before it; one is always made, and an evaluation under way is
-    finished. --resume continues for as long again. 0 sets no limit."""
+    """Time limit of training in minutes, or 0 for none. It counts once the model is loaded. Measuring scales and habits takes at
+    most a third of it. An iteration begins only when it ends in time at the pace of those before it; one is always made, and
+    an evaluation under way is finished. --resume continues for as long again."""
     grouping: Literal["branch", "episodes"] = "branch"
     """`branch`: replies to one prompt, scored in forks. `episodes`: whole episodes of one task, where nothing can be forked."""
     collect: CollectConfig = field(default_factory=CollectConfig)
@@ -34,8 +40,9 @@ class TrainConfig:
     """How replies are scored; `group_size` also counts the episodes per task when grouping by episodes."""
     sampling: Sampling = field(default_factory=Sampling)
     """Temperature must be > 0: greedy replies are all alike and teach nothing."""
-    max_turns: int = 1_000
-    """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library)."""
+    max_turns: NotAnOption[int] = 1_000
+    """Turn limit of whole episodes (grouping `episodes`, and filling the snapshot library); in `onthejob train` the
+    environment's."""
     opponents: str = "present"
     """Whom trained roles meet in the seats of other trained roles: `present`, all as they are now and all trained at once, or
     `past:N`, self-play against earlier versions: one role is trained in each episode, and each other one plays as a version drawn
@@ -56,7 +63,7 @@ class TrainConfig:
     library_tasks: int = 8
     """Tasks that the partners play at the start to fill the snapshot library; 0 starts with an empty library. Segments among
     partners continue to start from these states, the others from where current play got."""
-    library_share: float = 0.2
+    library_share: NotAnOption[float] = 0.2
     """Share of the states of those tasks that is kept, in (0, 1]."""
     library_refresh: int = 0
     """Tasks that the stand-ins of the policies play at the start and after every iteration, and of whose states `library_share`
@@ -65,10 +72,8 @@ class TrainConfig:
     scale_states: int = 200
     """States from which the value scales of the roles are measured; 0 sets all scales to 1. The first stand-ins, where there are
     any, choose as the policies do in these states; with 0 the partners continue all branches of the first iteration."""
-    adapter_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of saved and published adapters; float32 samples exactly what is trained."""
     eval_every: int = 0
-    """Iterations between evaluations, the first one before any update; 0 never evaluates."""
+    """Iterations between evaluations, or 0 for none. Held-out tasks are played, for the first time before any update."""
     best_metric: str = "score"
     """Which result of the evaluation chooses the best iteration (larger is better)."""
     dry_run: bool = False
@@ -96,7 +101,7 @@ class TrainConfig:
                 f"library_refresh is {self.library_refresh} but no policy is imitated. Set --branch.continuation stand_ins, or 0."
             )
         if not 0.0 < self.library_share <= 1.0:
-            raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Set --library-share 0.2.")
+            raise ConfigError(f"library_share must be in (0, 1], got {self.library_share}. Usual: 0.2.")
         if self.grouping == "episodes" and (idle := self._of_branches()):
             raise ConfigError(
                 f"{', '.join(idle)}: no effect where whole episodes are compared (grouping episodes); only branches use it. "

@@ -86,8 +86,8 @@ def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Ada
         version=version,
         parent=parent,
         base_digest=parts.base_digest,
-        # Version 0 is also the reference of the KL term after a resume, so it must hold every bit.
-        dtype="float32" if version == 0 else parts.config.adapter_dtype,
+        # Of fewer bits another policy would sample than the one that is trained.
+        dtype="float32",
     )
     let_play(parts, role, [*parts.run.adapters(role), adapter])
     return adapter
