@@ -26,6 +26,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from onthejob.learn import lora
+from onthejob.learn.advantage import AdvantageConfig, estimates
 from onthejob.learn.forward import Layout
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.loss import LossConfig
@@ -95,6 +96,7 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
     """Time and memory of one update by layout, activations kept or recomputed; at rate 0, so that gradients can be compared."""
     rows = []
     taught = groups(options, SHAPES[name][5])
+    known = estimates(taught, AdvantageConfig())
     plain = LearnerConfig(lr=0.0, max_tokens=options.max_tokens, loss=LossConfig(loss="grpo"))
     for layout, checkpointing in ((Layout.TREE, False), (Layout.TREE, True), (Layout.PADDED, False), (Layout.PADDED, True)):
         config = replace(plain, gradient_checkpointing=checkpointing)
@@ -105,13 +107,13 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
                 model.get_base_model().gradient_checkpointing_disable()
             learner = Learner(model, [ROLE], config=config, layout=layout)
             started = synchronised(options.device)
-            metrics = learner.update(ROLE, taught)  # warms up
+            metrics = learner.update(ROLE, taught, known)  # warms up
             seconds = [synchronised(options.device) - started]
             if options.device.startswith("cuda"):
                 torch.cuda.reset_peak_memory_stats()
             for _ in range(options.repeats):
                 started = synchronised(options.device)
-                metrics = learner.update(ROLE, taught)
+                metrics = learner.update(ROLE, taught, known)
                 seconds.append(synchronised(options.device) - started)
             row |= {
                 "s": statistics.median(seconds[1:]),

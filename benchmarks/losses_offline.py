@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from onthejob.learn import lora
-from onthejob.learn.advantage import AdvantageConfig, advantages
+from onthejob.learn.advantage import AdvantageConfig, advantages, estimates
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import score, scoring
 from onthejob.learn.learner import Learner, LearnerConfig
@@ -186,11 +186,14 @@ def main() -> None:
             teaching = [group for group in worth if advantages(group, advantage) is not None]
             if not teaching:
                 raise SystemExit(f"{role}, {name}: none of {len(taught)} groups is alive, so there is nothing to learn from.")
-            config = LearnerConfig(lr=lr, epochs=given.passes, loss=loss, advantage=advantage)
+            config = LearnerConfig(lr=lr, epochs=given.passes, loss=loss)
             stack = load_stack(given.model)
             _, learner = attach_learner(stack, [role], lora=LoraSpec(rank=8), config=config, seed=0, init=adapters)
             before, started = expects(learner, role, held), time.perf_counter()
-            steps = [learner.update(role, part).steps for part in parts(teaching, given.batch, given.epochs, given.seed)]
+            steps = [
+                learner.update(role, part, estimates(part, advantage)).steps
+                for part in parts(teaching, given.batch, given.epochs, given.seed)
+            ]
             after = expects(learner, role, held)
             gained = after - before
             print(

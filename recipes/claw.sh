@@ -24,7 +24,7 @@ onthejob compare sft=adapters/claw-start noop gold --env claw --split dev --temp
 
 # Practice on training tasks. A few hundred episodes are enough for a logit scale, but not for the weights, which stay fixed.
 onthejob train --env claw --init adapters/claw-start --name claw --env.count 3000 --prefer-spread --lora.logit-scale --learner.lr 0 \
-    --learner.logit-scale-lr 0.25 --learner.decay 14 --learner.loss.loss dr_grpo --learner.advantage.scale none \
+    --learner.logit-scale-lr 0.25 --learner.decay 14 --learner.loss.loss dr_grpo --advantage.scale none \
     --collect.episodes 30 --iterations 10 --sampling.max-new-tokens 256 $limits
 
 onthejob compare sft=adapters/claw-start grpo=claw --env claw --split dev --temperature 1 --batch 102 --max-new-tokens 256 $limits

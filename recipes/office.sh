@@ -39,7 +39,7 @@ fi
 if [[ -e runs/dev ]]; then onthejob train --resume dev; else
     onthejob train --config "$recipe" --init grpo --roles dev --name dev --iterations 9 --collect.episodes 1 \
         --collect.segment-turns 420 --collect.fresh-share 1 --collect.partner-share 0 --scale-states 40 --branch.worlds 12 \
-        --learner.advantage.invalid-gap 1 --learner.advantage.invalid-ceiling -2
+        --advantage.invalid-gap 1 --advantage.invalid-ceiling -2
 fi
 
 rm -rf adapters/joined

@@ -19,8 +19,8 @@ OF_BRANCHES = {
     "train.grouping", "train.collect.segment_turns", "train.collect.fresh_share", "train.collect.partner_share",
     "train.collect.keep_share", "train.branch.turns", "train.branch.worlds", "train.branch.outcome_weight",
     "train.branch.return_weight", "train.branch.continuation", "train.library_per_day", "train.library_tasks",
-    "train.library_refresh", "train.scale_states", "learner.advantage.shrink",
-    "learner.advantage.invalid_gap", "learner.advantage.invalid_ceiling",
+    "train.library_refresh", "train.scale_states", "train.advantage.shrink",
+    "train.advantage.invalid_gap", "train.advantage.invalid_ceiling",
 }  # fmt: skip
 """Only where decisions are branched, so not in the claw."""
 OF_SEVERAL_ROLES = {"train.opponents", "train.adapters"}
@@ -34,7 +34,7 @@ WITH_ANOTHER_OPTION = {
 """Refused alone everywhere; what gives it an effect."""
 NAMES = {
     "roles", "init", "collected", "freeze", "reward", "model.name", "model.template_arguments", "judge",
-    "learner.advantage.estimator",
+    "train.advantage.estimator",
 }  # fmt: skip
 """Something of the user's, which is looked up; tested where that is."""
 VALUES: dict[str, Any] = {
@@ -48,8 +48,8 @@ IN_EVERY_PLACE = {
     "train.eval_every", "train.best_metric", "train.dry_run", "learner.lr", "learner.logit_scale_lr", "learner.warmup",
     "learner.decay", "learner.optimizer", "learner.betas", "learner.epochs", "learner.max_kl", "learner.max_tokens",
     "learner.gradient_checkpointing", "learner.loss.loss", "learner.loss.epsilon_low", "learner.loss.epsilon_high",
-    "learner.loss.beta", "learner.loss.entropy", "learner.loss.correction", "learner.advantage.scale", "learner.advantage.eps",
-    "learner.advantage.bound", "lora.rank", "lora.alpha", "lora.targets", "lora.logit_scale", "model.dtype", "model.device",
+    "learner.loss.beta", "learner.loss.entropy", "learner.loss.correction", "train.advantage.scale", "train.advantage.eps",
+    "train.advantage.bound", "lora.rank", "lora.alpha", "lora.targets", "lora.logit_scale", "model.dtype", "model.device",
     "model.quantize", "sampler", "server.device", "server.max_model_len", "server.gpu_memory", "server.eager",
 }  # fmt: skip
 """What samples, updates and records, whatever is played."""

@@ -8,17 +8,21 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from onthejob.errors import ConfigError, RecordError, TrainingError
+from onthejob.learn import advantage
 from onthejob.learn.adapter_files import read_adapter
+from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, activate, attach, parameters, state
 from onthejob.learn.loss import LossConfig
@@ -150,6 +154,37 @@ def test_an_iteration_is_recorded_completely(make_rig: MakeRig):
         assert len(versions) >= 2
         parents = [each.parent for each in run.adapters(role)]
         assert parents == [None, *(each.name for each in run.adapters(role)[:-1])]
+
+
+def test_advantages_are_estimated_once_and_what_is_trained_on_is_recorded(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch):
+    made, estimated = make_rig(), Counter[str]()
+    trained: dict[str, Any] = {}
+
+    class Watched(Learner):
+        def update(self, role: str, groups: Any, estimates: Any, *, reference: Any = None) -> Any:
+            trained.update((group.key, one.advantages) for group, one in zip(groups, estimates, strict=True))
+            return super().update(role, groups, estimates, reference=reference)
+
+    def counted(group: Any, config: Any) -> Any:
+        estimated[group.key] += 1
+        return once(group, config)
+
+    once = advantage.estimate
+    monkeypatch.setattr(advantage, "estimate", counted)
+    made.learner = Watched(made.model, ROLES, config=LearnerConfig(lr=3e-3), seed=0)
+    made.train(replace(SMALL, iterations=2, advantage=AdvantageConfig(scale="none")))
+    recorded = made.run.read_advantages()
+    assert set(estimated.values()) == {1}
+    assert estimated.keys() == recorded.keys() >= trained.keys()
+    for key, values in trained.items():
+        assert (values is None) == (recorded[key] is None)
+        assert values is None or values.tolist() == recorded[key].tolist()
+    usable = [group for group in made.run.read_groups() if all(one.valid for one in group.trajectories)]
+    returns = [np.array([one.ret for one in group.trajectories]) for group in usable if recorded[group.key] is not None]
+    told = [recorded[group.key] for group in usable if recorded[group.key] is not None]
+    assert told
+    for values, given in zip(told, returns, strict=True):
+        assert values == pytest.approx(given - given.mean()), "as the loop's configuration says"
 
 
 def test_equal_runs_are_equal_and_seeds_matter(make_rig: MakeRig):
@@ -344,7 +379,9 @@ def test_a_recorded_update_can_start_from_other_weights_and_be_measured_against_
 
     def again(**others: Adapter) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
         mine = rig(taught, made.run)
-        return replay_update(made.run, 1, "maker", learner=mine.learner, **others), state(mine.model, "maker")
+        return replay_update(made.run, 1, "maker", learner=mine.learner, advantage=SMALL.advantage, **others), state(
+            mine.model, "maker"
+        )
 
     def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
         return all(torch.equal(one[name], other[name]) for name in one | other)
@@ -376,7 +413,7 @@ def test_replaying_a_recorded_update_gives_the_recorded_adapter(make_rig: MakeRi
     assert {1, 3} <= recorded.keys()
     for iteration in (1, 3):
         other = rig(taught, made.run)
-        values = replay_update(made.run, iteration, "maker", learner=other.learner)
+        values = replay_update(made.run, iteration, "maker", learner=other.learner, advantage=SMALL.advantage)
         (metric,) = made.run.read_metrics("train/maker", iteration=iteration, name="delta_l2")
         assert values["delta_l2"] == metric.value > 0
         from onthejob.learn.adapter_files import load_adapter
@@ -387,7 +424,7 @@ def test_replaying_a_recorded_update_gives_the_recorded_adapter(make_rig: MakeRi
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     fresh = rig(taught, made.run)
     with pytest.raises(RecordError, match="no alive group"):
-        replay_update(made.run, 99, "maker", learner=fresh.learner)
+        replay_update(made.run, 99, "maker", learner=fresh.learner, advantage=SMALL.advantage)
 
 
 def test_the_reference_of_the_kl_term_survives_a_resume(make_rig: MakeRig):
@@ -410,8 +447,8 @@ class Spiking(Learner):
 
     problem: Mapping[str, Any]
 
-    def update(self, role: str, groups: Any, *, reference: Any = None) -> Any:
-        metrics = super().update(role, groups, reference=reference)
+    def update(self, role: str, groups: Any, estimates: Any, *, reference: Any = None) -> Any:
+        metrics = super().update(role, groups, estimates, reference=reference)
         return replace(metrics, **self.problem) if metrics.update == 2 else metrics
 
 
@@ -448,11 +485,11 @@ def test_a_run_without_any_update_is_no_success(make_rig: MakeRig):
     """Real gradients that are not finite, through the whole learner."""
 
     class Overflowing(Learner):
-        def update(self, role: str, groups: Any, *, reference: Any = None) -> Any:
+        def update(self, role: str, groups: Any, estimates: Any, *, reference: Any = None) -> Any:
             activate(self.model, role)
             hook = next(iter(parameters(self.model, role).values())).register_hook(lambda gradient: gradient * float("inf"))
             try:
-                return super().update(role, groups, reference=reference)
+                return super().update(role, groups, estimates, reference=reference)
             finally:
                 hook.remove()
 

@@ -599,12 +599,13 @@ class Learner(Protocol):
         """Its `LearnerConfig`."""
         ...
 
-    def update(self, role: str, groups: Sequence[Group], *, reference: Any = None) -> Any:
+    def update(self, role: str, groups: Sequence[Group], estimates: Sequence[Any], *, reference: Any = None) -> Any:
         """Train the role's adapter on `groups`; returns what was measured, an `UpdateMetrics`.
 
         Args:
             role: whose adapter.
             groups: of this role.
+            estimates: what each of them teaches, an `onthejob.learn.advantage.Estimate`.
             reference: a `Snapshot`, the policy of the KL term.
         """
         ...

@@ -90,8 +90,7 @@ def office_run(
     settings = {
         "env": "office",
         "model": {"name": model},
-        "train": {"branch": asdict(branch)},
-        "learner": {"advantage": dict(RULE)},
+        "train": {"branch": asdict(branch), "advantage": dict(RULE)},
         **(rules or {}),
     }
     with BranchScorer(make_env) as scorer, Run.create(root, config=settings, name=name) as run:

@@ -366,7 +366,7 @@ def test_a_loss_and_an_estimator_of_ones_own_train_resume_and_are_watched(
 ):
     mine = letters.with_name("mine.py")
     mine.write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
-    own = ("--learner.loss.loss", "mine.py:clipped", "--learner.advantage.estimator", "mine.py:leave_one_out")
+    own = ("--learner.loss.loss", "mine.py:clipped", "--advantage.estimator", "mine.py:leave_one_out")
     env = ("--env", "letters.py", *SMALL, *model(letter_model), *own)
     straight = call("train", *env, "--iterations", "2", "--name", "straight")
     call("train", *env, "--iterations", "1", "--name", "again")
@@ -396,7 +396,7 @@ def test_a_loss_and_an_estimator_of_ones_own_train_resume_and_are_watched(
         (("--learner.loss.loss", "mine.py:other"), "mine.py has no 'other'"),
         (("--learner.loss.loss", "gone.py:clipped"), "there is no file gone.py"),
         (("--learner.loss.loss", "clip"), "loss must be one of grpo"),
-        (("--learner.advantage.estimator", "mine.py:np"), "is a module. Name a function"),
+        (("--advantage.estimator", "mine.py:np"), "is a module. Name a function"),
         ((*own, "--trainer", "http://127.0.0.1:9"), "is code of this machine"),
     ):
         assert said in " ".join(call("train", "--env", "letters.py", *words, code=2).split()), words

@@ -33,6 +33,27 @@ def test_a_value_that_is_gone_names_its_successor(choice: Any, capsys: pytest.Ca
         assert f"{flag} no longer takes {choice.value}. Set {flag} {choice.successor}." in capsys.readouterr().err
 
 
+def test_a_table_that_moved_is_named_and_a_record_with_it_reads(
+    tmp_path: Path, runs_dir: Path, earlier: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    from onthejob.commands.train import Train
+    from onthejob.learn.advantage import AdvantageConfig
+
+    for words in (["--learner.advantage.invalid-gap", "2"], ["--learner.advantage.invalid-gap=2"]):
+        assert main(["train", *words]) == 2
+        assert "--learner.advantage.invalid-gap is now --advantage.invalid-gap." in capsys.readouterr().err
+    file = tmp_path / "mine.toml"
+    file.write_text("[learner.advantage]\nscale = 'none'\n", encoding="utf-8")
+    assert main(["train", "--config", str(file), "--print-config"]) == 2
+    assert "the table [learner.advantage] is now [train.advantage]" in capsys.readouterr().err
+    file.write_text("[train.advantage]\nscale = 'none'\n", encoding="utf-8")
+    assert printed(capsys, "--config", str(file))["train"]["advantage"]["scale"] == "none"
+    then = copy.deepcopy(earlier)
+    then["learner"]["advantage"] |= {"scale": "none", "bound": 2.5}
+    path = recorded(runs_dir, then)
+    assert Train(resume=path)._recorded(path).train.advantage == AdvantageConfig(scale="none", bound=2.5)
+
+
 def test_nothing_that_is_an_option_today_is_among_them():
     from onthejob.commands.train import Train
 

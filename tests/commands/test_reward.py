@@ -131,7 +131,7 @@ def test_short_options_are_those_of_the_learner(train):
     mine = EXAMPLES / "my_update.py"
     loss, estimator = f"{mine}:clipped", f"{mine}:leave_one_out"
     short = train("--loss", loss, "--advantage", estimator, "--iterations", "1", "--name", "short")
-    long = ("--learner.loss.loss", loss, "--learner.advantage.estimator", estimator)
+    long = ("--learner.loss.loss", loss, "--advantage.estimator", estimator)
     assert short["adapters"] == {
         role: {**adapter, "path": short["adapters"][role]["path"]}
         for role, adapter in train(*long, "--iterations", "1", "--name", "long")["adapters"].items()
@@ -154,7 +154,7 @@ def test_a_configuration_file_names_functions_by_absolute_paths(tmp_path: Path, 
         (("--reward", "mine.py:later"), "is async"),
         (("--reward", "mine.py:answered"), "asks for answer, and letters.py:Letters has completion_ids, completions"),
         (("--reward", "my_reward.py:brief", "--from-groups", "a:1"), "the record holds the rewards"),
-        (("--reward", "my_reward.py:brief", "--learner.advantage.shrink", *BRANCH, "--branch.worlds", "2"), "replaces"),
+        (("--reward", "my_reward.py:brief", "--advantage.shrink", *BRANCH, "--branch.worlds", "2"), "replaces"),
     ],
 )
 def test_what_is_refused_before_anything_is_loaded(train, words: tuple[str, ...], said: str):

@@ -11,9 +11,24 @@ from peft import PeftModel
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from onthejob.learn import lora
-from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
+from onthejob.learn.advantage import AdvantageConfig, estimates
+from onthejob.learn.learner import UpdateMetrics
+from onthejob.learn.lora import Snapshot
+from onthejob.types import Completion, Group, Learner, StopReason, Trajectory, Turn
 
 VOCAB = 512
+
+
+def update(
+    learner: Learner,
+    role: str,
+    groups: Sequence[Group],
+    *,
+    advantage: AdvantageConfig | None = None,
+    reference: Snapshot | None = None,
+) -> UpdateMetrics:
+    """An update with the advantages of `advantage`."""
+    return learner.update(role, groups, estimates(groups, advantage or AdvantageConfig()), reference=reference)
 
 
 def tiny_base(dtype: torch.dtype = torch.float32, *, seed: int = 0) -> LlamaForCausalLM:

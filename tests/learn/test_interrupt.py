@@ -10,6 +10,7 @@ from onthejob.learn.learner import LearnerConfig
 from onthejob.learn.lora import state, weight_delta
 
 from ..serve.test_trainer import group, tiny_learner
+from .conftest import update
 
 
 class After(Interrupt):
@@ -30,9 +31,9 @@ class After(Interrupt):
 def test_a_watched_update_is_the_same_to_the_bit(options: dict):
     config = LearnerConfig(lr=1e-2, **options)
     plain, watched = tiny_learner(config), tiny_learner(config)
-    plain.update("sales", [group(), group()])
+    update(plain, "sales", [group(), group()])
     with Interrupt().watched(watched.model):
-        watched.update("sales", [group(), group()])
+        update(watched, "sales", [group(), group()])
     assert weight_delta(state(plain.model, "sales"), state(watched.model, "sales")) == (0, 0)
 
 
@@ -43,7 +44,7 @@ def test_it_is_met_in_forward_and_backward(options: dict):
     before = learner.export_state("sales")
     for looks in range(1, 5):
         with pytest.raises(Interrupted) as raised, After(looks).watched(learner.model):
-            learner.update("sales", [group()])
+            update(learner, "sales", [group()])
         names, trace = [], raised.value.__traceback__
         while trace is not None:
             names.append(trace.tb_frame.f_code.co_name)
@@ -54,7 +55,7 @@ def test_it_is_met_in_forward_and_backward(options: dict):
     # What is left behind changes no later update.
     fresh = tiny_learner(config)
     for one in (learner, fresh):
-        one.update("sales", [group()])
+        update(one, "sales", [group()])
     states = [one.export_state("sales") for one in (learner, fresh)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
 

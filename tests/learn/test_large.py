@@ -23,7 +23,7 @@ from onthejob.serve.publish import trainer_scores
 from onthejob.testing.tiny import tiny_tokenizer
 from onthejob.types import Sampling
 
-from .conftest import VOCAB, random_groups, tiny_base
+from .conftest import VOCAB, random_groups, tiny_base, update
 
 SPEC = lora.LoraSpec(rank=32, alpha=32)
 IDS = tuple(range(5, 25))
@@ -79,7 +79,7 @@ def test_qwen_is_updated_with_and_without_checkpointing_alike(quantize: str, qwe
         learner = learner_on(qwen, quantize=quantize, gradient_checkpointing=checkpointing)
         assert learner.layout is Layout.TREE
         before = {n: p.detach().clone() for n, p in learner.model.named_parameters() if "lora_" not in n}
-        metrics = learner.update("sales", random_groups(0, groups=4))
+        metrics = update(learner, "sales", random_groups(0, groups=4))
         assert metrics.steps == 1
         assert metrics.delta_l2 > 0
         after = dict(learner.model.named_parameters())
@@ -101,7 +101,7 @@ def test_four_bits_are_a_quarter_of_the_memory_and_nearly_the_same_model(qwen: P
     deltas = []
     for learner in (whole, four):
         before = lora.state(learner.model, "sales")
-        learner.update("sales", groups)
+        update(learner, "sales", groups)
         after = lora.state(learner.model, "sales")
         deltas.append(torch.cat([(after[name] - before[name]).flatten() for name in before if ".lora_B." in name]))
     assert torch.nn.functional.cosine_similarity(deltas[0], deltas[1], dim=0) > 0.5
@@ -117,7 +117,7 @@ def test_the_sampler_samples_what_the_trainer_computes(architecture: str, quanti
         tiny_base().save_pretrained(folder)
         tiny_tokenizer().save_pretrained(folder)
     learner = learner_on(folder, quantize=quantize, dtype="float32")
-    learner.update("sales", random_groups(1, groups=2))
+    update(learner, "sales", random_groups(1, groups=2))
     base = load_base(folder, dtype="float32", quantize=quantize)
     sampler = Sampler(learner.model, ChatEncoder(base.tokenizer), base_digest=base.digest)
     assert isinstance(sampler._engine, GenericEngine) is (architecture == "qwen" or quantize == "nf4")
@@ -137,7 +137,7 @@ def test_eight_bit_moments_train_as_thirty_two_bit_ones_in_a_quarter_of_the_memo
         learner = learner_on(qwen, dtype="float32", optimizer=kind)
         before = Snapshot.take(learner.model, "sales")
         for seed in range(3):
-            learner.update("sales", random_groups(seed, groups=4))
+            update(learner, "sales", random_groups(seed, groups=4))
         moved[kind] = {n: t - before.tensors[n] for n, t in lora.state(learner.model, "sales").items()}
         state = learner.export_state("sales")
         held[kind] = sum(t.numel() * t.element_size() for n, t in state.items() if n.startswith("adam/") and "qmap" not in n)
@@ -149,15 +149,15 @@ def test_eight_bit_moments_train_as_thirty_two_bit_ones_in_a_quarter_of_the_memo
 @pytest.mark.parametrize("kind", ["adamw", pytest.param("adamw_8bit", marks=NEEDS)])
 def test_training_goes_on_bit_for_bit(kind: str, qwen: Path):
     straight = learner_on(qwen, dtype="float32", optimizer=Optimizer(kind))
-    straight.update("sales", random_groups(0, groups=4))
+    update(straight, "sales", random_groups(0, groups=4))
     saved = straight.export_state("sales")
-    straight.update("sales", random_groups(1, groups=4))
+    update(straight, "sales", random_groups(1, groups=4))
     resumed = learner_on(qwen, dtype="float32", optimizer=Optimizer(kind))
     resumed.import_state("sales", saved)
     again = resumed.export_state("sales")
     assert again.keys() == saved.keys()
     assert all(torch.equal(again[name], saved[name]) for name in saved)
-    resumed.update("sales", random_groups(1, groups=4))
+    update(resumed, "sales", random_groups(1, groups=4))
     assert weight_delta(lora.state(straight.model, "sales"), lora.state(resumed.model, "sales")) == (0, 0)
 
 

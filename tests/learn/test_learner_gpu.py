@@ -19,7 +19,7 @@ from onthejob.models.chat import ChatEncoder
 from onthejob.models.sampler import Sampler
 from onthejob.types import Message, Sampling
 
-from .conftest import VOCAB, make_group, make_turn, random_groups, tiny_base, tiny_peft
+from .conftest import VOCAB, make_group, make_turn, random_groups, tiny_base, tiny_peft, update
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda"
@@ -71,7 +71,7 @@ def test_an_update_in_float32_is_that_of_the_cpu(loss, options):
         learner = learner_on(device, lr=1e-3, loss=loss, **options)
         reference = Snapshot.take(learner.model, "sales") if loss.beta else None
         others = {name: digest for name, digest in digests(learner).items() if ".sales." not in name}
-        done.append(learner.update("sales", groups, reference=reference))
+        done.append(update(learner, "sales", groups, reference=reference))
         assert {name: digest for name, digest in digests(learner).items() if ".sales." not in name} == others
         learners.append(learner)
     cpu, gpu = done
@@ -93,11 +93,11 @@ def test_the_gpu_scores_in_the_tree_layout():
 @pytest.mark.parametrize("layout", list(Layout))
 def test_an_update_in_bfloat16_is_finite_and_moves_its_role_alone(layout, checkpointing):
     groups = random_groups(2, groups=6)
-    exact = learner_on("cpu", lr=1e-3).update("sales", groups)
+    exact = update(learner_on("cpu", lr=1e-3), "sales", groups)
     options = {"lr": 1e-3, "layout": layout, "gradient_checkpointing": checkpointing}
     learner = learner_on(DEVICE, dtype=torch.bfloat16, **options)
     before = digests(learner)
-    metrics = learner.update("sales", groups)
+    metrics = update(learner, "sales", groups)
     after = digests(learner)
     assert metrics.skipped == ""
     assert all(torch.isfinite(tensor).all() for tensor in lora.state(learner.model, "sales").values())
@@ -110,21 +110,21 @@ def test_an_update_in_bfloat16_is_finite_and_moves_its_role_alone(layout, checkp
 def test_learning_rate_zero_changes_nothing(dtype):
     learner = learner_on(DEVICE, dtype=dtype, lr=0.0)
     before = digests(learner)
-    metrics = learner.update("sales", random_groups(0))
+    metrics = update(learner, "sales", random_groups(0))
     assert (metrics.delta_l2, metrics.delta_max, metrics.steps) == (0, 0, 1)
     assert digests(learner) == before
 
 
 def test_a_state_that_was_saved_on_the_gpu_goes_on_there_and_on_the_cpu():
     first = learner_on(DEVICE, lr=1e-3)
-    first.update("sales", random_groups(0))
+    update(first, "sales", random_groups(0))
     saved = first.export_state("sales")
     assert {tensor.device.type for tensor in saved.values()} == {"cpu"}
-    straight = first.update("sales", random_groups(1))
+    straight = update(first, "sales", random_groups(1))
     for device in (DEVICE, "cpu"):
         resumed = learner_on(device, lr=1e-3)
         resumed.import_state("sales", saved)
-        again = resumed.update("sales", random_groups(1))
+        again = update(resumed, "sales", random_groups(1))
         assert again.update == straight.update == 2
         assert again.grad_norm == pytest.approx(straight.grad_norm, rel=1e-3)
         assert_same_move([first, resumed], "sales", straight.delta_l2)
@@ -145,7 +145,7 @@ def test_warm_starts_are_those_of_the_cpu(dtype, near):
 
 def test_the_memory_of_a_learner_is_given_back():
     def held() -> int:
-        learner_on(DEVICE, lr=1e-3).update("sales", random_groups(2))
+        update(learner_on(DEVICE, lr=1e-3), "sales", random_groups(2))
         gc.collect()
         return torch.cuda.memory_allocated()
 
@@ -179,7 +179,7 @@ def test_the_embedded_model_is_trained_on_what_it_sampled(smollm2_path, tmp_path
         lora.load_state(model, "sales", moved.tensors)
         turns = [make_turn(p, reply.token_ids, logprobs=reply.logprobs) for p, reply in zip(prompts, done, strict=True)]
         groups = [make_group(*zip((1.0, 0.5, -0.25, 0.0), turns[i : i + 4], strict=True), key=f"g{i}") for i in (0, 4)]
-        updates.append(learner.update("sales", groups))
+        updates.append(update(learner, "sales", groups))
         learners.append(learner)
         gap = updates[-1].values["sampling/sampling_logp_difference/mean"]
         print(f"SmolLM2 {dtype} on {device}: trainer and sampler differ by {gap:.2e} nats, gradient {updates[-1].grad_norm:.4f}")

@@ -30,7 +30,7 @@ from onthejob.stack import shape_of
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Adapter, Message, Sampling
 
-from .conftest import make_group, make_turn, random_groups, tiny_base
+from .conftest import make_group, make_turn, random_groups, tiny_base, update
 
 SPEC = LoraSpec(rank=4, alpha=8, logit_scale=True)
 SEVEN = ("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj")
@@ -85,7 +85,7 @@ def test_what_pays_decides_whether_a_role_becomes_surer(paid):
         order = learner.model(input_ids=torch.tensor([prompt])).logits[0, -1].argsort().tolist()
     likely, unlikely = make_turn(prompt, [order[-1]]), make_turn(prompt, [order[0]])
     group = make_group((1.0 if paid == "likely" else 0.0, likely), (0.0 if paid == "likely" else 1.0, unlikely))
-    metrics = [learner.update("sales", [group]) for _ in range(3)]
+    metrics = [update(learner, "sales", [group]) for _ in range(3)]
     # Half of the rate in the first of two updates of warm-up; Adam moves by the rate as long as the sign stays.
     moved = math.log(metrics[-1].values["logit_scale"])
     assert moved == pytest.approx(0.25 if paid == "likely" else -0.25, rel=0.05)
@@ -120,12 +120,12 @@ def test_resumed_updates_equal_uninterrupted_ones_bit_for_bit():
     through = Learner(scaled_peft(), ("sales",), config=config)
     reference = Snapshot.take(through.model, "sales")
     for some in groups[:2]:
-        through.update("sales", some, reference=reference)
+        update(through, "sales", some, reference=reference)
     second = Learner(scaled_peft(0.3), ("sales",), config=config)
     second.import_state("sales", through.export_state("sales"))
     for some in groups[2:]:
-        through.update("sales", some, reference=reference)
-        second.update("sales", some, reference=reference)
+        update(through, "sales", some, reference=reference)
+        update(second, "sales", some, reference=reference)
     expected, found = through.export_state("sales"), second.export_state("sales")
     assert found.keys() == expected.keys()
     assert f"adam/exp_avg/{LOG_LOGIT_SCALE}" in found

@@ -14,17 +14,17 @@ from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import weight_delta
 from onthejob.learn.loss import LossConfig
 
-from .conftest import make_group, make_turn, random_groups, tiny_peft
+from .conftest import make_group, make_turn, random_groups, tiny_peft, update
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_update.py"
 
 
 def updated(loss: LossConfig, advantage: AdvantageConfig | None = None, **options) -> tuple[dict[str, torch.Tensor], float]:
     """The adapter after two updates, and the norm of the last gradient."""
-    config = LearnerConfig(lr=1e-2, loss=loss, advantage=advantage or AdvantageConfig(), **options)
+    config = LearnerConfig(lr=1e-2, loss=loss, **options)
     learner = Learner(tiny_peft(("sales",), moved=True), ("sales",), config=config)
     for seed in (0, 1):
-        metrics = learner.update("sales", random_groups(seed))
+        metrics = update(learner, "sales", random_groups(seed), advantage=advantage)
         assert metrics.skipped == ""
     return lora.state(learner.model, "sales"), metrics.grad_norm
 
@@ -117,7 +117,7 @@ def test_a_loss_that_is_not_finite_makes_no_step(tmp_path: Path):
     path = tmp_path / "bad.py"
     path.write_text(BAD, encoding="utf-8")
     learner = Learner(tiny_peft(("sales",)), ("sales",), config=LearnerConfig(loss=LossConfig(loss=f"{path}:infinite")))
-    metrics = learner.update("sales", random_groups(0))
+    metrics = update(learner, "sales", random_groups(0))
     assert metrics.skipped
     assert metrics.steps == 0
 

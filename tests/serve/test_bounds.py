@@ -11,12 +11,16 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from pydantic import ValidationError
 from safetensors.torch import save
 
-from onthejob.serve.bounds import check_state
-from onthejob.serve.messages import GROUPS
+from onthejob.errors import ConfigError
+from onthejob.learn.advantage import AdvantageConfig, Signal, estimates
+from onthejob.serve.bounds import check_estimates, check_state
+from onthejob.serve.messages import GROUPS, SentEstimate
 from onthejob.serve.trainer import TrainingService
 
+from ..learn.conftest import update
 from .test_trainer import BASE, TOKEN, group, request_for, serving, tiny_learner
 
 
@@ -58,7 +62,7 @@ def test_a_job_has_a_bounded_number_of_passes(asked: Any, config: dict[str, Any]
         ({"learning_rate": 1.0}, "learning_rate"),
         ({"lr": 1e-3, "epoch": 2}, "epoch"),
         ({"loss": {"betta": 0.1}}, "loss.betta"),
-        ({"advantage": {"skale": "std"}}, "advantage.skale"),
+        ({"advantage": {"scale": "std"}}, "advantage"),
         ({"": 1}, ""),
     ],
 )
@@ -138,9 +142,25 @@ def test_a_state_that_would_poison_a_role_is_not_taken(asked: Any, kind: str):
     assert said in answer.json()["error"]
 
 
+def test_advantages_are_one_per_trajectory():
+    groups = [group(), group()]
+    sent = [SentEstimate.of(one) for one in estimates(groups, AdvantageConfig())]
+    check_estimates(sent, groups)
+    with pytest.raises(ConfigError, match="one estimate per group, got 1 for 2"):
+        check_estimates(sent[:1], groups)
+    values = sent[0].advantages
+    assert values is not None
+    with pytest.raises(ConfigError, match=f"has {len(values)} trajectories and {len(values) + 1} advantages"):
+        check_estimates([SentEstimate(signal=sent[0].signal, advantages=[*values, 0.0]), sent[1]], groups)
+    check_estimates([SentEstimate(signal=Signal.DEAD, advantages=None), sent[1]], groups)
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ValidationError, match="finite"):
+            SentEstimate(signal=sent[0].signal, advantages=[bad])
+
+
 def test_a_learners_own_state_is_taken(tmp_path: Path):
     learner = tiny_learner()
-    learner.update("sales", [group()])
+    update(learner, "sales", [group()])
     check_state(save({name: tensor.contiguous() for name, tensor in learner.export_state("sales").items()}), "own")
     with pytest.raises(Exception, match="safetensors"):
         check_state(b"not one", "other")

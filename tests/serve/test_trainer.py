@@ -23,15 +23,18 @@ import uvicorn
 from fastapi import FastAPI
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
+from onthejob.learn.advantage import AdvantageConfig, estimates
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import Snapshot, state, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.serve.jobs import MAX_ATTEMPTS, Jobs, identity
-from onthejob.serve.messages import GROUPS, HotloadRequest, TrainRequest
+from onthejob.serve.messages import GROUPS, HotloadRequest, SentEstimate, TrainRequest
 from onthejob.serve.remote import CA_ENV, Patience, RemoteLearner, reach, token_from
 from onthejob.serve.trainer import TrainingService
 from onthejob.serve.trainer_http import make_app
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
+
+from ..learn.conftest import update
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 BASE = "b" * 64
@@ -96,13 +99,13 @@ def test_the_workers_updates_are_the_learners(service: TrainingService):
     with serving(service) as url:
         far = remote(url, there)
         for _ in range(2):
-            ours = here.update("sales", [group()], reference=reference)
-            theirs = far.update("sales", [group()], reference=reference)
+            ours = update(here, "sales", [group()], reference=reference)
+            theirs = update(far, "sales", [group()], reference=reference)
             assert ours.steps == 1
             assert {**ours.as_dict(), "wall_s": 0} == {**theirs.as_dict(), "wall_s": 0}
             assert weight_delta(state(here.model, "sales"), state(there.model, "sales")) == (0, 0)
         before = state(there.model, "sales")
-        far.update("dev", [group("dev")], reference=Snapshot.take(there.model, "dev"))
+        update(far, "dev", [group("dev")], reference=Snapshot.take(there.model, "dev"))
         assert weight_delta(before, state(there.model, "sales")) == (0, 0)
         far.close()
     exported = [learner.export_state("sales") for learner in (here, there)]
@@ -123,8 +126,15 @@ def request_for(learner: Learner, service: TrainingService) -> TrainRequest:
     from safetensors.torch import save
 
     digest = service.store(save({name: tensor.contiguous() for name, tensor in learner.export_state("sales").items()}))
-    groups = GROUPS.dump_python([group()], mode="json")
-    return TrainRequest(role="sales", base=BASE, state=digest, config={"lr": 1e-2}, groups=groups)
+    groups = [group()]
+    return TrainRequest(
+        role="sales",
+        base=BASE,
+        state=digest,
+        config={"lr": 1e-2},
+        groups=GROUPS.dump_python(groups, mode="json"),
+        estimates=[SentEstimate.of(one) for one in estimates(groups, AdvantageConfig())],
+    )
 
 
 def test_the_same_request_eight_times_at_once_trains_once(service: TrainingService):
@@ -178,7 +188,7 @@ def test_a_worker_that_is_busy_with_our_update_is_waited_for(service: TrainingSe
     monkeypatch.setattr(RemoteLearner, "_once", once)
     with serving(service) as url:
         far = remote(url, tiny_learner(), gone_s=0.5)
-        assert far.update("sales", [group()]).steps == 1
+        assert update(far, "sales", [group()]).steps == 1
         far.close()
 
 
@@ -277,7 +287,7 @@ def test_what_cannot_be_trained_fails_by_name(service: TrainingService):
     with serving(service) as url:
         far = remote(url, tiny_learner(LearnerConfig(lr=1e-2, loss=LossConfig(beta=0.1))))
         with pytest.raises(TrainingError, match="reference"):
-            far.update("sales", [group()])
+            update(far, "sales", [group()])
         far.close()
 
 
@@ -304,7 +314,7 @@ def test_a_worker_that_is_gone_is_waited_for_and_then_named(service: TrainingSer
         far = remote(url, tiny_learner(), gone_s=gone_s)
     begun = time.monotonic()
     with pytest.raises(ServeError, match=f"within {gone_s:g} s.*--trainer-wait-s"):
-        far.update("sales", [group()])
+        update(far, "sales", [group()])
     assert time.monotonic() - begun >= gone_s
     far.close()
 
@@ -518,7 +528,7 @@ def test_a_workers_own_certificate_is_trusted_when_it_is_named(service: Training
         monkeypatch.setenv(CA_ENV, certificate)
         assert reach(url, token=TOKEN)["base"] == BASE
         far = remote(url, tiny_learner())
-        assert far.update("sales", [group()]).steps == 1
+        assert update(far, "sales", [group()]).steps == 1
         far.close()
         monkeypatch.setenv(CA_ENV, str(tmp_path / "nothing.pem"))
         with pytest.raises(ConfigError, match=CA_ENV):

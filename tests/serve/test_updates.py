@@ -24,6 +24,7 @@ from onthejob.serve.messages import TrainRequest
 from onthejob.serve.trainer import TrainingService
 from onthejob.serve.trainer_http import make_app
 
+from ..learn.conftest import update
 from .test_trainer import BASE, TOKEN, dead, group, listening, remote, request_for, serving, tiny_learner
 
 LONG = {"lr": 1e-6, "epochs": MOST_PASSES}
@@ -100,7 +101,7 @@ def test_a_run_is_told_that_its_update_was_cancelled(service: TrainingService):
 
         def update() -> str:
             with pytest.raises(TrainingError) as raised:
-                far.update("sales", [group()])
+                update(far, "sales", [group()])
             return str(raised.value)
 
         thread, told = in_thread(update)
@@ -172,6 +173,6 @@ def test_an_answer_that_is_none_is_named(service: TrainingService, kind: str):
         far = remote(url, tiny_learner())
         before = far.export_state("sales")
         with pytest.raises(ServeError, match="the training worker"):
-            far.update("sales", [group()])
+            update(far, "sales", [group()])
         assert all(torch.equal(before[name], tensor) for name, tensor in far.export_state("sales").items())
         far.close()

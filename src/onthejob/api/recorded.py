@@ -326,9 +326,10 @@ def _reply(trajectory: Trajectory, key: str, advantage: float | None, by_world: 
 
 def _rule(config: Mapping[str, Any]) -> AdvantageRule:
     """What the run was configured with; the defaults where it does not say."""
-    learner = config.get("learner")
-    given = learner.get("advantage") if isinstance(learner, Mapping) else None
-    stated = given if isinstance(given, Mapping) else {}
+    # Records of earlier versions have them in the learner's table.
+    tables = (config.get(name) for name in ("learner", "train"))
+    found = [table.get("advantage") for table in tables if isinstance(table, Mapping)]
+    stated = next((given for given in found if isinstance(given, Mapping)), {})
     rule = {"negative_weight": 1.0, **asdict(AdvantageConfig()), **stated}
     return AdvantageRule.model_validate({name: rule[name] for name in AdvantageRule.model_fields})
 

@@ -57,9 +57,9 @@ LEARNER = LearnerConfig(
     warmup=1,
     betas=(0.5, 0.999),
     loss=LossConfig(loss="expected"),
-    advantage=AdvantageConfig(scale="none", bound=3.0, shrink=True, invalid_gap=0.5, invalid_ceiling=-1.0),
 )
-"""As in recipes/office.toml, with a higher rate for few updates."""
+ADVANTAGE = AdvantageConfig(scale="none", bound=3.0, shrink=True, invalid_gap=0.5, invalid_ceiling=-1.0)
+"""Both as in recipes/office.toml, with a higher rate for few updates."""
 COMPARING = 0.25
 """Share of the time that is kept for the last comparison."""
 
@@ -147,6 +147,7 @@ class Demo:
             iterations=self.iterations,
             collect=CollectConfig(episodes=12, segment_turns=HORIZON, fresh_share=0.1, partner_share=0.0),
             branch=BranchConfig(group_size=8, turns=HORIZON, worlds=4, outcome_weight=0.0, return_weight=1.0),
+            advantage=ADVANTAGE,
             library_tasks=10,
             library_refresh=0,
             scale_states=40,

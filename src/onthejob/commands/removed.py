@@ -98,6 +98,8 @@ CHOICES = (
     Choice("learner.loss.correction", "token_mask", "sequence_mask", same=False),
 )
 """Values that options of `train` no longer take."""
+MOVED = {"learner.advantage": "advantage"}
+"""Table of `train` that has another place -> its name on the command line now; a record's is read from where it was."""
 SHORT = {"loss": "learner.loss.loss"}
 """Short names of those options."""
 LOOP = "train"
@@ -123,6 +125,9 @@ def check_words(command: str, words: Sequence[str]) -> None:
         name = flag.removeprefix("--").replace("-", "_")
         if name in gone:
             raise ConfigError(f"{flag} is no longer an option of `{command}`. {gone[name].instead}")
+        for table, now in MOVED.items() if command == LOOP else ():
+            if name.startswith(f"{table}."):
+                raise ConfigError(f"{flag} is now {flag_of(now + name.removeprefix(table))}.")
         for choice in CHOICES if command == LOOP else ():
             if (SHORT.get(name, name), value if equals else after) == choice[:2]:
                 raise ConfigError(f"{flag} no longer takes {choice.value}. Set {flag} {choice.successor}.")
@@ -146,12 +151,25 @@ def check_file(options: Mapping[str, Any], default: Any, where: str) -> dict[str
             raise ConfigError(f"{where}: {name} no longer takes {value!r}. Set {choice.successor!r}.")
         if value != _setting(default, name):
             raise ConfigError(f"{where}: {name} = {value!r} is no longer an option. {TRAIN[name].instead}")
+    for table, now in MOVED.items():
+        if _taken(kept, table):
+            raise ConfigError(f"{where}: the table [{table}] is now [{LOOP}.{now}].")
     return kept
 
 
 def check_record(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a record states without the options that are gone, and the values of those by name where another holds now."""
-    return _split(options, record=True)
+    kept, found = _split(options, record=True)
+    for table, now in MOVED.items():
+        if stated := _taken(kept, table):
+            kept[LOOP] = {**kept.get(LOOP, {}), now: stated}
+    return kept, found
+
+
+def _taken(options: dict[str, Any], table: str) -> Any:
+    """The table of this name, taken out of `options`; None where it has none."""
+    parent, _, name = table.rpartition(".")
+    return options[parent].pop(name, None) if isinstance(options.get(parent), dict) else None
 
 
 def _split(table: Mapping[str, Any], *, record: bool, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:

@@ -82,7 +82,7 @@ class RescoreRun:
             judge = Judging(place, other, find=Corpus(other).find, unchecked=self.unchecked, stack=stack)
             groups = list(run.read_groups(self.iteration))
             advantages = run.read_advantages(self.iteration)
-            found = rescore(groups, advantages, judge, config=options.learner.advantage)
+            found = rescore(groups, advantages, judge, config=options.train.advantage)
             path = run.path
         figures, delta = summary(found), policy_delta(found)
         data = {"run": path, "groups": len(found), **figures, **delta, "grades": dict(judge.grades), "groups_rescored": found}

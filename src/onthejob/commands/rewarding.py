@@ -27,9 +27,9 @@ def check_reward(options: Train) -> None:
         return
     if options.from_groups:
         raise ConfigError("--reward has no effect with --from-groups: the record holds the rewards. Leave it out.")
-    if options.learner.advantage.shrink:
+    if options.train.advantage.shrink:
         raise ConfigError(
-            "--learner.advantage.shrink compares the environment's values of a reply in several worlds, which --reward replaces. "
+            "--advantage.shrink compares the environment's values of a reply in several worlds, which --reward replaces. "
             "Leave one of them out."
         )
     function = function_of(ref, "--reward")

@@ -228,7 +228,7 @@ class Train:
             raise ConfigError("--adapters has no effect with --from-groups: the record says who shared one. Leave it out.")
         for flag, ref in self._plugins().items():
             function_of(ref, flag)
-            if self.trainer and flag != "--reward":
+            if self.trainer and flag == "--learner.loss.loss":
                 raise ConfigError(
                     f"{flag} {ref} is code of this machine, and --trainer makes the updates on another. Leave one out."
                 )
@@ -281,7 +281,7 @@ class Train:
             if self.smoke or self.from_groups:
                 raise ConfigError("--track follows a run, and nothing is recorded here. Leave it out.")
             check_trackers(self.track)
-        check_advantages(self.train, self.learner.advantage)
+        check_advantages(self.train)
         place.check(training=True)
         check_reward(self)
         if not place.env.hosted_partner:
@@ -306,8 +306,8 @@ class Train:
 
     def _plugins(self) -> dict[str, str]:
         """Flag -> reference of each function of the user's that the run calls."""
-        loss, advantage = self.learner.loss, self.learner.advantage
-        found = {"--learner.loss.loss": loss.loss if loss.own else "", "--learner.advantage.estimator": advantage.estimator}
+        loss, advantage = self.learner.loss, self.train.advantage
+        found = {"--learner.loss.loss": loss.loss if loss.own else "", "--advantage.estimator": advantage.estimator}
         found["--reward"] = self.reward
         return {flag: ref for flag, ref in found.items() if ":" in ref}
 
@@ -437,13 +437,14 @@ def anchored(options: Train) -> Train:
 
 def _found_everywhere(options: Train) -> Train:
     """`options` whose functions of the user's are named as every folder finds them."""
-    loss, advantage = options.learner.loss, options.learner.advantage
-    learner = dataclasses.replace(
-        options.learner,
-        loss=dataclasses.replace(loss, loss=anchored_ref(loss.loss)) if loss.own else loss,
-        advantage=dataclasses.replace(advantage, estimator=anchored_ref(advantage.estimator)) if advantage.own else advantage,
-    )
-    return dataclasses.replace(options, learner=learner, reward=anchored_ref(options.reward) if options.reward else "")
+    loop, learner = options.train, options.learner
+    if loop.advantage.own:
+        own = dataclasses.replace(loop.advantage, estimator=anchored_ref(loop.advantage.estimator))
+        loop = dataclasses.replace(loop, advantage=own)
+    if learner.loss.own:
+        learner = dataclasses.replace(learner, loss=dataclasses.replace(learner.loss, loss=anchored_ref(learner.loss.loss)))
+    reward = anchored_ref(options.reward) if options.reward else ""
+    return dataclasses.replace(options, train=loop, learner=learner, reward=reward)
 
 
 def recorded_options(run: Run, *, without: Collection[str] = (), resume: bool = False) -> Train:

@@ -31,12 +31,12 @@ def check_bundles(options: Train) -> None:
     Raises:
         ConfigError: names them.
     """
-    loop, learner = options.train, options.learner
+    loop = options.train
     given = {
         "--from-groups": options.from_groups, "--smoke": options.smoke, "--resume": options.resume, "--freeze": options.freeze,
         "--trainer": options.trainer, "--sampler": options.sampler != "in-process", "--reward": options.reward,
         "--judge": options.judge, "--track": options.track, "--eval-every": loop.eval_every, "--dry-run": loop.dry_run,
-        "--learner.advantage.shrink": learner.advantage.shrink,
+        "--advantage.shrink": loop.advantage.shrink,
     }  # fmt: skip
     if useless := [flag for flag, value in given.items() if value]:
         raise ConfigError(

@@ -354,7 +354,15 @@ def replay(options: Train, terminal: Terminal) -> int:
         options = dataclasses.replace(planned(options, terminal, None), sampler=run.config.get("sampler", options.sampler))
         _, learner = assemble(corrected(options, terminal), terminal, None)
         updates = {
-            role: replay_update(run, int(number), role, learner=learner, init=init.get(role), reference=reference.get(role))
+            role: replay_update(
+                run,
+                int(number),
+                role,
+                learner=learner,
+                advantage=options.train.advantage,
+                init=init.get(role),
+                reference=reference.get(role),
+            )
             for role in options.roles
         }
     rows = [(role, name, value) for role, values in updates.items() for name, value in values.items()]

@@ -7,6 +7,7 @@ known before any forward pass is paid for.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -94,6 +95,30 @@ def signal(group: Group) -> Signal:
     return Signal.FORMAT if (used & ~legal).any() else Signal.DEAD
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a group teaches: made once an iteration, trained on and recorded."""
+
+    signal: Signal
+    advantages: npt.NDArray[np.float64] | None
+    """One per trajectory, shape (len(group),); None where they teach nothing."""
+
+
+def estimate(group: Group, config: AdvantageConfig) -> Estimate:
+    """What `group` teaches under `config`.
+
+    Raises:
+        ContractError, ConfigError, TrainingError: As `advantages`.
+    """
+    kind = signal(group)
+    return Estimate(kind, _advantages(group, kind, config))
+
+
+def estimates(groups: Iterable[Group], config: AdvantageConfig) -> list[Estimate]:
+    """`estimate` of each group."""
+    return [estimate(group, config) for group in groups]
+
+
 def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64] | None:
     """One advantage per trajectory, or None for a dead group.
 
@@ -119,6 +144,11 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
 
     Source: DeepSeekMath (arXiv 2402.03300) eq. 21 with sample deviation; Dr. GRPO (arXiv 2503.20783) for `scale="none"`.
     """
+    return estimate(group, config).advantages
+
+
+def _advantages(group: Group, kind: Signal, config: AdvantageConfig) -> npt.NDArray[np.float64] | None:
+    """`advantages` of a group whose signal is `kind`."""
     returns, legal = _returns(group), _legal(group)
     result = np.zeros(len(group))
     if config.own:
@@ -126,7 +156,6 @@ def advantages(group: Group, config: AdvantageConfig) -> npt.NDArray[np.float64]
         if used.any():
             result[used] = own_advantages(config.estimator, returns[used], legal[used])
         return result if result.any() else None
-    kind = signal(group)
     if kind is Signal.DEAD:
         return None
     if kind is Signal.RETURN:

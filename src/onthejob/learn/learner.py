@@ -20,7 +20,7 @@ from torch import Tensor
 
 from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.learn import lora
-from onthejob.learn.advantage import AdvantageConfig, Signal, advantages, signal
+from onthejob.learn.advantage import Estimate, Signal
 from onthejob.learn.batch import Batch, collate
 from onthejob.learn.forward import Layout, choose_layout, score, scoring
 from onthejob.learn.lora import Snapshot, weight_delta
@@ -61,7 +61,6 @@ class LearnerConfig:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: about a third more time, a fraction of the memory."""
     loss: LossConfig = field(default_factory=LossConfig)
-    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
 
     def __post_init__(self) -> None:
         if not (self.lr >= 0 and math.isfinite(self.lr)):
@@ -95,7 +94,7 @@ class UpdateMetrics:
     groups_dead: int
     """Never forwarded."""
     groups_luck: int
-    """Alive, but never forwarded, because no advantage is left: all of their spread may be luck (`advantage.shrink`)."""
+    """Alive, but never forwarded, because no advantage is left: all of their spread may be luck (`AdvantageConfig.shrink`)."""
     trajectories: int
     """In live groups, without errors."""
     tokens: int
@@ -184,7 +183,9 @@ class Learner:
         """The roles this learner trains."""
         return tuple(self._roles)
 
-    def update(self, role: str, groups: Sequence[Group], *, reference: Snapshot | None = None) -> UpdateMetrics:
+    def update(
+        self, role: str, groups: Sequence[Group], estimates: Sequence[Estimate], *, reference: Snapshot | None = None
+    ) -> UpdateMetrics:
         """Train `role` on `groups` and report; leaves the base and every other adapter as they are, bit for bit.
 
         A non-finite loss or gradient ends the update without its step: weights and moments stay as they were then, the report
@@ -193,6 +194,7 @@ class Learner:
         Args:
             role: Whose adapter.
             groups: Any number, of any sizes; groups that teach nothing are dropped before any forward pass.
+            estimates: What each of them teaches, from `learn.advantage.estimate`.
             reference: Policy of the KL term. Needed for beta > 0; with beta = 0 the KL is measured and not trained on.
 
         Raises:
@@ -208,9 +210,8 @@ class Learner:
                 raise ContractError(f"group {group.key!r} belongs to {group.actor!r} and cannot train {role!r}.")
             turns = [turn for row in group.trajectories for turn in row.turns]
             refuse_longer(self.window, [turn.prompt_ids + turn.completion.token_ids for turn in turns], new_tokens=0)
-        signals = Counter(signal(group) for group in groups)
-        valued = [(group, advantages(group, self.config.advantage)) for group in groups]
-        live = [(group, values) for group, values in valued if values is not None]
+        signals = Counter(one.signal for one in estimates)
+        live = [(group, one.advantages) for group, one in zip(groups, estimates, strict=True) if one.advantages is not None]
         batches = collate(
             [group for group, _ in live],
             [values for _, values in live],

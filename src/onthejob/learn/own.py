@@ -1,4 +1,4 @@
-"""Functions of the user's in the update: a loss (`--learner.loss.loss`) and an estimator (`--learner.advantage.estimator`).
+"""Functions of the user's in the update: a loss (`--learner.loss.loss`) and an estimator (`--advantage.estimator`).
 
 Both are called where ours would compute the same, and what they return is checked: a mistake ends the run with its reason.
 """
@@ -83,7 +83,7 @@ def own_advantages(ref: str, returns: npt.NDArray[np.float64], usable: npt.NDArr
         ConfigError: there is no such function.
         TrainingError: it raises, or returns something else than K finite numbers.
     """
-    function = function_of(ref, "--learner.advantage.estimator")
+    function = function_of(ref, "--advantage.estimator")
     try:
         found = np.asarray(function(returns.copy(), usable.copy()), dtype=np.float64)
     except Exception as error:

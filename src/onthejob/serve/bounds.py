@@ -19,7 +19,7 @@ from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.models.adapter_weights import DTYPES, LOG_LOGIT_SCALE, MOST_LOG_SCALE, problem_of
 from onthejob.models.window import context_window, refuse_longer
-from onthejob.serve.messages import GROUPS, LEARNER_CONFIG
+from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, SentEstimate
 from onthejob.types import Group
 
 if TYPE_CHECKING:
@@ -48,13 +48,26 @@ def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
     unknown = next(_unknown(given, LEARNER_CONFIG.dump_python(config, mode="json")), None)
     if unknown is not None:
         raise ConfigError(f"config has the unknown option {unknown[:80]!r}. Run the same version of onthejob on both sides.")
-    if config.loss.own or config.advantage.own:
-        raise ConfigError("a training worker runs no function that a job names. Name a built-in loss and estimator.")
+    if config.loss.own:
+        raise ConfigError("a training worker runs no function that a job names. Name a built-in loss.")
     if config.epochs > MOST_PASSES:
         raise ConfigError(f"epochs must be at most {MOST_PASSES}, got {config.epochs}. 1 is usual.")
     if config.max_tokens > MOST_TOKENS:
         raise ConfigError(f"max_tokens must be at most {MOST_TOKENS}, got {config.max_tokens}. 2048 is usual.")
     return config
+
+
+def check_estimates(estimates: Sequence[SentEstimate], groups: Sequence[Group]) -> None:
+    """Refuse advantages that are not one per trajectory of each group.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if len(estimates) != len(groups):
+        raise ConfigError(f"a job has one estimate per group, got {len(estimates)} for {len(groups)}.")
+    for group, one in zip(groups, estimates, strict=True):
+        if one.advantages is not None and len(one.advantages) != len(group):
+            raise ConfigError(f"group {group.key!r} has {len(group)} trajectories and {len(one.advantages)} advantages.")
 
 
 def checked_groups(given: Sequence[Mapping[str, Any]], config: LearnerConfig, model: PeftModel) -> list[Group]:

@@ -21,10 +21,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
+from onthejob.learn.advantage import Estimate
 from onthejob.learn.learner import Learner, LearnerConfig, UpdateMetrics
 from onthejob.learn.lora import Snapshot, alpha_of
 from onthejob.serve.bounds import check_state
-from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, TrainRequest
+from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, SentEstimate, TrainRequest
 from onthejob.texts import printable, redacted, secrets_of_headers
 from onthejob.types import Group
 
@@ -141,7 +142,9 @@ class RemoteLearner:
         """Close the connection."""
         self._http.close()
 
-    def update(self, role: str, groups: Sequence[Group], *, reference: Snapshot | None = None) -> UpdateMetrics:
+    def update(
+        self, role: str, groups: Sequence[Group], estimates: Sequence[Estimate], *, reference: Snapshot | None = None
+    ) -> UpdateMetrics:
         """As `Learner.update`; the worker's new state becomes ours.
 
         Raises:
@@ -156,6 +159,7 @@ class RemoteLearner:
             "state": digest_of(state),
             "config": LEARNER_CONFIG.dump_python(self.config, mode="json"),
             "groups": GROUPS.dump_python(list(groups), mode="json"),
+            "estimates": [SentEstimate.of(one) for one in estimates],
         }
         if reference is not None:
             start = packed({f"lora/{name}": tensor for name, tensor in reference.tensors.items()})

@@ -99,17 +99,18 @@ class _Updates:
 
     def step(self, groups: Sequence[Group], number: int) -> list[RoleReport]:
         """Update every adapter once from `groups`, and record both as iteration `number`."""
-        from onthejob.learn.advantage import Signal, advantages, signal
+        from onthejob.learn.advantage import Signal, estimate
 
-        values = {group.key: advantages(group, self.learner.config.advantage) for group in groups}
+        estimates = {group.key: estimate(group, self.config.advantage) for group in groups}
         metrics: dict[str, Mapping[str, float]] = {}
         made: list[Adapter] = []
         problems: list[tuple[str, dict[str, Any]]] = []
         for lead, members in adapter_sets(self.config.adapters, self.roles).items():
             taught = joined(groups, members)
-            if all(values[group.key] is None for group in taught):
+            known = [estimates[group.key] for group in taught]
+            if all(one.advantages is None for one in known):
                 continue
-            done, problem = attempt_update(self.learner, members, taught, reference=self.references[lead])
+            done, problem = attempt_update(self.learner, members, taught, known, reference=self.references[lead])
             metrics.update((role, done.as_dict()) for role in members)
             if problem is not None:
                 kept = self.adapters[lead].name
@@ -122,13 +123,13 @@ class _Updates:
         reports = []
         for role in self.roles:
             own = [group for group in groups if group.actor == role]
-            summary = summarise(own, alive=sum(signal(group) is not Signal.DEAD for group in own))
+            summary = summarise(own, alive=sum(estimates[group.key].signal is not Signal.DEAD for group in own))
             name, published = self.adapters[role].name, any(adapter.role == role for adapter in made)
             reports.append(
                 RoleReport(role=role, summary=summary, update=metrics.get(role, {}), adapter=name, published=published)
             )
         with self.run.iteration(number) as record:
-            record.groups(groups, [values[group.key] for group in groups])
+            record.groups(groups, [estimates[group.key].advantages for group in groups])
             for report in reports:
                 record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
             for adapter in made:

@@ -38,6 +38,8 @@ class TrainConfig:
     """What is played in one iteration."""
     branch: BranchConfig = field(default_factory=BranchConfig)
     """How replies are scored; `group_size` also counts the episodes per task when grouping by episodes."""
+    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
+    """How the returns of a group become advantages."""
     sampling: Sampling = field(default_factory=Sampling)
     """Temperature must be > 0: greedy replies are all alike and teach nothing."""
     max_turns: NotAnOption[int] = 1_000
@@ -133,12 +135,13 @@ class TrainConfig:
         return found + [name for name in ("library_tasks", "scale_states") if getattr(self, name) not in (0, own[name])]
 
 
-def check_advantages(config: TrainConfig, advantage: AdvantageConfig) -> None:
+def check_advantages(config: TrainConfig) -> None:
     """Refuse advantages that this grouping cannot give.
 
     Raises:
         ConfigError: they are to be shrunk by what differs between worlds, and there are none.
     """
+    advantage = config.advantage
     if advantage.shrink and config.grouping != "branch":
         raise ConfigError(
             f"advantage.shrink needs the values of replies in several worlds, which grouping {config.grouping} does not have. "

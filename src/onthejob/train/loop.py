@@ -50,6 +50,7 @@ from onthejob.train.state import Evaluate, Parts, State, evaluated, past_opponen
 from onthejob.types import Adapter, Environment, Group, Learner, Policy, Sampler, StopReason
 
 if TYPE_CHECKING:
+    from onthejob.learn.advantage import Estimate
     from onthejob.record.iteration import Iteration
     from onthejob.record.store import Run
     from onthejob.rollout.judge import Judge
@@ -119,7 +120,7 @@ def train(
         raise ConfigError(f"trained_roles must be one or more different actors, got {list(trained_roles)}.")
     if config.eval_every > 0 and evaluate is None:
         raise ConfigError(f"eval_every is {config.eval_every} but there is nothing to evaluate with. Pass evaluate=..., or 0.")
-    check_advantages(config, learner.config.advantage)
+    check_advantages(config)
     check_opponents(config, trained_roles)
     adapter_sets(config.adapters, trained_roles)
     parts = Parts(
@@ -209,8 +210,7 @@ def _loop(
 
 def _iterate(parts: Parts, state: State, collector: Collector | None, iteration: int) -> IterationReport:
     """One iteration from the first prompt to the commit."""
-    from onthejob.learn.advantage import Signal, signal
-    from onthejob.learn.advantage import advantages as advantages_of
+    from onthejob.learn.advantage import Signal, estimate
 
     config, started = parts.config, time.perf_counter()
     collection = _collect(parts, state, collector, iteration)
@@ -224,10 +224,9 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     if parts.judge is not None:
         groups, opinion = add_opinion(collection.groups, parts.judge, parts.sampler.chat.decode)
         collection = replace(collection, groups=groups)
-    advantages = {group.key: advantages_of(group, parts.learner.config.advantage) for group in collection.groups}
-    own = parts.learner.config.advantage.own
-    taught = {key for key, values in advantages.items() if values is not None}
-    alive = taught if own else {group.key for group in collection.groups if signal(group) is not Signal.DEAD}
+    estimates = {group.key: estimate(group, config.advantage) for group in collection.groups}
+    taught = {key for key, one in estimates.items() if one.advantages is not None}
+    alive = taught if config.advantage.own else {key for key, one in estimates.items() if one.signal is not Signal.DEAD}
     parts.pool.observe([(group, group.key in alive) for group in collection.groups])
     state.stand_ins.add(collection.habits)
     state.library.add(reached(parts, state, iteration))
@@ -236,8 +235,9 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     updates: dict[str, _Update] = {}
     for members in adapter_sets(config.adapters, parts.roles).values():
         groups = joined(collection.groups, members)
-        teaching = any(advantages[group.key] is not None for group in groups)
-        update = _update(parts, state, members, groups, iteration) if teaching and not config.dry_run else _Update()
+        teaching = any(group.key in taught for group in groups)
+        known = [estimates[group.key] for group in groups]
+        update = _update(parts, state, members, groups, known, iteration) if teaching and not config.dry_run else _Update()
         updates |= dict.fromkeys(members, update)
     reports: list[RoleReport] = []
     for role in parts.roles:
@@ -261,7 +261,7 @@ def _iterate(parts: Parts, state: State, collector: Collector | None, iteration:
     parts.run.write_checkpoint(iteration, checkpoint_files(parts, state))
     loop = loop_metrics(collection, library=len(state.library), pool=parts.pool)
     with parts.run.iteration(iteration) as record:
-        record.groups(collection.groups, [advantages[group.key] for group in collection.groups])
+        record.groups(collection.groups, [estimates[group.key].advantages for group in collection.groups])
         record_episodes(record, collection, branched=collector is not None)
         for report in reports:
             record.metrics(f"train/{report.role}", {**role_metrics(report), **report.update})
@@ -341,7 +341,14 @@ class _Update(NamedTuple):
     """Kind and payload of the event that tells why there is no new version."""
 
 
-def _update(parts: Parts, state: State, members: Sequence[str], groups: Sequence[Group], iteration: int) -> _Update:
+def _update(
+    parts: Parts,
+    state: State,
+    members: Sequence[str],
+    groups: Sequence[Group],
+    estimates: Sequence[Estimate],
+    iteration: int,
+) -> _Update:
     """Update the adapter that `members` share; without a new version it is back in the state of the last published one.
 
     Args:
@@ -349,10 +356,11 @@ def _update(parts: Parts, state: State, members: Sequence[str], groups: Sequence
         state: its adapters are replaced.
         members: roles, of which the first is updated and the others are given the result.
         groups: all as groups of the first.
+        estimates: what each of them teaches.
         iteration: number of the new version.
     """
     lead = members[0]
-    metrics, problem = attempt_update(parts.learner, members, groups, reference=state.references[lead])
+    metrics, problem = attempt_update(parts.learner, members, groups, estimates, reference=state.references[lead])
     if problem is not None:
         kept = state.adapters[lead].name
         log.warning("%s: %s in iteration %d is not published and continues from %s", problem, lead, iteration, kept)

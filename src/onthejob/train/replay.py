@@ -11,6 +11,7 @@ from onthejob.learn.sharing import PER_ROLE, adapter_sets, joined
 from onthejob.train.resume import learner_state
 
 if TYPE_CHECKING:
+    from onthejob.learn.advantage import AdvantageConfig
     from onthejob.learn.learner import Learner
     from onthejob.record.store import Run
     from onthejob.types import Adapter
@@ -22,6 +23,7 @@ def replay_update(
     role: str,
     *,
     learner: Learner,
+    advantage: AdvantageConfig,
     init: Adapter | None = None,
     reference: Adapter | None = None,
 ) -> dict[str, float]:
@@ -32,6 +34,7 @@ def replay_update(
         iteration: whose groups are used: those of `role`, and of the roles that shared its adapter.
         role: which role.
         learner: of the same base and shape; its adapter of `role` is changed.
+        advantage: how returns become advantages.
         init: weights to start from, with a fresh optimizer. None continues from the checkpoint before `iteration`, optimizer
             included, which repeats the recorded update bit for bit on the CPU.
         reference: weights of the KL term's reference; None takes the run's version 0.
@@ -43,7 +46,7 @@ def replay_update(
         RecordError: the iteration has no alive groups of the role, or its checkpoint was pruned.
     """
     from onthejob.learn.adapter_files import load_adapter
-    from onthejob.learn.advantage import advantages
+    from onthejob.learn.advantage import estimates
     from onthejob.learn.lora import Snapshot
 
     loop = run.config.get("train")
@@ -52,8 +55,8 @@ def replay_update(
     shared = next((members for members in sets.values() if role in members), (role,))
     # As groups of the first role, whatever role is asked for: all of them were given the same update.
     found = [replace(group, actor=role) for group in joined(run.read_groups(iteration), shared)]
-    groups = [group for group in found if advantages(group, learner.config.advantage) is not None]
-    if not groups:
+    known = estimates(found, advantage)
+    if all(one.advantages is None for one in known):
         raise RecordError(f"iteration {iteration} of {run.path} has no alive group of {role!r}. `runs show` lists what there is.")
     recorded = run.adapters(role)
     start = reference or (recorded[0] if recorded else None)
@@ -65,4 +68,4 @@ def replay_update(
         learner.import_state(role, learner_state(run.read_checkpoint(iteration - 1), role))
     else:
         load_adapter(learner.model, role, init)
-    return learner.update(role, groups, reference=snapshot).as_dict()
+    return learner.update(role, found, known, reference=snapshot).as_dict()
