@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onthejob.envs.claw.sandbox.faults import commands, escapes, holding, planting, resources, sharing
+from onthejob.envs.claw.sandbox.faults import commands, escapes, holding, persistent, planting, resources, sharing
 from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
@@ -73,6 +73,10 @@ FAULTS = (
     Fault(number=80, title="watch, lease and sync what others use", attack=sharing.watch_others),
     Fault(number=81, title="system calls newer than the filter", attack=sharing.newer_calls),
     Fault(number=82, title="run before process 1", attack=sharing.run_first),
+    Fault(number=83, title="state of a persistent shell", attack=persistent.state_lasts),
+    Fault(number=84, title="end the persistent shell", attack=persistent.shell_ends),
+    Fault(number=85, title="forged ends in the persistent shell", attack=persistent.forged_ends),
+    Fault(number=86, title="jobs of a persistent shell", attack=persistent.jobs_stand_still),
 )
 
 
