@@ -116,7 +116,7 @@ def test_without_perl_process_1_is_written_in_python():
 
 
 def test_an_interpreter_that_does_not_work_is_passed_over(copy: Copy):
-    copy.change("programs.py", "in executables(PERLS)", 'in executables(("/bin/false",))')
+    copy.change("programs.py", "in executables(PERLS, root)", 'in executables(("/bin/false",))')
     said = copy.run(ASK.replace("from onthejob.commands.doctor import sandboxes", "sandboxes = list")).stdout.splitlines()
     assert [said[0][:20], said[1]] == ["process 1: pid1.py i", "opened"]
 

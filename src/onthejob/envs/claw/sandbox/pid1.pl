@@ -25,7 +25,7 @@ my $INLINE_BYTES = 100_000;
 my ($TIMED_OUT, $NOT_RUN, $SIGKILL, $SIGCONT, $SIGSTOP) = (124, 126, 9, 18, 19);
 # Bits of a reply's first byte.
 my ($WAS_LATE, $HAS_ENDED) = (1, 2);
-# How often what stopped processes wrote is read: a pipe holds less, and one that is not stopped yet could write for ever.
+# How often what stopped processes wrote is read: a pipe holds less, and one that is not stopped yet could write forever.
 my $FROZEN_ROUNDS = 64;
 my ($F_DUPFD, $RLIMIT_NOFILE, $EAGAIN) = (0, 7, 11);
 my ($F_SETFD, $F_SETFL, $O_NONBLOCK, $O_CLOEXEC, $CLOCK_MONOTONIC, $WNOHANG) = (2, 4, 2048, 524_288, 1, 1);

@@ -24,7 +24,7 @@ TIMED_OUT, NOT_RUN = 124, 126
 WAS_LATE, HAS_ENDED = 1, 2
 """Bits of a reply's first byte."""
 FROZEN_ROUNDS = 64
-"""How often what stopped processes wrote is read: a pipe holds less, and one that is not stopped yet could write for ever."""
+"""How often what stopped processes wrote is read: a pipe holds less, and one that is not stopped yet could write forever."""
 SIGNALS = 64
 WANTED = {"Uid", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Groups"}
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")

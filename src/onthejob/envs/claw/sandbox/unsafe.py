@@ -35,7 +35,8 @@ from onthejob.envs.claw.sandbox.contract import (
     Sandbox,
     checked_paths,
 )
-from onthejob.envs.claw.sandbox.inside import SYSTEM_PATH, furnish, open_folders, sources
+from onthejob.envs.claw.sandbox.inside import find_python, furnish, open_folders, sources
+from onthejob.envs.claw.sandbox.rootfs import SYSTEM_PATH
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.envs.claw.sandbox.workspace import write_items
 from onthejob.errors import ConfigError, ContractError, SandboxError
@@ -80,7 +81,7 @@ class UnsafeHost:
             self._run = Path(tempfile.mkdtemp(prefix="onthejob-unsafe-run-"))
             try:
                 wanted = sources()
-                furnish(self._run, wanted, open_folders(wanted), run=str(self._run))
+                furnish(self._run, wanted, open_folders(wanted), python=find_python(), run=str(self._run))
             except BaseException:
                 shutil.rmtree(self._run)
                 raise
