@@ -33,6 +33,8 @@ SERVICE = re.compile(
 """Occurs in tests that talk to something that runs; in the tests' sandbox nothing does."""
 STARTING = re.compile(rb"\bPopen\b|&[ \t]*$|\bcreate_subprocess", re.MULTILINE)
 """Occurs in tests that start it themselves."""
+PYTHON = re.compile(r"\b(pytest|python3?)\b")
+"""Occurs in scripts that need a Python; pytest, which sandboxes bring, runs under the system's."""
 KEYS = re.compile(r"API_KEY|_TOKEN|SECRET", re.IGNORECASE)
 
 
@@ -124,6 +126,8 @@ def _of_tests(task: HarborTask, system: System) -> Iterator[Refusal]:
 
 
 def _of_script(script: str, system: System) -> Iterator[Refusal]:
+    if PYTHON.search(script) and system.lacks_program("python3"):
+        yield Refusal(Reason.PACKAGES, "python3")
     try:
         yield from refusals_of_installing(script, system)
     except UnreadScript:

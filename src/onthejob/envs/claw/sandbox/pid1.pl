@@ -225,10 +225,12 @@ sub ask {
         . "{ \\builtin printf '\\n%s %s\\n' $shell->{word} \"\$?\" >&$end; } 2> /dev/null\n";
 }
 
-# The exit code of the command if the shell has told its end; nothing before.
+# The exit code of the command if the shell has told its end; nothing before, -1 when it can tell nothing any more.
 sub hear {
     my ($shell) = @_;
-    sysread($shell->{told}, my $chunk, $CHUNK) or return;
+    my $count = sysread($shell->{told}, my $chunk, $CHUNK);
+    return if not defined $count;
+    return -1 if not $count;
     my @lines = split /\n/, $shell->{heard} . $chunk, -1;
     # Whatever else is written there is not from the shell.
     $shell->{heard} = substr(pop(@lines), -100);
@@ -278,7 +280,8 @@ sub watch {
             delete $open{$number} if defined $count and $count == 0;
         }
         if ($told >= 0 and vec($ready, $told, 1) and defined(my $code = hear($shell))) {
-            return $code;
+            return $code if $code >= 0;
+            $told = -1;
         }
     }
 }

@@ -133,13 +133,15 @@ class Shell:
             # It has ended, or no longer reads.
             self.pending = b""
 
-    def hear(self) -> int:
-        """The exit code of the command if the shell has told its end; -1 before."""
+    def hear(self) -> int | None:
+        """The exit code of the command if the shell has told its end; -1 before, None when it can tell nothing any more."""
         try:
-            self._heard += os.read(self.told, CHUNK)
+            chunk = os.read(self.told, CHUNK)
         except BlockingIOError:
             return -1
-        *lines, self._heard = self._heard.split(b"\n")
+        if not chunk:
+            return None
+        *lines, self._heard = (self._heard + chunk).split(b"\n")
         # Whatever else is written there is not from the shell.
         self._heard = self._heard[-100:]
         for line in lines:
@@ -281,8 +283,12 @@ class Supervisor:
             for descriptor in ready:
                 if descriptor in listening and listening[descriptor].take() == 0:
                     del listening[descriptor]
-            if shell.told in ready and (code := shell.hear()) >= 0:
-                return code
+            if shell.told in ready:
+                code = shell.hear()
+                if code is None:
+                    told.clear()
+                elif code >= 0:
+                    return code
 
 
 def default_signals() -> None:
