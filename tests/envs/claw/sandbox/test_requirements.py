@@ -122,7 +122,7 @@ def test_an_interpreter_that_does_not_work_is_passed_over(copy: Copy):
 
 
 def test_without_bash_or_an_interpreter_the_error_says_so(copy: Copy):
-    copy.change("programs.py", "if Path(name).is_file()", "if False and Path(name).is_file()")
+    copy.change("programs.py", "if place is not None and", "if False and place is not None and")
     said = copy.run(ASK.replace("from onthejob.commands.doctor import sandboxes", "sandboxes = list")).stdout.splitlines()
     assert said[-1].startswith("no sandbox: sandboxes need /bin/bash, and Perl or Python 3 below /usr.")
 
