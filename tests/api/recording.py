@@ -24,7 +24,7 @@ from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.compare import compare
 from onthejob.evaluate.matched import document, keep
 from onthejob.evaluate.teams import scripted_team
-from onthejob.interop.harbor import HarborRules
+from onthejob.interop.harbor import Harbor, HarborRules
 from onthejob.keys import keyed_choice, keyed_uniform
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
@@ -160,7 +160,8 @@ def harbor_run(root: Path, folder: Path, name: str = "harbor", *, tokenizer: Any
     """
     tokenizer = tokenizer or tiny_tokenizer()
     rules = HarborRules(protocol=ProtocolConfig(max_turns=4, persistent_shell=True))
-    env = resolve(f"harbor:{folder}")(rules=rules)
+    kind: Any = resolve(f"harbor:{folder}")
+    env: Harbor = kind(rules=rules)
     tasks = env.tasks(Split.TRAIN)
 
     def reply(observation: Observation, seed: int) -> str:

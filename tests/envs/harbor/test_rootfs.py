@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.proof import Finding, prove
 from onthejob.envs.harbor.support import support_of
 from onthejob.envs.harbor.work import Images
-from onthejob.errors import ConfigError
+from onthejob.errors import ConfigError, SandboxError
 from onthejob.interop.harbor import HarborRules
 from onthejob.plugins import resolve
 from onthejob.types import Split
@@ -179,7 +180,7 @@ def test_a_root_whose_libraries_are_missing_is_said_to_be_unfit(tmp_path: Path):
     made = make_rootfs(tmp_path / "broken")
     for library in made.rglob("libc.so*"):
         library.unlink()
-    with pytest.raises(Exception, match="may be made for another processor, or lack libraries"):
+    with pytest.raises(SandboxError, match="may be made for another processor, or lack libraries"):
         open_host(rootfs=made)
 
 
@@ -194,7 +195,7 @@ def test_too_much_besides_the_system_is_refused(root: Path, monkeypatch: pytest.
 def test_the_option_reaches_tasks_and_commands(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     make(tmp_path / "train", "own-image", dockerfile="FROM registry.example/small:1\nWORKDIR /app\n")
     make(tmp_path / "train", "needs-find", dockerfile="FROM registry.example/small:1\nRUN find /\nWORKDIR /app\n")
-    kind = resolve(f"harbor:{tmp_path}")
+    kind: Any = resolve(f"harbor:{tmp_path}")
     with pytest.raises(ConfigError, match="no task that can be played here"):
         kind().check_options()
     env = kind(rootfs=root)
