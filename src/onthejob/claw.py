@@ -140,6 +140,8 @@ class Claw(Env):
             raise ConfigError(f"--env.count and --env.seed have no effect with {other}. Leave them out.")
         if self.official is not None and (self.growth, self.rounds) != (Claw().growth, Claw().rounds):
             raise ConfigError("--env.growth and --env.rounds have no effect with --env.official, whose tasks are all there are.")
+        if self.unsafe and self.rules.protocol.persistent_shell:
+            raise ConfigError("--env.protocol.persistent-shell needs a sandbox. Leave it or --env.unsafe out.")
         if self.checks_run_agent_code and self.official is None:
             raise ConfigError("--env.checks-run-agent-code has no effect without --env.official. Leave it out.")
         if not 1 <= self.count <= 100_000 or self.seed < 0 or self.growth < 0 or self.rounds < 0:

@@ -14,6 +14,8 @@ from typing import Any
 
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
 from onthejob.envs.claw.policies import Gold, noop
+from onthejob.envs.claw.prompt import DONE, block
+from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.sandbox.unsafe import UnsafeHost
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
@@ -22,11 +24,13 @@ from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.compare import compare
 from onthejob.evaluate.matched import document, keep
 from onthejob.evaluate.teams import scripted_team
+from onthejob.interop.harbor import Harbor, HarborRules
 from onthejob.keys import keyed_choice, keyed_uniform
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
 from onthejob.office import make_office
 from onthejob.players import scripted, team
+from onthejob.plugins import resolve
 from onthejob.record import Run
 from onthejob.rollout.branch import BranchConfig, BranchScorer, Scales
 from onthejob.rollout.collect import CollectConfig, Collector
@@ -145,6 +149,43 @@ def claw_run(root: Path, name: str = "claw", *, tokenizer: Any = None, model: st
             record.groups(found.groups, [advantages(group, AdvantageConfig()) for group in found.groups])
             record_episodes(record, found, branched=False)
         return run.path
+
+
+def harbor_run(root: Path, folder: Path, name: str = "harbor", *, tokenizer: Any = None, model: str = "") -> Path:
+    """A run on the one task below `folder`, with a persistent shell: four episodes, some of which write 42 to its answer.txt.
+
+    Other arguments as in `office_run`.
+    """
+    tokenizer = tokenizer or tiny_tokenizer()
+    rules = HarborRules(protocol=ProtocolConfig(max_turns=4, persistent_shell=True))
+    kind: Any = resolve(f"harbor:{folder}")
+    env: Harbor = kind(rules=rules)
+    tasks = env.tasks(Split.TRAIN)
+
+    def reply(observation: Observation, seed: int) -> str:
+        if keyed_uniform(seed, "solves") < 0.5:
+            return DONE
+        return [block("answer=42; cd /app"), block("echo $answer > answer.txt"), DONE][int(observation.view["turn"])]
+
+    agent = ScriptedTokens(tokenizer, reply, version="agent@0000")
+    settings = {
+        "env": {"ref": f"harbor:{folder}", "rules": {"protocol": asdict(rules.protocol)}},
+        "model": {"name": model},
+        "train": {"grouping": "episodes"},
+    }
+    env.open()
+    try:
+        with Run.create(root, config=settings, name=name) as run:
+            found = collect_episodes(
+                env.make_environment, tasks, {"agent": agent}, Sampling(max_new_tokens=2_000), group_size=4,
+                trained=("agent",), encoder=ChatEncoder(tokenizer), max_turns=4, seed=5, prefix="it0001",
+            )  # fmt: skip
+            with run.iteration(1) as record:
+                record.groups(found.groups, [advantages(group, AdvantageConfig()) for group in found.groups])
+                record_episodes(record, found, branched=False)
+            return run.path
+    finally:
+        env.close()
 
 
 def comparison(root: Path, name: str = "matched", *, days: int = 2) -> Path:

@@ -206,6 +206,8 @@ class Validate:
     """With --env: times that each task is tried, with nothing done and with its solution."""
     report: Path | None = None
     """With --env: write all findings to this file, as JSON."""
+    rootfs: Path | None = None
+    """With --env: root file system that stands for the tasks' images, as --env.rootfs of other commands."""
     count: int = 1000
     """Tasks of the synthesized corpus."""
     seed: int = 0
@@ -226,7 +228,9 @@ class Validate:
             raise ConfigError("--unsafe has no effect with --static, which runs nothing. Drop one of them.")
         if self.env:
             return self._harbor(terminal)
-        if unused := [option.name for option in fields(self) if option.name in ("runs", "report") and changed(self, option)]:
+        if unused := [
+            option.name for option in fields(self) if option.name in ("runs", "report", "rootfs") and changed(self, option)
+        ]:
             raise ConfigError(f"{', '.join(f'--{name}' for name in unused)} has no effect without --env. Leave it out.")
         tasks, problems = self.read()
         proofs: dict[str, Proof] = {} if self.static else self.prove(tasks, terminal)
@@ -252,7 +256,9 @@ class Validate:
         ]:
             raise ConfigError(f"{', '.join(f'--{name}' for name in unused)} has no effect with --env. Leave it out.")
         check_harbor_options(self.env, files=self.files, runs=self.runs)
-        return validate_harbor(terminal, self.env, static=self.static, jobs=self.jobs, runs=self.runs, report=self.report)
+        return validate_harbor(
+            terminal, self.env, rootfs=self.rootfs, static=self.static, jobs=self.jobs, runs=self.runs, report=self.report
+        )
 
     def read(self) -> tuple[list[ClawTask], dict[str, list[str]]]:
         """The tasks that have the form of one, and what the linter says: task id or place -> problems."""

@@ -23,32 +23,33 @@ SHOWN = 40
 """Tasks that are not right, of which a line says why."""
 
 
-def validate_harbor(terminal: Terminal, ref: str, *, static: bool, jobs: int, runs: int, report: Path | None) -> int:
+def validate_harbor(
+    terminal: Terminal, ref: str, *, rootfs: Path | None, static: bool, jobs: int, runs: int, report: Path | None
+) -> int:
     """Print a table of reasons and one of findings; returns 2 when a task that ran is wrong.
 
     Args:
         terminal: where all is shown.
         ref: `harbor:FOLDER`.
+        rootfs: stands for the tasks' images; None for this machine's system.
         static: run nothing.
         jobs: tasks that run at the same time.
         runs: how often each task is tried, with nothing done and with its solution.
         report: file for all findings, as JSON.
 
     Raises:
-        ConfigError: no such folder, or the report cannot be written.
+        ConfigError: no such folder or root file system, or the report cannot be written.
     """
     from onthejob.envs.harbor.support import table_of
-    from onthejob.interop.harbor import environment, found_in
+    from onthejob.interop.harbor import environment, found_in, system_at
 
-    found = {one.id: one for one in found_in(environment(ref.removeprefix(SCHEME)).folder)}
+    system = system_at(rootfs)
+    found = {one.id: one for one in found_in(environment(ref.removeprefix(SCHEME)).folder, system)}
     if report is not None:
         check_writable(report, "--report")
     supports = {name: one.support for name, one in found.items()}
-    proofs = (
-        {}
-        if static
-        else _proofs(terminal, {name: (one.task.folder if one.task else None) for name, one in found.items()}, jobs, runs)
-    )
+    folders = {name: (one.task.folder if one.task else None) for name, one in found.items()}
+    proofs = {} if static else _proofs(terminal, folders, jobs, runs, rootfs)
     tables = [_refused(table_of(supports), supports), *([_findings(proofs, supports)] if proofs else [])]
     rows = {name: _row(supports[name], proofs.get(name)) for name in found}
     data = {"ref": ref, "runs": runs, "tasks": rows}
@@ -64,26 +65,28 @@ def validate_harbor(terminal: Terminal, ref: str, *, static: bool, jobs: int, ru
     return 2 if wrong else 0
 
 
-def _proofs(terminal: Terminal, folders: Mapping[str, Path | None], jobs: int, runs: int) -> dict[str, Proof]:
+def _proofs(
+    terminal: Terminal, folders: Mapping[str, Path | None], jobs: int, runs: int, rootfs: Path | None
+) -> dict[str, Proof]:
     """Every task's proof, by name."""
     from onthejob.envs.claw.sandbox import open_host
     from onthejob.envs.harbor.folder import read
     from onthejob.envs.harbor.proof import Finding, Proof, prove
     from onthejob.envs.harbor.support import support_of
     from onthejob.envs.harbor.work import Images
-    from onthejob.interop.harbor import HarborRules
+    from onthejob.interop.harbor import HarborRules, system_at
 
     def one(name: str) -> Proof:
         folder = folders[name]
         if folder is None:
             return Proof(finding=Finding.REFUSED, why="not in the format")
         task = read(folder)
-        return prove(task, support_of(task), images, runs=runs)
+        return prove(task, support_of(task, system=images.system), images, runs=runs)
 
     made: dict[str, Proof] = {}
     data = sorted({folder.parent for folder in folders.values() if folder is not None})
-    with open_host(data=data) as host, ThreadPoolExecutor(jobs) as threads:
-        images = Images(host, HarborRules().sandbox)
+    with open_host(data=data, rootfs=rootfs) as host, ThreadPoolExecutor(jobs) as threads:
+        images = Images(host, HarborRules().sandbox, system_at(rootfs))
         for name, proof in zip(folders, threads.map(one, folders), strict=True):
             made[name] = proof
             if len(made) % 50 == 0:

@@ -26,8 +26,10 @@ from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.reward import RewardConfig
 from onthejob.envs.claw.sandbox.contract import MIB, Limits
+from onthejob.envs.claw.sandbox.requirements import check_rootfs
 from onthejob.envs.env import Env, Reply
 from onthejob.envs.harbor.folder import HarborTask, task_folders, topic
+from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.proof import PLAYABLE, Finding, solution_script
 from onthejob.envs.harbor.support import Support, read_supported
 from onthejob.envs.harbor.work import MARK, Images, harbor_work, load, payload_of
@@ -98,6 +100,9 @@ class Harbor(Env):
     and test tasks, and comparisons can show them apart (grouping `tests`)."""
     validated: Path | None = None
     """Report of `onthejob tasks validate --report`: play only tasks that it found right or unproven."""
+    rootfs: Path | None = None
+    """Root file system that stands for the images of all tasks instead of this machine's system: a folder that debootstrap
+    made, or to which an image was exported. It is never written to."""
     rules: Annotated[HarborRules, tyro.conf.arg(name="")] = field(default_factory=HarborRules)
     """How episodes are played and paid."""
 
@@ -109,8 +114,8 @@ class Harbor(Env):
         from onthejob.envs.claw.sandbox import open_host
 
         opened = ExitStack()
-        host = opened.enter_context(open_host(data=[Path(self.folder)]))
-        self._opened.append((host, Images(host, self.rules.sandbox), opened))
+        host = opened.enter_context(open_host(data=[Path(self.folder)], rootfs=self.rootfs))
+        self._opened.append((host, Images(host, self.rules.sandbox, self._system()), opened))
 
     def close(self) -> None:
         if self._opened:
@@ -126,7 +131,7 @@ class Harbor(Env):
 
     def tasks(self, split: Split) -> list[Task]:
         """The tasks of a split that can run here; the log counts the others by their reasons."""
-        of_split = [one for one in found_in(self.folder) if one.split is split]
+        of_split = [one for one in self._found() if one.split is split]
         runnable = [one for one in of_split if not one.support.refusals]
         if len(runnable) < len(of_split):
             _say_refused(split, of_split)
@@ -149,8 +154,14 @@ class Harbor(Env):
         return tasks
 
     def task_splits(self) -> tuple[Split, ...]:
-        there = {one.split for one in found_in(self.folder) if not one.support.refusals and self._takes(one)}
+        there = {one.split for one in self._found() if not one.support.refusals and self._takes(one)}
         return tuple(split for split in Split if split in there)
+
+    def _system(self) -> System:
+        return system_at(self.rootfs)
+
+    def _found(self) -> tuple[Found, ...]:
+        return found_in(self.folder, self._system())
 
     def _takes(self, one: Found) -> bool:
         return self.allow_marked or one.split is not Split.TRAIN or not one.support.mark
@@ -164,7 +175,8 @@ class Harbor(Env):
             )
 
     def anchored(self) -> Mapping[str, Any]:
-        return {} if self.validated is None else {"validated": str(self.validated.expanduser().absolute())}
+        paths = {"validated": self.validated, "rootfs": self.rootfs}
+        return {name: str(path.expanduser().absolute()) for name, path in paths.items() if path is not None}
 
     def groupings(self) -> Mapping[str, Callable[[Task], str]]:
         return {"family": self.family, "difficulty": difficulty, "tests": tests}
@@ -182,7 +194,7 @@ class Harbor(Env):
 
     def fingerprint(self) -> str:
         """Of all tasks' files."""
-        digests = [one.task.digest if one.task else "" for one in found_in(self.folder)]
+        digests = [one.task.digest if one.task else "" for one in self._found()]
         return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
 
 
@@ -211,12 +223,21 @@ def _kind(folder: str) -> type[Harbor]:
     return type(name, (Harbor,), {"folder": folder, "__module__": __name__, "__doc__": doc})
 
 
+def system_at(rootfs: Path | None) -> System:
+    """What stands for the images of tasks.
+
+    Raises:
+        ConfigError: as `check_rootfs`.
+    """
+    return HERE if rootfs is None else System(check_rootfs(rootfs))
+
+
 @cache
-def found_in(folder: str) -> tuple[Found, ...]:
-    """The tasks of a folder, by name, read once per process."""
+def found_in(folder: str, system: System = HERE) -> tuple[Found, ...]:
+    """The tasks of a folder, by name, read once per process and root file system."""
     found = []
     for path, stated in task_folders(Path(folder)):
-        task, support = read_supported(path)
+        task, support = read_supported(path, system)
         split = stated or (Split.TRAIN if str(path) == folder else drawn_split(topic(path.name)))
         slim = None if task is None else replace(task, environment={}, tests={}, solution={})
         found.append(Found(id="-".join(path.relative_to(folder).parts) or path.name, task=slim, support=support, split=split))

@@ -56,7 +56,7 @@ WEAKNESSES = {
     "BASH_ENV": Weakness(65, "pid1.pl", VARIABLE, f"{VARIABLE} BASH_ENV => '{HOME}/.bash_env',", f"{HOME}/.bash_env"),
     "PATH": Weakness(65, "pid1.pl", "PATH => '/run/bin", f"PATH => '{HOME}:/run/bin", f"{HOME}/env"),
     "PYTHONPATH": Weakness(65, "pid1.pl", "PYTHONPATH => '/run", f"PYTHONPATH => '{HOME}:/run", "['PYTHONPATH']"),
-    "reaping": Weakness(71, "pid1.pl", "waitpid(-1, $WNOHANG)", "waitpid($shell, $WNOHANG)", "of 288 orphans"),
+    "reaping": Weakness(71, "pid1.pl", "waitpid(-1, $WNOHANG)", "waitpid($shell->{pid}, $WNOHANG)", "of 288 orphans"),
     "readable": Weakness(35, "ground.py", "copy.chmod(0o111)", "copy.chmod(0o555)", "opened"),
     "priorities": Weakness(74, "seccomp.py", "in OF_OTHERS.items():", "in ():", "process 1 was reached"),
     "limits of others": Weakness(
@@ -70,6 +70,8 @@ WEAKNESSES = {
     "newer calls": Weakness(
         81, "seccomp.py", "if processor.is_judged(number) else refuse(errno.ENOSYS)", "if True else KILL", "was let pass"
     ),
+    "standing still": Weakness(86, "pid1.pl", "kill $SIGSTOP, -1;", "", "ran between two commands"),
+    "words": Weakness(85, "pid1.pl", "\\Q$shell->{word}\\E", "\\w+", "gave CommandResult"),
     "signals": Weakness(77, "lifetime.py", "SIGNALS = 1_024", "SIGNALS = 5_000", "queued"),
     "python BASH_ENV": Weakness(
         65, "pid1.py", SETTING, f'{SETTING} "BASH_ENV": "{HOME}/.bash_env",', f"{HOME}/.bash_env", perl=False
@@ -79,7 +81,7 @@ WEAKNESSES = {
         65, "pid1.py", '"PYTHONPATH": "/run', f'"PYTHONPATH": "{HOME}:/run', "['PYTHONPATH']", perl=False
     ),
     "python reaping": Weakness(
-        71, "pid1.py", "os.waitpid(-1, os.WNOHANG)", "os.waitpid(shell, os.WNOHANG)", "of 288 orphans", perl=False
+        71, "pid1.py", "os.waitpid(-1, os.WNOHANG)", "os.waitpid(shell.pid, os.WNOHANG)", "of 288 orphans", perl=False
     ),
     "python readable": Weakness(35, "ground.py", "copy.chmod(0o111)", "copy.chmod(0o555)", "opened", perl=False),
     "python interrupts": Weakness(3, "pid1.py", "        default_signals()", "        pass", "the sandbox died", perl=False),

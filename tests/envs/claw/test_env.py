@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from onthejob.claw import Claw
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
 from onthejob.envs.claw.policies import Gold, idle, noop
 from onthejob.envs.claw.prompt import DONE, block
@@ -286,7 +287,7 @@ class Dying:
         self._sandbox = sandbox
         self.backend = sandbox.backend
 
-    def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
+    def run(self, command: str, *, timeout_s: float = 10.0, start: str = "", persistent: bool = False) -> CommandResult:
         raise SandboxError("the sandbox died")
 
     @property
@@ -378,3 +379,15 @@ def test_what_is_shown_of_an_output():
 
 def test_messages_are_plain(env: ClawEnvironment):
     assert all(isinstance(message, Message) for message in env.reset(TASK).messages)
+
+
+def test_a_persistent_shell_is_an_option(host: SandboxHost):
+    protocol = ProtocolConfig(persistent_shell=True)
+    env = ClawEnvironment(ClawConfig(protocol=protocol), host=host)
+    first = env.reset(TASK)
+    assert "All blocks run in one shell, which begins in the workspace folder, and" in first.messages[0].content
+    env.step(block("mkdir -p docs; mv draft.md docs/final.md; cd docs; count() { wc -l < final.md; }"))
+    step = env.step(block("count > lines.txt") + f"\n{DONE}")
+    assert step.parts[ACTOR]["assertions"] == 1.0
+    with pytest.raises(ConfigError, match=r"persistent-shell needs a sandbox\. Leave it or --env\.unsafe out"):
+        Claw(unsafe=True, rules=ClawConfig(protocol=protocol)).check_options()

@@ -8,6 +8,7 @@ from pathlib import Path
 from onthejob.envs.claw.env import ClawConfig, ClawEnvironment
 from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.harbor.folder import read
+from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.support import support_of
 from onthejob.envs.harbor.work import Images, harbor_work, payload_of
 from onthejob.interop.harbor import HarborRules
@@ -39,10 +40,11 @@ def make(
     return folder / name
 
 
-def as_task(folder: Path) -> Task:
+def as_task(folder: Path, system: System = HERE) -> Task:
     """A task of the loop."""
     found = read(folder)
-    return Task(id=found.name, env="harbor", split=Split.TRAIN, seed=1, payload=payload_of(found, support_of(found).mark))
+    payload = payload_of(found, support_of(found, system=system).mark)
+    return Task(id=found.name, env="harbor", split=Split.TRAIN, seed=1, payload=payload)
 
 
 def environment(images: Images, rules: HarborRules | None = None) -> ClawEnvironment:

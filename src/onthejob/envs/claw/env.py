@@ -120,7 +120,9 @@ class ClawEnvironment:
             seen["problem"] = str(read.problem)
         if read.command is not None:
             allowed_s = self._allowed_s()
-            result = self._sandbox.run(self._task.start + read.command, timeout_s=allowed_s)
+            result = self._sandbox.run(
+                read.command, timeout_s=allowed_s, start=self._task.start, persistent=protocol.persistent_shell
+            )
             counts.command_s += result.wall_s
             counts.commands += 1
             counts.failed += int(result.exit_code != 0)
@@ -128,6 +130,8 @@ class ClawEnvironment:
             counts.restarts += int(result.restarted)
             text = observe(result, replace(protocol, command_s=allowed_s), ignored=read.ignored)
             facts |= {"command": read.command, **_result_facts(result), "ignored_blocks": read.ignored, **self._changes()}
+            # Of a shell that does not persist this would only lengthen the record.
+            facts |= {"shell_ended": result.shell_ended} if protocol.persistent_shell else {}
             seen |= self._seen(result)
         counts.chars += len(reply) + len(text)
         facts["observation"] = text

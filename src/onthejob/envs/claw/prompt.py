@@ -22,10 +22,15 @@ def system_text(config: ProtocolConfig, place: str = "the workspace folder") -> 
         config: limits.
         place: where commands run.
     """
+    runs = f"It runs in {place}, and you are shown its exit code and output. Files persist; cd and variables do not. "
+    if config.persistent_shell:
+        runs = (
+            f"All blocks run in one shell, which begins in {place}, and you are shown the exit code and output of each. Files, "
+            "cd, variables and background jobs persist; jobs stand still between blocks. "
+        )
     rules = (
         "You work on files in a bash shell. Each turn, write one block:\n```bash\nCOMMAND\n```\n"
-        f"It runs in {place}, and you are shown its exit code and output. Files persist; cd and variables do not. "
-        f"A block may run {config.command_s:g} seconds, and there are {config.max_turns} turns. "
+        f"{runs}A block may run {config.command_s:g} seconds, and there are {config.max_turns} turns. "
         f"When the task is done, write {DONE}."
     )
     if not config.handbook:

@@ -20,6 +20,7 @@ from onthejob.errors import ConfigError
 
 IGNORED = "Note: only the first bash block was run."
 RESTARTED = "Note: the shell died and was started again; files are kept."
+ENDED = "Note: the shell ended and a new one begins; files are kept, but not its folder, variables and background jobs."
 
 _CONTROL = re.compile(r"([\x00-\x08\x0b-\x1f\x7f-\x9f])\1*")
 
@@ -39,6 +40,10 @@ class ProtocolConfig:
     also with hosted models. The context of a local model is counted in its own tokens, whatever this says."""
     stops: str = "standard"
     """Table of stop sentinels: `standard`, `seed` or `literal`."""
+    persistent_shell: bool = False
+    """All commands run in one shell: its folder, variables, functions and background jobs last from one to the next. Without it
+    only files do. A new shell begins, and the agent is told, when a command ends it or is killed at its time limit. Between two
+    commands background jobs are stopped, so that only the time of commands counts."""
     handbook: bool = False
     """The system message lists how the usual things are done in a shell (`skills.HANDBOOK`): for small models, which know few
     commands by heart."""
@@ -67,7 +72,7 @@ def observe(result: CommandResult, config: ProtocolConfig, *, ignored: bool = Fa
             lines += [f"{name}:", shown(data, size, limit=config.output_chars)]
     if not (result.stdout_size or result.stderr_size):
         lines.append("(no output)")
-    lines += [RESTARTED] if result.restarted else []
+    lines += [RESTARTED] if result.restarted else [ENDED] if result.shell_ended else []
     lines += [IGNORED] if ignored else []
     return "\n".join(lines)
 

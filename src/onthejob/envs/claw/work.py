@@ -33,7 +33,7 @@ class Work:
     listed: Mapping[str, int] | None = None
     """Files that the request lists: path -> size in bytes; None for all of `files`."""
     start: str = ""
-    """Bash text before each command, without a line break: the folder in which it begins, and its variables."""
+    """Bash text before each command, or where a persistent shell begins, without a line break: folder and variables."""
     place: str = "the workspace folder"
     """Where commands run, as the system message names it."""
     part: str = "assertions"

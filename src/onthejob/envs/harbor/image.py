@@ -1,8 +1,8 @@
 """What a Dockerfile makes, without Docker: the files of the tree, the commands that are still to run in it, folder and variables.
 
-An ordinary base stands for this machine's own system, which a sandbox shows read-only; on top of it come the files that COPY
-brings, and RUN lines of harmless programs, which run once in a sandbox without network. Anything else is a refusal with its
-reason, before anything is started.
+An ordinary base stands for this machine's own system, which a sandbox shows read-only, any base for a root file system that the
+user names; on top come the files that COPY brings, and RUN lines of harmless programs, run once without network.
+Anything else is a refusal with its reason, before anything is started.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from onthejob.envs.claw.sandbox.contract import SYSTEM_NAMES, Content, Item, Kind, as_item
+from onthejob.envs.harbor.base import base_of
 from onthejob.envs.harbor.dockerfile import Instruction, UnreadDockerfile, assignments, expanded, parse
-from onthejob.envs.harbor.packages import module_of
+from onthejob.envs.harbor.packages import HERE, System, module_of
 from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
 from onthejob.envs.harbor.run_lines import refusals_of_script
 
@@ -49,6 +50,8 @@ class Image:
     env: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """Differences to the image that a task may notice."""
+    base: frozenset[str] = frozenset()
+    """Paths that a root file system brings, whether or not they were changed."""
     refusals: list[Refusal] = field(default_factory=list)
 
     def refuse(self, reason: Reason, detail: str) -> None:
@@ -56,41 +59,20 @@ class Image:
         self.refusals.append(Refusal(reason, detail))
 
 
-def skeleton() -> dict[str, Item]:
-    """What an ordinary base has besides the system's folders."""
-
-    def folder(mode: int = 0o755) -> Item:
-        return Item(kind=Kind.FOLDER, mode=mode)
-
-    names = ("home", "opt", "srv", "mnt", "media", "boot", "var/log", "var/lib", "var/cache", "var/spool", "var/mail", "var/opt")
-    made = dict.fromkeys(names, folder())
-    made |= {"root": folder(0o700), "tmp": folder(0o1777), "var/tmp": folder(0o1777)}
-    accounts = [
-        "root:x:0:0:root:/root:/bin/bash",
-        "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin",
-        "www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin",
-        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin",
-    ]
-    texts = {
-        "passwd": "\n".join(accounts),
-        "group": "root:x:0:\ndaemon:x:1:\nwww-data:x:33:\nnogroup:x:65534:",
-        "hosts": "127.0.0.1 localhost",
-        "hostname": "sandbox",
-        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files",
-        "shells": "/bin/sh\n/bin/bash",
-    }
-    return made | {f"etc/{name}": Item(data=f"{text}\n".encode()) for name, text in texts.items()}
-
-
-def image_of(environment: Mapping[str, Content], others: str | None = None) -> Image:
+def image_of(environment: Mapping[str, Content], others: str | None = None, system: System = HERE) -> Image:
     """The image of the files of an `environment` folder; one that cannot be made here has `refusals`.
 
     Args:
         environment: path -> content.
         others: all other texts of the task. A Python package that is installed, is not here and occurs in none of them is a
             difference and no reason to refuse the task; None refuses it.
+        system: stands for the base.
+
+    Raises:
+        ConfigError: what is taken of a root file system is too large.
     """
-    image = Image(files=skeleton(), env={})
+    base = base_of(system.root)
+    image = Image(files=dict(base), env={}, base=frozenset() if system == HERE else frozenset(base))
     if any(re.fullmatch(r"(docker-)?compose\.ya?ml", path) for path in environment):
         image.refuse(Reason.SERVICES, "docker-compose")
     dockerfile = environment.get("Dockerfile")
@@ -102,7 +84,7 @@ def image_of(environment: Mapping[str, Content], others: str | None = None) -> I
     except UnreadDockerfile as error:
         image.refuse(Reason.FORMAT, f"Dockerfile: {error}")
         return image
-    maker = _Maker(image, {path.rstrip("/"): as_item(path, content) for path, content in environment.items()}, others)
+    maker = _Maker(image, {path.rstrip("/"): as_item(path, content) for path, content in environment.items()}, others, system)
     for instruction in found:
         maker.take(instruction)
     if maker.stages != 1:
@@ -113,8 +95,8 @@ def image_of(environment: Mapping[str, Content], others: str | None = None) -> I
 class _Maker:
     """Carries out instructions as far as files go."""
 
-    def __init__(self, image: Image, context: Mapping[str, Item], others: str | None) -> None:
-        self._image, self._context, self._others = image, context, others
+    def __init__(self, image: Image, context: Mapping[str, Item], others: str | None, system: System) -> None:
+        self._image, self._context, self._others, self._system = image, context, others, system
         self._arguments: dict[str, str] = {}
         self._staged = 0
         self.stages = 0
@@ -159,6 +141,9 @@ class _Maker:
     def _base(self, instruction: Instruction) -> None:
         self.stages += 1
         base = self._expanded(instruction.rest.text).split()[0] if instruction.rest.text.split() else ""
+        if base and self._system != HERE:
+            self._image.notes.append(f"{self._system.root} stands for {base}")
+            return
         for pattern, brings in BASES:
             if re.fullmatch(pattern, base, re.IGNORECASE):
                 if brings:
@@ -268,7 +253,7 @@ class _Maker:
             script = "".join(rest.bodies.values())
         else:
             script = rest.text + "".join(f"\n{body}{delimiter}" for delimiter, body in rest.bodies.items())
-        refused, empty = refusals_of_script(script)
+        refused, empty = refusals_of_script(script, self._system)
         unused = [one for one in refused if self._is_unused(one)]
         self._image.notes += [f"{one.detail} is not here" for one in unused]
         refused = [one for one in refused if one not in unused]

@@ -23,9 +23,10 @@ from pathlib import Path
 from onthejob.envs.claw.copying import copied
 from onthejob.envs.claw.sandbox.contract import Item, Kind
 from onthejob.envs.claw.workspace import Unreadable
+from onthejob.envs.harbor.base import skeleton
 from onthejob.envs.harbor.folder import HarborTask
-from onthejob.envs.harbor.image import Image, skeleton
-from onthejob.envs.harbor.packages import lacks_program
+from onthejob.envs.harbor.image import Image
+from onthejob.envs.harbor.packages import HERE
 from onthejob.envs.harbor.run_lines import BUILTINS
 from onthejob.envs.harbor.shell import UnreadScript, programs
 from onthejob.envs.harbor.tree import RESERVED, links
@@ -212,7 +213,7 @@ def missing_programs(gold: str) -> set[str]:
         named = {name for name in programs(gold) if re.fullmatch(r"[A-Za-z][\w.+-]*", name)}
     except UnreadScript:
         return set()
-    return {name for name in named - BUILTINS if lacks_program(name)}
+    return {name for name in named - BUILTINS if HERE.lacks_program(name)}
 
 
 def gold_script(task: InterCodeTask) -> str:

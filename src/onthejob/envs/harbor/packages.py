@@ -1,7 +1,8 @@
-"""Which packages of an image are on this machine: those that apt or pip would install and that sandboxes have anyway.
+"""Which packages of an image sandboxes have: those that apt or pip would install and that their system has anyway.
 
 Nothing is installed. A package of apt is here when dpkg says so, or when all of its programs are. A package of pip is here when
-the Python of the sandboxes can import it, in whatever version.
+the Python of the sandboxes can import it, in whatever version. Of a root
+file system that stands for this machine's nothing is run to find that out.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.inside import PROBE_S, find_python, missing_programs, sources
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
 from onthejob.envs.harbor.refusal import words_of
 
-DPKG = Path("/var/lib/dpkg/status")
+DPKG = "var/lib/dpkg/status"
 PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "coreutils": ("ls", "sort"), "bash": ("bash",), "grep": ("grep",), "sed": ("sed",), "gawk": ("gawk",), "mawk": ("mawk",),
     "findutils": ("find", "xargs"), "diffutils": ("diff", "cmp"), "tar": ("tar",), "gzip": ("gzip",), "bzip2": ("bzip2",),
@@ -71,9 +75,52 @@ def module_of(package: str) -> str:
     return MODULES.get(package, package.replace("-", "_")).split(".")[0]
 
 
+@dataclass(frozen=True, slots=True)
+class System:
+    """What stands for the base of a task's image."""
+
+    root: Path = MACHINE
+    """This machine's root, or another root file system (`check_rootfs`)."""
+
+    def lacks_program(self, name: str) -> bool:
+        """True when commands inside do not find a program."""
+        return _lacks_program(name, self.root)
+
+    def lacks_module(self, name: str) -> bool:
+        """True when the Python inside cannot import a top-level module."""
+        return name not in _modules(self.root)
+
+    def is_safe(self) -> bool:
+        """Whether the Python inside, if any, can be told not to import from the working folder (PYTHONSAFEPATH, since 3.11)."""
+        return find_python(self.root) is None or not self.lacks_module("tomllib")
+
+    def missing_apt(self, packages: Iterable[str]) -> list[str]:
+        """Packages that sandboxes do not have."""
+        found = []
+        for package in packages:
+            name = re.split(r"[=:/]", package)[0]
+            here = name in NOT_MISSED or name in installed(self.root / DPKG)
+            if not here and name in PROGRAMS:
+                here = not any(map(self.lacks_program, PROGRAMS[name]))
+            if not here and name.startswith("python3-"):
+                here = not self.lacks_module(module_of(name.removeprefix("python3-")))
+            if not here:
+                found.append(name)
+        return found
+
+    def missing_pip(self, requirements: Iterable[str]) -> list[str]:
+        """Packages that the Python inside cannot import."""
+        names = map(package_name, requirements)
+        return [name for name in names if name and name not in HARNESS and self.lacks_module(module_of(name))]
+
+
+HERE = System()
+"""This machine's own."""
+
+
 @cache
-def installed(status: Path = DPKG) -> frozenset[str]:
-    """Names of the packages that dpkg has installed here; none on a machine without it."""
+def installed(status: Path) -> frozenset[str]:
+    """Names of the packages that dpkg has installed, by its own list; none where there is none."""
     try:
         text = status.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -86,51 +133,37 @@ def installed(status: Path = DPKG) -> frozenset[str]:
 
 
 @cache
-def lacks_program(name: str) -> bool:
-    """True when commands inside do not find a program."""
-    return bool(missing_programs([name], provided=provided()))
+def _lacks_program(name: str, root: Path) -> bool:
+    return bool(missing_programs([name], provided=provided(), root=root))
 
 
 @cache
-def modules_here() -> frozenset[str]:
+def _modules(root: Path) -> frozenset[str]:
     """Top-level modules that the Python inside can import; none where there is no Python."""
-    python = find_python()
+    python = find_python(root)
     if python is None:
         return frozenset()
+    if root != MACHINE:
+        return frozenset(_modules_of(root, python)) | provided()
     words = [python, "-I", "-c", _LIST, json.dumps(hidden_folders())]
     done = subprocess.run(words, cwd="/", env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=True)
     return frozenset(done.stdout.decode().split()) | provided()
 
 
-def safe_path() -> bool:
-    """Whether the Python inside has a setting not to import from the working folder (PYTHONSAFEPATH, since 3.11)."""
-    return "tomllib" in modules_here()
-
-
-def lacks_module(name: str) -> bool:
-    """True when the Python inside cannot import a top-level module."""
-    return name not in modules_here()
-
-
-def missing_apt(packages: Iterable[str]) -> list[str]:
-    """Those that sandboxes of this machine do not have."""
-    found = []
-    for package in packages:
-        name = re.split(r"[=:/]", package)[0]
-        here = name in NOT_MISSED or name in installed()
-        if not here and name in PROGRAMS:
-            here = not any(map(lacks_program, PROGRAMS[name]))
-        if not here and name.startswith("python3-"):
-            here = not lacks_module(module_of(name.removeprefix("python3-")))
-        if not here:
-            found.append(name)
-    return found
-
-
-def missing_pip(requirements: Iterable[str]) -> list[str]:
-    """Packages that the Python inside cannot import."""
-    names = map(package_name, requirements)
-    return [name for name in names if name and name not in HARNESS and lacks_module(module_of(name))]
+def _modules_of(root: Path, python: str) -> Iterator[str]:
+    """Top-level modules of the Python at a path of a root file system, as its folders tell."""
+    yield from sys.builtin_module_names
+    place = inside(root, python)
+    name = place.name if place is not None else ""
+    prefix = python.removesuffix("/bin/python3")
+    folders = [f"/{prefix}/lib/{name}", f"/{prefix}/lib/{name}/lib-dynload"]
+    folders += [f"/{prefix}/lib/{name}/site-packages", f"/usr/local/lib/{name}/dist-packages", "/usr/lib/python3/dist-packages"]
+    for folder in folders:
+        if (found := inside(root, folder)) is not None and found.is_dir():
+            for entry in found.iterdir():
+                module, _, rest = entry.name.partition(".")
+                if (not rest and entry.is_dir()) or rest == "py" or rest.endswith("so"):
+                    yield module
 
 
 @cache

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from onthejob.envs.harbor.packages import COMPILERS, lacks_program, missing_apt, missing_pip
+from onthejob.envs.harbor.packages import COMPILERS, HERE, System
 from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
 from onthejob.envs.harbor.shell import Command, UnreadScript, arguments, commands
 
@@ -55,18 +55,18 @@ _UV = re.compile(r"astral\.sh/uv")
 
 
 @lru_cache(maxsize=1024)
-def refusals_of_script(script: str) -> tuple[tuple[Refusal, ...], bool]:
+def refusals_of_script(script: str, system: System = HERE) -> tuple[tuple[Refusal, ...], bool]:
     """Why a RUN line cannot be carried out here, and whether there is nothing to carry out; tasks repeat each other's lines."""
     try:
         found = commands(script)
     except UnreadScript as error:
         return (Refusal(Reason.RUN, f"RUN {script.strip()[:40]!r}: {error}"),), False
-    refused = [one for command in found for one in _of_run_line(command)]
+    refused = [one for command in found for one in _of_run_line(command, system)]
     return tuple(_distinct(refused)), all(_does_nothing(command) for command in found)
 
 
-def refusals_of_installing(script: str) -> list[Refusal]:
-    """What a script of tests installs or fetches and this machine does not have; everything else it names is not looked at.
+def refusals_of_installing(script: str, system: System = HERE) -> list[Refusal]:
+    """What a script of tests installs or fetches and sandboxes do not have; everything else it names is not looked at.
 
     Raises:
         UnreadScript: it cannot be read.
@@ -76,40 +76,40 @@ def refusals_of_installing(script: str) -> list[Refusal]:
     refused: list[Refusal] = []
     for command in found:
         if command.program in OF_PACKAGES or _module(command) == "pip":
-            refused += _of_packages(command)
+            refused += _of_packages(command, system)
         elif (
             (command.program in NETWORK and not (own and _UV.search(" ".join(command.words))))
             or _clones(command)
             or (command.program in FETCHING and command.words[1:2] in (["install"], ["i"], ["add"], ["ci"], ["get"], ["fetch"]))
         ):
             refused.append(Refusal(Reason.NETWORK, f"tests run {' '.join(command.words)[:50]}"))
-        elif command.program in TOOLS and lacks_program(command.program):
+        elif command.program in TOOLS and system.lacks_program(command.program):
             refused.append(Refusal(Reason.COMPILERS, command.program))
         elif command.program in ("systemctl", "service", "docker", "dockerd"):
             refused.append(Refusal(Reason.SERVICES, f"tests run {' '.join(command.words)[:50]}"))
     return _distinct(refused)
 
 
-def _of_run_line(command: Command) -> Iterator[Refusal]:
+def _of_run_line(command: Command, system: System) -> Iterator[Refusal]:
     program = command.program
     if not program:
         return
     said = " ".join(command.words)[:60]
     if _links_program(command):
-        if lacks_program(command.words[-1].rpartition("/")[2]):
+        if system.lacks_program(command.words[-1].rpartition("/")[2]):
             yield Refusal(Reason.PLACE, said)
     elif program in OF_PACKAGES or _module(command) == "pip":
-        yield from _of_packages(command)
+        yield from _of_packages(command, system)
     elif program in NETWORK or _clones(command):
         yield Refusal(Reason.NETWORK, said)
     elif program in FETCHING:
-        yield Refusal(Reason.NETWORK if not lacks_program(program) else Reason.COMPILERS, said)
+        yield Refusal(Reason.NETWORK if not system.lacks_program(program) else Reason.COMPILERS, said)
     elif program in TOOLS:
-        if lacks_program(program):
+        if system.lacks_program(program):
             yield Refusal(Reason.COMPILERS, program)
     elif program in SYSTEM or (program not in HARMLESS and not program.startswith(("/", "./", "$"))):
         yield Refusal(Reason.RUN, said)
-    elif program in HARMLESS and lacks_program(program) and program not in BUILTINS:
+    elif program in HARMLESS and system.lacks_program(program) and program not in BUILTINS:
         yield Refusal(Reason.PACKAGES, program)
 
 
@@ -118,19 +118,19 @@ BUILTINS = words_of(
 )
 
 
-def _of_packages(command: Command) -> Iterator[Refusal]:
+def _of_packages(command: Command, system: System) -> Iterator[Refusal]:
     """What an installing command names and is not here."""
     words = command.words
     if _module(command) == "pip":
         words = words[words.index("pip") :]
     program, rest = words[0], words[1:]
     if program in ("uvx", "uv"):
-        yield from _of_uv(rest)
+        yield from _of_uv(rest, system)
         return
     plain = list(arguments(rest, _OPTION_WITH_VALUE))
     if program in ("apt-get", "apt", "aptitude"):
         if plain[:1] == ["install"]:
-            for name in missing_apt(plain[1:]):
+            for name in system.missing_apt(plain[1:]):
                 yield Refusal(Reason.COMPILERS if name in COMPILERS else Reason.PACKAGES, name)
         elif plain[:1] in (["build-dep"], ["source"], ["download"]):
             yield Refusal(Reason.NETWORK, " ".join(words)[:60])
@@ -142,10 +142,10 @@ def _of_packages(command: Command) -> Iterator[Refusal]:
         local = [word for word in plain[1:] if word.startswith((".", "/"))]
         yield from (Refusal(Reason.PACKAGES, f"pip install {word}") for word in local)
         named = [word for word in plain[1:] if word not in outside and word not in local]
-        yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in missing_pip(named))
+        yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in system.missing_pip(named))
 
 
-def _of_uv(words: list[str]) -> Iterator[Refusal]:
+def _of_uv(words: list[str], system: System) -> Iterator[Refusal]:
     """Packages that `uvx -w NAME pytest` and `uv pip install NAME`, `uv add NAME` or `uv run --with NAME` want."""
     wanted = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-w", "--with")]
     wanted += [word.partition("=")[2] for word in words if word.startswith("--with=")]
@@ -154,7 +154,7 @@ def _of_uv(words: list[str]) -> Iterator[Refusal]:
         wanted += plain[2:]
     elif plain[:1] == ["add"]:
         wanted += plain[1:]
-    yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in missing_pip(wanted))
+    yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in system.missing_pip(wanted))
 
 
 def _module(command: Command) -> str:

@@ -13,7 +13,7 @@ from onthejob.envs.claw.sandbox.contract import Content, Item
 from onthejob.envs.harbor.folder import SOLUTION, TEST, HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of
 from onthejob.envs.harbor.marks import why_marked
-from onthejob.envs.harbor.packages import lacks_module, lacks_program, module_of, safe_path
+from onthejob.envs.harbor.packages import HERE, System, module_of
 from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal
 from onthejob.envs.harbor.run_lines import refusals_of_installing
 from onthejob.envs.harbor.shell import UnreadScript
@@ -33,6 +33,8 @@ SERVICE = re.compile(
 """Occurs in tests that talk to something that runs; in the tests' sandbox nothing does."""
 STARTING = re.compile(rb"\bPopen\b|&[ \t]*$|\bcreate_subprocess", re.MULTILINE)
 """Occurs in tests that start it themselves."""
+PYTHON = re.compile(r"\b(pytest|python3?)\b")
+"""Occurs in scripts that need a Python; pytest, which sandboxes bring, runs under the system's."""
 KEYS = re.compile(r"API_KEY|_TOKEN|SECRET", re.IGNORECASE)
 
 
@@ -48,30 +50,31 @@ class Support:
     """The reason why the agent's code may decide its verdict; empty when it may not."""
 
 
-def support_of(task: HarborTask, image: Image | None = None) -> Support:
+def support_of(task: HarborTask, image: Image | None = None, *, system: System = HERE) -> Support:
     """What refuses or marks a task; nothing is started.
 
     Args:
         task: from `read`.
         image: from `image_of`, when it has been made already.
+        system: stands for its base.
     """
-    image = image or image_of(task.environment, task.others)
-    refused = [*image.refusals, *_of_config(task), *_of_tests(task)]
+    image = image or image_of(task.environment, task.others, system)
+    refused = [*image.refusals, *_of_config(task), *_of_tests(task, system)]
     if found := SYSTEM_REQUEST.search(task.instruction):
         refused.append(Refusal(Reason.SYSTEM, found[0].lower()))
     mark = why_marked(task.tests)
-    if not mark and not safe_path():
+    if not mark and not system.is_safe():
         mark = "the system's Python is older than 3.11 and imports from the working folder"
     return Support(refusals=tuple(dict.fromkeys(refused)), notes=tuple(image.notes), mark=mark)
 
 
-def read_supported(folder: Path) -> tuple[HarborTask | None, Support]:
+def read_supported(folder: Path, system: System = HERE) -> tuple[HarborTask | None, Support]:
     """The task in `folder` and what is known of it; no task where the folder is not in the format."""
     try:
         task = read(folder)
     except ConfigError as error:
         return None, Support(refusals=(Refusal(Reason.FORMAT, str(error)),))
-    return task, support_of(task)
+    return task, support_of(task, system=system)
 
 
 def _of_config(task: HarborTask) -> Iterator[Refusal]:
@@ -99,15 +102,15 @@ def _of_config(task: HarborTask) -> Iterator[Refusal]:
                 yield Refusal(Reason.KEY, f"{where}.env.{key}")
 
 
-def _of_tests(task: HarborTask) -> Iterator[Refusal]:
+def _of_tests(task: HarborTask, system: System) -> Iterator[Refusal]:
     if TEST not in task.tests:
         yield Refusal(Reason.FORMAT, f"tests/{TEST} is missing")
         return
     for path, content in sorted(task.tests.items()):
         if path.endswith(".sh"):
-            yield from _of_script(_data(content).decode("utf-8", "replace"))
+            yield from _of_script(_data(content).decode("utf-8", "replace"), system)
     if task.has_solution:
-        yield from _of_script(_data(task.solution[SOLUTION]).decode("utf-8", "replace"))
+        yield from _of_script(_data(task.solution[SOLUTION]).decode("utf-8", "replace"), system)
     texts = {path: _data(content) for path, content in task.tests.items()}
     for path, data in sorted(texts.items()):
         if (found := SERVICE.search(data)) and not any(map(STARTING.search, texts.values())):
@@ -115,16 +118,18 @@ def _of_tests(task: HarborTask) -> Iterator[Refusal]:
             break
     needs = needs_of(texts, own=" ".join([task.instruction, *task.environment]))
     for name in sorted(needs.modules):
-        if lacks_module(module_of(name)) and lacks_module(name):
+        if system.lacks_module(module_of(name)) and system.lacks_module(name):
             yield Refusal(Reason.PACKAGES, f"{PYTHONS}{name}")
     for name in sorted(needs.programs):
-        if lacks_program(name):
+        if system.lacks_program(name):
             yield Refusal(Reason.PACKAGES, name)
 
 
-def _of_script(script: str) -> Iterator[Refusal]:
+def _of_script(script: str, system: System) -> Iterator[Refusal]:
+    if PYTHON.search(script) and system.lacks_program("python3"):
+        yield Refusal(Reason.PACKAGES, "python3")
     try:
-        yield from refusals_of_installing(script)
+        yield from refusals_of_installing(script, system)
     except UnreadScript:
         # It may all the same run; whether it does shows then.
         return

@@ -19,6 +19,7 @@ from onthejob.envs.claw.work import Work
 from onthejob.envs.claw.workspace import Unreadable
 from onthejob.envs.harbor.folder import HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of, prefix
+from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.refusal import Reason
 from onthejob.envs.harbor.tree import RESERVED, links
 from onthejob.envs.harbor.verify import LAYOUT, STAND_INS, roomy, usual_variables, verify
@@ -105,7 +106,7 @@ def listed(image: Image) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for path, item in sorted(image.files.items()):
         inner = path.removeprefix(top)
-        ours = path.startswith(top) and (top or path.split("/")[0] not in ("etc", "var"))
+        ours = path.startswith(top) and path not in image.base and (top or path.split("/")[0] not in ("etc", "var"))
         if ours and item.kind is Kind.FILE and len(sizes) < LISTED and not any(part.startswith(".") for part in inner.split("/")):
             sizes[inner] = len(item.data)
     return sizes
@@ -114,8 +115,15 @@ def listed(image: Image) -> dict[str, int]:
 class Images:
     """The images of tasks, complete: the RUN lines of each have run once. May be used from several threads."""
 
-    def __init__(self, host: SandboxHost, limits: Limits) -> None:
-        self.host, self.limits = host, limits
+    def __init__(self, host: SandboxHost, limits: Limits, system: System = HERE) -> None:
+        """Make none yet.
+
+        Args:
+            host: of sandboxes with the root file system of `system`.
+            limits: of a sandbox.
+            system: stands for the base of all of them.
+        """
+        self.host, self.limits, self.system = host, limits, system
         self._made: OrderedDict[str, Image] = OrderedDict()
         """By digest of their tasks, the last used ones at the end."""
         self._lock = threading.Lock()
@@ -126,7 +134,7 @@ class Images:
         Raises:
             SandboxError: no sandbox could be started.
         """
-        image = image_of(task.environment, task.others)
+        image = image_of(task.environment, task.others, self.system)
         if not image.commands or image.refusals:
             return image
         with self._lock:

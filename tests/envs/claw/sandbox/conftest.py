@@ -47,7 +47,7 @@ class Copy:
 
     def without_perl(self) -> None:
         """As on a machine that has none: process 1 is written in Python."""
-        self.change("programs.py", "in executables(PERLS)", "in executables(())")
+        self.change("programs.py", "in executables(PERLS, root)", "in executables(())")
 
     def run(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python code with this copy."""

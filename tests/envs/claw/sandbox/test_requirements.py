@@ -116,13 +116,13 @@ def test_without_perl_process_1_is_written_in_python():
 
 
 def test_an_interpreter_that_does_not_work_is_passed_over(copy: Copy):
-    copy.change("programs.py", "in executables(PERLS)", 'in executables(("/bin/false",))')
+    copy.change("programs.py", "in executables(PERLS, root)", 'in executables(("/bin/false",))')
     said = copy.run(ASK.replace("from onthejob.commands.doctor import sandboxes", "sandboxes = list")).stdout.splitlines()
     assert [said[0][:20], said[1]] == ["process 1: pid1.py i", "opened"]
 
 
 def test_without_bash_or_an_interpreter_the_error_says_so(copy: Copy):
-    copy.change("programs.py", "if Path(name).is_file()", "if False and Path(name).is_file()")
+    copy.change("programs.py", "if place is not None and", "if False and place is not None and")
     said = copy.run(ASK.replace("from onthejob.commands.doctor import sandboxes", "sandboxes = list")).stdout.splitlines()
     assert said[-1].startswith("no sandbox: sandboxes need /bin/bash, and Perl or Python 3 below /usr.")
 

@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onthejob.envs.claw.sandbox.programs import Interpreter
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
 
 INSIDE_UID = 1000
 """The agent's uid and gid as it sees them."""
@@ -25,6 +27,15 @@ ACCOUNTS = {
 """What is below /etc inside, next to the host's /etc/alternatives and /etc/ld.so.cache."""
 
 
+class Folder(NamedTuple):
+    """A folder of the system, as sandboxes see it."""
+
+    source: Path
+    """Where it lies in the broker's mount namespace."""
+    link: str
+    """Its text where it is a link there; else empty."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
     """Folders of one sandbox in the broker's mount namespace."""
@@ -33,6 +44,8 @@ class Places:
     """Holds `ACCOUNTS`."""
     run: Path
     """Holds `pid1` (`INTERPRETER` and its script) and what `inside.furnish` put there."""
+    system: Path
+    """The root file system whose `/usr` and the like sandboxes have; `/` for this machine's."""
     preload: Path
     """An empty file: process 1 starts with what that of the system names, so nothing inside may write to it."""
     work: Path
@@ -45,7 +58,7 @@ class Places:
 
 
 def command_line(
-    bwrap: Path, places: Places, *, system: Mapping[Path, str], filter_fd: int, info_fd: int, root: bool = False
+    bwrap: Path, places: Places, *, system: Mapping[Path, Folder], filter_fd: int, info_fd: int, root: bool = False
 ) -> list[str]:
     """Everything up to the command that becomes pid 1.
 
@@ -62,16 +75,18 @@ def command_line(
     uid = str(0 if root else INSIDE_UID)
     words = [str(bwrap), "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
     words += [f"--unshare-{space}" for space in ("user", "ipc", "pid", "net", "uts", "cgroup")]
-    words += ["--uid", uid, "--gid", uid, *(["--bind", str(places.work), "/"] if root else []), "--ro-bind", "/usr", "/usr"]
-    for path, target in system.items():
+    words += ["--uid", uid, "--gid", uid, *(["--bind", str(places.work), "/"] if root else [])]
+    words += ["--ro-bind", str(places.system / "usr"), "/usr"]
+    for path, (source, link) in system.items():
         # As a mount where commands may write to `/`: they cannot replace that, and a link they could.
-        words += ["--symlink", target, str(path)] if target and not root else ["--ro-bind", str(path), str(path)]
+        words += ["--symlink", link, str(path)] if link and not root else ["--ro-bind", str(source), str(path)]
     if root:
         # A mount of its own, so that it cannot be moved away from what is mounted in it.
         words += ["--bind", str(places.work / "etc"), "/etc", "--ro-bind", str(places.preload), "/etc/ld.so.preload"]
     else:
         words += ["--ro-bind", str(places.etc), "/etc"]
-    words += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    for path in ("etc/alternatives", "etc/ld.so.cache"):
+        words += ["--ro-bind-try", str(places.system / path), f"/{path}"]
     words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(places.run), "/run"]
     if not root:
         words += ["--bind", str(places.work), "/work", "--bind", str(places.tmp), "/tmp"]
@@ -83,15 +98,18 @@ def command_line(
     return [*words, "--seccomp", str(filter_fd), "--info-fd", str(info_fd), "--"]
 
 
-def system_folders() -> dict[Path, str]:
-    """/bin, /lib and their like: links into /usr on a merged system, with their text, or folders of their own on an old one."""
-    found: dict[Path, str] = {}
+def system_folders(root: Path = MACHINE) -> dict[Path, Folder]:
+    """/bin, /lib and their like: links into /usr on a merged system, or folders of their own on an old one.
+
+    Args:
+        root: The root file system that has them.
+    """
+    found: dict[Path, Folder] = {}
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = Path("/") / name
-        if path.is_symlink():
-            found[path] = os.readlink(path)  # noqa: PTH115 - the link's text, not a path
-        elif path.is_dir():
-            found[path] = ""
+        place, source = root / name, inside(root, name)
+        if source is not None and source.is_dir():
+            link = os.readlink(place) if place.is_symlink() else ""  # noqa: PTH115 - the link's text, not a path
+            found[MACHINE / name] = Folder(source, link)
     return found
 
 

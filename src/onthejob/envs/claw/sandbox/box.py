@@ -23,6 +23,8 @@ from onthejob.errors import ConfigError, ContractError, SandboxError
 DEATH_S = 60.0
 """Seconds in which killed processes must be gone; milliseconds in practice."""
 REPLY_HEAD = 23
+WAS_LATE, HAS_ENDED = 1, 2
+"""Bits of a reply's first byte."""
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
@@ -73,6 +75,8 @@ class BwrapSandbox:
         self._state = "open"
         self._dead = False
         """Proven: no process of this sandbox exists."""
+        self._has_shell = False
+        """A persistent shell runs."""
         self._lock = threading.RLock()
 
     @property
@@ -121,7 +125,7 @@ class BwrapSandbox:
             raise NotStartedError("a sandbox did not start: its first process is gone.") from error
         check_isolation(hello.decode("utf-8", "replace"), self._layout.uid)
 
-    def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
+    def run(self, command: str, *, timeout_s: float = 10.0, start: str = "", persistent: bool = False) -> CommandResult:
         if not (timeout_s > 0 and math.isfinite(timeout_s)):
             raise ConfigError(f"timeout_s must be a positive number of seconds, got {timeout_s}.")
         with self._lock:
@@ -129,22 +133,25 @@ class BwrapSandbox:
                 raise ContractError(f"the sandbox is {self._state}. Open another one.")
             if self._control is None:
                 raise SandboxError("the sandbox died and could not be started again. Collect or close it.")
-            start = time.monotonic()
-            problem = unusable(command, self._limits)
+            begun = time.monotonic()
+            text = command if persistent and self._has_shell else start + command
+            problem = unusable(text, self._limits)
             if problem:
                 return failed(NOT_RUN, problem)
-            data = max(1, round(timeout_s * 1000)).to_bytes(8, "big") + command.encode()
+            data = bytes([persistent]) + max(1, round(timeout_s * 1000)).to_bytes(8, "big") + text.encode()
             try:
-                deadline = start + timeout_s + self._limits.grace_s
+                deadline = begun + timeout_s + self._limits.grace_s
                 self._send(len(data).to_bytes(4, "big") + data, deadline)
                 reply = self._frame(deadline)
             except (OSError, EOFError):
-                late = time.monotonic() - start >= timeout_s
+                late = time.monotonic() - begun >= timeout_s
                 self._restart()
                 problem = b"the sandbox died while the command ran, and was restarted\n"
                 code = TIMED_OUT if late else DIED
-                return failed(code, problem, timed_out=late, wall_s=time.monotonic() - start, restarted=True)
-            return parse_reply(reply, time.monotonic() - start)
+                return failed(code, problem, timed_out=late, wall_s=time.monotonic() - begun, restarted=True)
+            result = parse_reply(reply, time.monotonic() - begun)
+            self._has_shell = persistent and not result.shell_ended
+            return result
 
     def survey(self) -> dict[str, Entry]:
         with self._lock:
@@ -184,6 +191,7 @@ class BwrapSandbox:
     def _restart(self) -> None:
         """New processes on the same workspace."""
         self._kill()
+        self._has_shell = False
         workspace.unlock(self._folder)
         self.attach(Started(*self._host.ask({"do": "restart", "id": self._number}).descriptors))
 
@@ -271,7 +279,8 @@ def parse_reply(reply: bytes, wall_s: float) -> CommandResult:
     """The result in a frame of pid 1."""
     kept = int.from_bytes(reply[19:REPLY_HEAD], "big")
     return CommandResult(
-        timed_out=bool(reply[0]),
+        timed_out=bool(reply[0] & WAS_LATE),
+        shell_ended=bool(reply[0] & HAS_ENDED),
         exit_code=int.from_bytes(reply[1:3], "big"),
         stdout_size=int.from_bytes(reply[3:11], "big"),
         stderr_size=int.from_bytes(reply[11:19], "big"),

@@ -58,7 +58,7 @@ def always_new(request: dict[str, Any]) -> bool:
 class Broker:
     """Answers one host, and has sandboxes ready before it asks."""
 
-    def __init__(self, parent: int, bwrap: Path, packages: Sequence[Source], hidden: Sequence[str]) -> None:
+    def __init__(self, parent: int, bwrap: Path, packages: Sequence[Source], hidden: Sequence[str], root: Path) -> None:
         kernel = Kernel()
         # What bubblewrap's end orphans would go to this machine's process 1, and that of a container may reap nothing.
         kernel.adopt_orphans()
@@ -66,7 +66,7 @@ class Broker:
         self._parent = os.pidfd_open(parent)
         if os.getppid() != parent:
             raise Refused("the process that asked for sandboxes is gone.")
-        self.ground = Ground(kernel, bwrap, packages, hidden)
+        self.ground = Ground(kernel, bwrap, packages, hidden, root)
         self._sandboxes = Sandboxes(self.ground)
         self._spare: list[int] = []
         """Numbers of started sandboxes that are still free, all with the same limits and layout."""
@@ -173,7 +173,7 @@ def send(requests: socket.socket, message: dict[str, Any], descriptors: list[int
 
 
 def main() -> None:
-    """Arguments: the socket's descriptor, the host's pid, bubblewrap; as JSON, packages for the inside and hidden folders."""
+    """Arguments: socket's descriptor, host's pid, bubblewrap; as JSON, packages for the inside and hidden folders; the root."""
     os.umask(0o022)
     for number in IGNORED:
         # The host decides when it ends; a terminal's Ctrl-C must not come first.
@@ -182,7 +182,7 @@ def main() -> None:
     requests.set_inheritable(False)
     try:
         packages = [Source(*source) for source in json.loads(sys.argv[4])]
-        broker = Broker(int(sys.argv[2]), Path(sys.argv[3]), packages, json.loads(sys.argv[5]))
+        broker = Broker(int(sys.argv[2]), Path(sys.argv[3]), packages, json.loads(sys.argv[5]), Path(sys.argv[6]))
     except (Refused, OSError) as error:
         send(requests, {"error": str(error)}, [])
         return

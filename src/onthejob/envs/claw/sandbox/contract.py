@@ -86,6 +86,8 @@ class CommandResult:
     """Seconds from handing the command over to its result, monotonic."""
     restarted: bool = False
     """True when the sandbox died or stopped answering, and was started again on the same workspace."""
+    shell_ended: bool = False
+    """True when the persistent shell ended with the command (`exit`, `exec`, a timeout), and the next one begins another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,17 +172,24 @@ class Sandbox(Protocol):
         """As `HostReport.backend`."""
         ...
 
-    def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
+    def run(self, command: str, *, timeout_s: float = 10.0, start: str = "", persistent: bool = False) -> CommandResult:
         """Run `command` in a fresh `bash -c` at the workspace's root; `cd` and variables do not persist, files do.
 
         stdin is empty. Every process that the command left is dead when this returns.
 
+        With `persistent` the command runs in a bash that begins with the first such call and stays: its folder, variables,
+        functions, options and background processes are there in the next one. Between two calls all of them are stopped
+        (SIGSTOP), so that only the time of calls counts. The shell ends, with all that it started, when a command ends it
+        (`exit`, `exec`, a failure under `set -e`), at a timeout, and with the next call without `persistent`.
+
         Args:
             command: Any text. One with NUL bytes or lone surrogates, or a too long one, gives exit code 126.
             timeout_s: Seconds after which everything is killed, > 0.
+            start: Bash text before the command, without a line break; with `persistent` only where a shell begins.
+            persistent: Run it in the shell that stays.
 
         Raises:
-            ConfigError: `timeout_s` is not a positive number.
+            ConfigError: `timeout_s` is not a positive number, or this sandbox has no persistent shell.
             ContractError: The sandbox was collected or closed.
             SandboxError: The sandbox died and could not be started again.
         """

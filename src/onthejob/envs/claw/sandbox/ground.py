@@ -16,10 +16,11 @@ from onthejob.envs.claw.sandbox import namespaces, seccomp
 from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, INTERPRETER
 from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.cgroups import Cgroups
-from onthejob.envs.claw.sandbox.inside import Source, furnish, open_folders
+from onthejob.envs.claw.sandbox.inside import Source, find_python, furnish, open_folders
 from onthejob.envs.claw.sandbox.kernel import Kernel
 from onthejob.envs.claw.sandbox.namespaces import UID_BLOCKS, UID_FIRST, UIDS_PER_HOST
 from onthejob.envs.claw.sandbox.programs import BASH, Interpreter, find_interpreters, is_of_system
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
 
 BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the private mount namespace it is ours
 
@@ -39,23 +40,28 @@ class Ground:
         bwrap: What `find_bwrap` found in the process that asked for sandboxes.
         packages: What sandboxes are given.
         hidden: From `hidden_folders`.
+        root: Root file system that sandboxes have instead of this machine's.
 
     Raises:
         Refused: Something is missing here.
         OSError: The kernel refuses.
     """
 
-    def __init__(self, kernel: Kernel, bwrap: Path, packages: Sequence[Source], hidden: Sequence[str] = ()) -> None:
+    def __init__(
+        self, kernel: Kernel, bwrap: Path, packages: Sequence[Source], hidden: Sequence[str] = (), root: Path = MACHINE
+    ) -> None:
         self.kernel = kernel
         self.root = os.geteuid() == 0
         """Each sandbox has a user of its own then."""
         self.problems: list[str] = []
         """Interpreters that were there and could not be process 1, with the reason."""
-        self._found_bwrap, self._hidden = bwrap, hidden
+        self._found_bwrap, self._hidden, self._root = bwrap, hidden, root
+        self.system = root if root == MACHINE else BASE / "root"
+        """Where that file system is in our mount namespace."""
         self.bwrap = bwrap if is_of_system(bwrap) else BASE / "bubblewrap" / bwrap.relative_to(bwrap.parents[2])
         """The program to start; one that is not the system's is copied to where every sandbox's user may execute it."""
-        interpreters = list(find_interpreters())
-        if not interpreters or not BASH.exists():
+        interpreters = list(find_interpreters(root))
+        if not interpreters or inside(root, str(BASH)) is None:
             raise Refused(
                 f"sandboxes need {BASH}, and Perl or Python 3 below /usr. On Debian and Ubuntu: apt-get install bash perl"
             )
@@ -99,7 +105,12 @@ class Ground:
                 True,
                 f"empty folders at {', '.join(self._hidden)}" if self._hidden else "none lie in the system",
             ),
-            ("read-only system", True, "/usr, /etc, /proc, /dev and / are read-only"),
+            (
+                "read-only system",
+                True,
+                "/usr, /etc, /proc, /dev and / are read-only"
+                + ("" if self._root == MACHINE else f"; {self._root} is the system"),
+            ),
             ("quotas", True, "bytes and inodes of /work, of /tmp with /dev/shm"),
             ("no capabilities", True, "none kept, no_new_privs"),
             ("rlimits", True, "processes, address space, file size, descriptors"),
@@ -147,7 +158,7 @@ class Ground:
         nothing = BASE / "nothing"
         nothing.mkdir(mode=0o555)
         for folder in folders:
-            self.kernel.bind(nothing, Path(folder))
+            self.kernel.bind(nothing, self.system / Path(folder).relative_to(self._root))
 
     def _prepare(self, interpreters: Iterable[Interpreter], packages: Sequence[Source]) -> Interpreter:
         """Lay the folders that all sandboxes share, on a tmpfs in place of /tmp; returns the first interpreter that works."""
@@ -156,12 +167,17 @@ class Ground:
         sources = {one: ((here / one.script).read_bytes(), one.path.read_bytes()) for one in interpreters}
         bubblewrap = {} if is_of_system(self._found_bwrap) else files_of_wheel(self._found_bwrap)
         folders = open_folders(packages)
+        python, root = find_python(self._root), os.open(self._root, os.O_PATH | os.O_DIRECTORY)
         size = sum(len(program) for _, program in sources.values()) + sum(map(len, bubblewrap.values()))
         self.kernel.mount_tmpfs(BASE, size=size + (64 << 20), files=65_536)
+        if self._root != MACHINE:
+            self.system.mkdir()
+            self.kernel.bind(Path(f"/proc/self/fd/{root}"), self.system, recursive=True)
+        os.close(root)
         etc, run, pid1 = BASE / "etc", BASE / "run", BASE / "run" / "pid1"
         for folder in (etc, run, pid1):
             folder.mkdir()
-        furnish(run, packages, folders)
+        furnish(run, packages, folders, python=python)
         for name, text in ACCOUNTS.items():
             (etc / name).write_text(text)
         (etc / "alternatives").mkdir()
@@ -173,7 +189,8 @@ class Ground:
             target.write_bytes(content)
             target.chmod(0o755)
         for interpreter, (script, program) in sources.items():
-            problem = install(pid1, interpreter, script, program)
+            # One of another root runs only there: the first sandbox shows whether it does.
+            problem = install(pid1, interpreter, script, program, check=self._root == MACHINE)
             if not problem:
                 return interpreter
             self.problems.append(f"{interpreter.script} does not run in {interpreter.path}: {problem}")
@@ -196,23 +213,37 @@ def lock_folder(base: Path = LOCKS) -> Path:
     return base
 
 
-def install(folder: Path, interpreter: Interpreter, script: bytes, program: bytes) -> str:
-    """Copy an interpreter for process 1 and its script; returns why it does not work, or nothing."""
+def install(folder: Path, interpreter: Interpreter, script: bytes, program: bytes, *, check: bool = True) -> str:
+    """Copy an interpreter for process 1 and its script; returns why it does not work, or nothing.
+
+    Args:
+        folder: Where to.
+        interpreter: What it is.
+        script: Content of its script.
+        program: Content of the interpreter.
+        check: Run it once.
+    """
     (folder / interpreter.script).write_bytes(script)
     copy = folder / INTERPRETER
     copy.write_bytes(program)
     copy.chmod(0o755)
-    check = ["-c"] if interpreter.script.endswith(".pl") else []
-    words = [copy, *interpreter.options, *check, folder / interpreter.script]
+    words = [copy, *interpreter.options, *(["-c"] if interpreter.script.endswith(".pl") else []), folder / interpreter.script]
+    if check and (problem := _problem_of(words)):
+        return problem
+    # Execute but not read: the kernel then makes the process undumpable, so no process inside can trace it or open its files.
+    copy.chmod(0o111)
+    return ""
+
+
+def _problem_of(words: Sequence[str | Path]) -> str:
+    """What a command says when it fails; nothing when it does not."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env={}, check=False)
     except OSError as error:
         return str(error)
-    if done.returncode != 0:
-        return done.stderr.decode("utf-8", "replace").strip()[-500:] or f"exit code {done.returncode}"
-    # Execute but not read: the kernel then makes the process undumpable, so no process inside can trace it or open its files.
-    copy.chmod(0o111)
-    return ""
+    if done.returncode == 0:
+        return ""
+    return done.stderr.decode("utf-8", "replace").strip()[-500:] or f"exit code {done.returncode}"
 
 
 def files_of_wheel(bwrap: Path) -> dict[Path, bytes]:

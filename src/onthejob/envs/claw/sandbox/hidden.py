@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from onthejob.envs.claw.sandbox.programs import BASH, find_interpreters
+from onthejob.envs.claw.sandbox.rootfs import MACHINE
 from onthejob.errors import ConfigError
 
 SYSTEM = tuple(Path("/") / name for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"))
@@ -24,7 +25,7 @@ LIBRARIES = ("ld-linux", "ld-musl", "libc.so", "libc-", "libc.musl")
 """How files begin that every program needs, among those that this process has mapped."""
 
 
-def hidden_folders(data: Iterable[Path] = ()) -> list[str]:
+def hidden_folders(data: Iterable[Path] = (), root: Path = MACHINE) -> list[str]:
     """Folders of the system to hide, none of them inside another.
 
     Hidden are the folder into which this package was installed (or the checkout that it is used from), other copies of it among
@@ -33,13 +34,16 @@ def hidden_folders(data: Iterable[Path] = ()) -> list[str]:
 
     Args:
         data: What the user named: tasks, their checks, runs.
+        root: Root file system that sandboxes have; in another one than this machine's only copies of the package are looked for.
 
     Raises:
-        ConfigError: One of `data` holds files that sandboxes need, or this package is in an archive.
+        ConfigError: One of `data` holds files that sandboxes need or lies in another root, or this package is in an archive.
     """
     package = Path(__file__).resolve().parents[3]
     if not package.is_dir():
         raise ConfigError(f"sandboxes need the files of onthejob, which is in the archive {package.parent}. Install it with pip.")
+    if root != MACHINE:
+        return _hidden_in(root, [*map(Path.resolve, data), package])
     needed = {*_needed()}
     found: set[Path] = set()
     for folder in map(Path.resolve, data):
@@ -53,6 +57,16 @@ def hidden_folders(data: Iterable[Path] = ()) -> list[str]:
     found = {folder for folder in found if is_seen(folder)}
     found.update(_tests(found))
     return sorted(str(folder) for folder in found if folder.is_dir() and found.isdisjoint(folder.parents))
+
+
+def _hidden_in(root: Path, private: Iterable[Path]) -> list[str]:
+    """Copies of the package in another root file system, in which nothing of `private` may lie."""
+    for folder in private:
+        if folder.is_relative_to(root):
+            raise ConfigError(f"{folder} lies in the root file system {root}, which sandboxes see. Move one of them.")
+    return sorted(
+        {str(copy) for copy in _copies(__name__.partition(".")[0], root) if copy.is_relative_to(root) and copy.is_dir()}
+    )
 
 
 def is_seen(folder: Path) -> bool:
@@ -86,9 +100,9 @@ def _homes(package: Path) -> Iterator[Path]:
         yield from (parent for parent in package.parents if (parent / "pyproject.toml").is_file())
 
 
-def _copies(name: str) -> Iterator[Path]:
+def _copies(name: str, root: Path = MACHINE) -> Iterator[Path]:
     """The package and what describes it once more, as other interpreters of the system have it."""
-    for place in map(Path, ("/usr", "/usr/local")):
+    for place in (root / "usr", root / "usr/local"):
         for site in SITES:
             yield from (copy.resolve() for copy in place.glob(f"lib*/python3*/{site}/{name}*"))
 

@@ -21,7 +21,8 @@ from onthejob.envs.claw.sandbox.contract import Content, HostReport, Item, Layer
 from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.inside import sources
 from onthejob.envs.claw.sandbox.namespaces import forbidden
-from onthejob.envs.claw.sandbox.requirements import bwrap_remedy, find_bwrap
+from onthejob.envs.claw.sandbox.requirements import bwrap_remedy, check_rootfs, find_bwrap
+from onthejob.envs.claw.sandbox.rootfs import MACHINE
 from onthejob.envs.claw.sandbox.workspace import BESIDE, seed
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
@@ -46,22 +47,24 @@ class BwrapHost:
 
     Args:
         data: Folders with tasks, checks or runs, which no sandbox may see; they matter where they lie in a folder of the system.
+        rootfs: Root file system whose `/usr` and the like sandboxes have instead of this machine's (`check_rootfs`).
         ahead: Sandboxes that are kept started for the next `open`, with the limits of the last one, 0 to 64. Each is a process
             of 10 MB and no file.
 
     Raises:
-        ConfigError: `ahead` is out of range, or one of `data` cannot be hidden.
+        ConfigError: `ahead` is out of range, one of `data` cannot be hidden, or `rootfs` is none.
         SandboxError: Sandboxes cannot be made here, or the first one is not isolated as it should be.
     """
 
-    def __init__(self, *, ahead: int = 0, data: Iterable[Path] = ()) -> None:
+    def __init__(self, *, ahead: int = 0, data: Iterable[Path] = (), rootfs: Path | None = None) -> None:
         if not 0 <= ahead <= MOST_AHEAD:
             raise ConfigError(f"ahead must be in 0..{MOST_AHEAD} sandboxes, got {ahead}. 2 is usual.")
         bwrap = find_bwrap()
         if bwrap is None:
             remedy = bwrap_remedy(os.uname().machine, platform.libc_ver())
             raise SandboxError(f"no sandbox: bubblewrap is not installed. {remedy}")
-        given = json.dumps(sources()), json.dumps(hidden_folders(data))
+        self._root = MACHINE if rootfs is None else check_rootfs(rootfs)
+        given = json.dumps(sources()), json.dumps(hidden_folders(data, self._root)), str(self._root)
         self._ahead = 0
         self._lock = threading.Lock()
         self._open: dict[int, BwrapSandbox] = {}
@@ -120,7 +123,8 @@ class BwrapHost:
         try:
             sandbox = self.open({"probe": b"1"})
         except NotStartedError as error:
-            raise SandboxError(f"{error} {forbidden()}".strip()) from error
+            more = forbidden() if self._root == MACHINE else f"{self._root} may be made for another processor, or lack libraries."
+            raise SandboxError(f"{error} {more}".strip()) from error
         with sandbox:
             result = sandbox.run("cat probe && echo 2 > two", timeout_s=BROKER_S)
             if result.stdout != b"1" or result.exit_code != 0:

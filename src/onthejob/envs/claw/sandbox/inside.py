@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, find_program
+
 RUN = "/run"
 """The folder inside that holds `bin` and `python`."""
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-"""The system's programs inside, in the order of search; `RUN/bin` comes before them. `pid1.pl` has the same."""
 DISTRIBUTIONS = ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "pyyaml")
 """Packages that are copied: pytest with what it needs, and what checks of public tasks import. All run without compiled parts."""
 PROBE_S = 60.0
@@ -40,9 +39,9 @@ class Source(NamedTuple):
     name: str
 
 
-def find_python() -> str | None:
+def find_python(root: Path = MACHINE) -> str | None:
     """The system's Python as sandboxes see it, or None: one below a home folder is not visible there."""
-    return shutil.which("python3", path=SYSTEM_PATH)
+    return find_program("python3", root)
 
 
 def sources() -> list[Source]:
@@ -66,13 +65,14 @@ def open_folders(wanted: Iterable[Source]) -> dict[str, int]:
     return {folder: os.open(folder, os.O_RDONLY | os.O_DIRECTORY) for folder in {source.folder for source in wanted}}
 
 
-def furnish(target: Path, wanted: Iterable[Source], folders: dict[str, int], *, run: str = RUN) -> None:
+def furnish(target: Path, wanted: Iterable[Source], folders: dict[str, int], *, python: str | None, run: str = RUN) -> None:
     """Make `bin` and `python` in `target`, readable by all users.
 
     Args:
         target: An existing folder.
         wanted: From `sources`.
         folders: From `open_folders`; closed here.
+        python: From `find_python`.
         run: The path under which commands see `target`.
 
     Raises:
@@ -87,7 +87,6 @@ def furnish(target: Path, wanted: Iterable[Source], folders: dict[str, int], *, 
     finally:
         for descriptor in folders.values():
             os.close(descriptor)
-    python = find_python()
     if python is not None:
         (programs / "python").symlink_to(python)
         if (packages / "pytest").is_dir():
@@ -95,15 +94,16 @@ def furnish(target: Path, wanted: Iterable[Source], folders: dict[str, int], *, 
             (programs / "pytest").chmod(0o755)
 
 
-def missing_programs(names: Iterable[str], *, provided: Collection[str]) -> set[str]:
+def missing_programs(names: Iterable[str], *, provided: Collection[str], root: Path = MACHINE) -> set[str]:
     """Which of these programs commands inside do not find.
 
     Args:
         names: As one types them, or absolute paths.
         provided: Names at the top of the copied packages.
+        root: The sandboxes' root file system.
     """
-    own = {"python"} | ({"pytest"} & set(provided)) if find_python() else set()
-    return {name for name in names if name not in own and shutil.which(name, path=SYSTEM_PATH) is None}
+    own = {"python"} | ({"pytest"} & set(provided)) if find_python(root) else set()
+    return {name for name in names if name not in own and find_program(name, root) is None}
 
 
 def missing_modules(names: Collection[str], *, provided: Collection[str], hidden: Collection[str] = ()) -> set[str]:

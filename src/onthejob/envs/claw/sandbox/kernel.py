@@ -54,9 +54,10 @@ class Kernel:
         flags = MS_NOSUID | MS_NODEV
         self._check(self._libc.mount(b"onthejob", os.fsencode(target), b"tmpfs", flags, options), f"mount tmpfs on {target}")
 
-    def bind(self, source: Path, target: Path) -> None:
-        """Show the folder `source` in the place of the folder `target`."""
-        self._check(self._libc.mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), f"hide {target}")
+    def bind(self, source: Path, target: Path, *, recursive: bool = False) -> None:
+        """Show the folder `source` in the place of the folder `target`, with `recursive` also what is mounted in it."""
+        flags = MS_BIND | (MS_REC if recursive else 0)
+        self._check(self._libc.mount(os.fsencode(source), os.fsencode(target), None, flags, None), f"show {source} as {target}")
 
     def keep_mounts_private(self) -> None:
         """From now on no mount of this namespace appears in another one."""

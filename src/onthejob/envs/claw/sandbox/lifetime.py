@@ -55,7 +55,7 @@ class Sandboxes:
         """By number; numbers are not used again."""
         self._next = 0
         self._core = core_limit()
-        self._system = system_folders()
+        self._system = system_folders(ground.system)
         # Signals that this process or its parent ignores. Process 1 could not restore all of them: Perl puts SIGFPE back
         # to what it found.
         self._not_default = [
@@ -209,6 +209,7 @@ class Sandboxes:
         places = Places(
             etc=BASE / "etc",
             run=BASE / "run",
+            system=self._ground.system,
             preload=BASE / "preload",
             work=base / "w/work",
             tmp=base / "t/tmp",

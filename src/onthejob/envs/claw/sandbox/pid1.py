@@ -21,6 +21,10 @@ CHUNK = 65_536
 INLINE_BYTES = 100_000
 """Longest command handed over as an argument; the kernel's limit is 128 KiB. Longer ones go through the file in memory."""
 TIMED_OUT, NOT_RUN = 124, 126
+WAS_LATE, HAS_ENDED = 1, 2
+"""Bits of a reply's first byte."""
+FROZEN_ROUNDS = 64
+"""How often what stopped processes wrote is read: a pipe holds less, and one that is not stopped yet could write forever."""
 SIGNALS = 64
 WANTED = {"Uid", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Groups"}
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
@@ -45,9 +49,14 @@ class Stream:
     def __init__(self, keep: int) -> None:
         self.read, self.write = os.pipe()
         os.set_blocking(self.read, False)
+        self._keep = keep
+        self.begin()
+
+    def begin(self) -> None:
+        """From now on it is the output of another command."""
         self.size = 0
         self._head, self._tail = bytearray(), bytearray()
-        self._room, self._most = keep // 2, keep - keep // 2
+        self._room, self._most = self._keep // 2, self._keep - self._keep // 2
 
     def take(self) -> int | None:
         """Read once; returns the number of bytes, 0 at the end, None when there is nothing to read yet."""
@@ -63,19 +72,94 @@ class Stream:
         del self._tail[: -self._most]
         return len(chunk)
 
-    def rest(self) -> bytes:
-        """Read what is there without waiting; returns all that was kept."""
-        while self.take():
-            pass
-        os.close(self.read)
+    def rest(self, rounds: int) -> bytes:
+        """Read what is there without waiting, at most so often; returns all that was kept."""
+        while rounds and self.take():
+            rounds -= 1
         return bytes(self._head + self._tail)
 
 
+class Shell:
+    """A bash with its output: of one command, or one that persists and reads its commands from a pipe.
+
+    Of the latter a second pipe tells when a command has ended, by a word that no command knows and with its exit code. While one
+    runs, both pipes are closed to all that it starts.
+    """
+
+    def __init__(self, keep: int, *, persistent: bool) -> None:
+        self.out, self.err = Stream(keep), Stream(keep)
+        self.pid = 0
+        """0 until it runs and after it has ended."""
+        self.pending, self.word = b"", b""
+        """Text that it has not taken yet, and the word of the present command."""
+        self._heard = b""
+        self.given, self.ask, self.told, self.tell = (*os.pipe(), *os.pipe()) if persistent else (-1, -1, -1, -1)
+        """Both ends of the pipe of commands and of that of their ends; -1 for none."""
+        for descriptor in (self.ask, self.told) if persistent else ():
+            os.set_blocking(descriptor, False)
+
+    def started(self, pid: int) -> None:
+        """It runs: its ends of the pipes are its own."""
+        self.pid = pid
+        for descriptor in (self.out.write, self.err.write, self.given, self.tell):
+            close(descriptor)
+
+    def close(self) -> None:
+        """Nothing is heard of it any more."""
+        for descriptor in (self.out.read, self.err.read, self.ask, self.told):
+            close(descriptor)
+
+    def begin(self, command: bytes, end: int) -> None:
+        """Have it run a command.
+
+        Args:
+            command: its text.
+            end: number of the descriptor by which it tells the end.
+        """
+        self.out.begin()
+        self.err.begin()
+        self.word, self._heard = os.urandom(16).hex().encode(), b""
+        text = b"\\eval '%s' < /dev/null %d>&-\n" % (command.replace(b"'", b"'\\''"), end)
+        # What `set -x` says of this line is not the command's.
+        self.pending = text + b"{ \\builtin printf '\\n%%s %%s\\n' %s \"$?\" >&%d; } 2> /dev/null\n" % (self.word, end)
+
+    def write(self) -> None:
+        """Hand over as much as it takes."""
+        try:
+            self.pending = self.pending[os.write(self.ask, self.pending[:CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            # It has ended, or no longer reads.
+            self.pending = b""
+
+    def hear(self) -> int | None:
+        """The exit code of the command if the shell has told its end; -1 before, None when it can tell nothing any more."""
+        try:
+            chunk = os.read(self.told, CHUNK)
+        except BlockingIOError:
+            return -1
+        if not chunk:
+            return None
+        *lines, self._heard = (self._heard + chunk).split(b"\n")
+        # Whatever else is written there is not from the shell.
+        self._heard = self._heard[-100:]
+        for line in lines:
+            word, _, code = line.partition(b" ")
+            if word == self.word and code.isdigit():
+                return min(int(code), 255)
+        return -1
+
+
 class Supervisor:
-    """Runs one fresh `bash -c` per request, and leaves nothing alive after it."""
+    """Runs each command in a bash of its own and leaves nothing alive after it, or all of them in one that persists."""
 
     def __init__(self, control: int, script: int, keep: int) -> None:
         self._control, self._script, self._keep = control, script, keep
+        self._shell = None
+        """The persistent shell, while there is one; between two commands it and all that it started are stopped."""
+        self._end = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1
+        """Descriptor by which it tells an end: the last one, so that none of a command's own is in the way."""
         os.set_inheritable(control, False)
         os.set_inheritable(script, False)
         # A descriptor reports ends of processes: a handler could run between looking and waiting, and be missed.
@@ -89,7 +173,7 @@ class Supervisor:
         self._answer(facts())
         while True:
             request = self._receive(int.from_bytes(self._receive(4), "big"))
-            self._answer(self._run(request[8:], int.from_bytes(request[:8], "big") / 1000))
+            self._answer(self._run(request[9:], int.from_bytes(request[1:9], "big") / 1000, persistent=request[0] == 1))
 
     def _receive(self, count: int) -> bytes:
         """Exactly so many bytes; when the other side is gone, so is the sandbox."""
@@ -110,44 +194,75 @@ class Supervisor:
         except OSError:
             os._exit(0)
 
-    def _run(self, command: bytes, timeout_s: float) -> bytes:
+    def _run(self, command: bytes, timeout_s: float, *, persistent: bool) -> bytes:
         """Run one command; returns the reply."""
-        out, err = Stream(self._keep), Stream(self._keep)
         deadline = time.monotonic() + timeout_s
         code, problem = NOT_RUN, b""
-        shell = -1
-        try:
-            shell = os.fork()
-        except OSError as error:
-            problem = f"bash could not be started: {error.strerror}\n".encode()
-        if shell == 0:
-            become(command, out.write, err.write, self._script)
-        os.close(out.write)
-        os.close(err.write)
-        if shell > 0:
-            code = self._watch(shell, deadline, [out, err])
+        if self._shell is not None and not persistent:
+            self._end_shell(self._shell)
+        shell = self._shell
+        if shell is None:
+            shell = Shell(self._keep, persistent=persistent)
+            problem = self._start(shell, command)
+        else:
+            everything(signal.SIGCONT)
+        if shell.pid:
+            if persistent:
+                shell.begin(command, self._end)
+            code = self._watch(shell, deadline)
+        timed_out, rounds = code < 0, -1
+        self._shell = shell if persistent and shell.pid and not timed_out else None
+        if self._shell is not None:
+            everything(signal.SIGSTOP)
+            rounds = FROZEN_ROUNDS
+        elif shell.pid or not problem:
             bury()
             # Nothing of the command stays in it.
             os.lseek(self._script, 0, os.SEEK_SET)
             os.ftruncate(self._script, 0)
-        said, complained = out.rest(), err.rest()
-        timed_out = code < 0
-        head = struct.pack(">BHQQI", timed_out, TIMED_OUT if timed_out else code, out.size, err.size + len(problem), len(said))
+        out, err = shell.out, shell.err
+        said, complained = out.rest(rounds), err.rest(rounds)
+        if self._shell is None:
+            shell.close()
+        flags = WAS_LATE * timed_out | HAS_ENDED * (persistent and self._shell is None)
+        head = struct.pack(">BHQQI", flags, TIMED_OUT if timed_out else code, out.size, err.size + len(problem), len(said))
         return head + said + complained + problem
 
-    def _watch(self, shell: int, deadline: float, streams: list[Stream]) -> int:
-        """Collect output until the shell ends or the time is up; returns the shell's exit code, or -1 when the time is up.
+    def _start(self, shell: Shell, command: bytes) -> bytes:
+        """Start a bash; returns why it could not be started, or nothing."""
+        try:
+            pid = os.fork()
+        except OSError as error:
+            shell.started(0)
+            return f"bash could not be started: {error.strerror}\n".encode()
+        if pid == 0:
+            become(command, shell, self._script, self._end)
+        shell.started(pid)
+        return b""
+
+    def _end_shell(self, shell: Shell) -> None:
+        """End the persistent shell and all that it started."""
+        bury()
+        shell.close()
+        self._shell = None
+
+    def _watch(self, shell: Shell, deadline: float) -> int:
+        """Collect output until the shell ends or tells that its command has; returns the exit code, or -1 when the time is up.
 
         Whatever else ends meanwhile was left to this process by its parent: it is reaped at once, because until then it counts as
         one of the processes that the sandbox may have.
         """
-        listening = {stream.read: stream for stream in streams}
+        listening = {stream.read: stream for stream in (shell.out, shell.err)}
+        told = [] if shell.told < 0 else [shell.told]
         while True:
             # Checked in every round: a flood of output must not hold the clock.
             left = deadline - time.monotonic()
             if left <= 0:
                 return -1
-            ready = select.select([*listening, self._ends, self._control], [], [], min(left, 3600))[0]
+            asked = [shell.ask] if shell.pending else []
+            ready, takes, _ = select.select([*listening, *told, self._ends, self._control], asked, [], min(left, 3600))
+            if takes:
+                shell.write()
             if self._ends in ready:
                 # First read, then looked: an end after the last look is reported again.
                 os.read(self._ends, CHUNK)
@@ -157,7 +272,8 @@ class Supervisor:
                         pid, status = os.waitpid(-1, os.WNOHANG)
                     except ChildProcessError:
                         break
-                    if pid == shell:
+                    if pid == shell.pid:
+                        shell.pid = 0
                         return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
                     if pid == 0:
                         break
@@ -167,6 +283,12 @@ class Supervisor:
             for descriptor in ready:
                 if descriptor in listening and listening[descriptor].take() == 0:
                     del listening[descriptor]
+            if shell.told in ready:
+                code = shell.hear()
+                if code is None:
+                    told.clear()
+                elif code >= 0:
+                    return code
 
 
 def default_signals() -> None:
@@ -181,15 +303,19 @@ def default_signals() -> None:
             continue
 
 
-def become(command: bytes, out: int, err: int, script: int) -> None:
+def become(command: bytes, shell: Shell, script: int, end: int) -> None:
     """In the child: become bash. What goes wrong is said where the command would have spoken."""
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.dup2(out, 1)
-        os.dup2(err, 2)
+        os.dup2(shell.out.write, 1)
+        os.dup2(shell.err.write, 2)
         words = [b"bash", b"-c", command]
-        if len(command) > INLINE_BYTES:
+        if shell.given >= 0:
+            os.dup2(shell.given, 0)
+            os.dup2(shell.tell, end)
+            words = [b"bash", b"-s"]
+        elif len(command) > INLINE_BYTES:
             view = memoryview(command)
             while view:
                 view = view[os.write(script, view) :]
@@ -203,12 +329,23 @@ def become(command: bytes, out: int, err: int, script: int) -> None:
         os._exit(NOT_RUN)
 
 
-def bury() -> None:
-    """Kill and reap everything else in this pid namespace."""
+def everything(number: int) -> None:
+    """Signal everything else in this pid namespace."""
     try:  # noqa: SIM105 - contextlib starts slowly
-        os.kill(-1, signal.SIGKILL)
+        os.kill(-1, number)
     except ProcessLookupError:
         pass
+
+
+def close(descriptor: int) -> None:
+    """Close a descriptor, unless it is none."""
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+def bury() -> None:
+    """Kill and reap everything else in this pid namespace."""
+    everything(signal.SIGKILL)
     try:
         while True:
             os.waitpid(-1, 0)

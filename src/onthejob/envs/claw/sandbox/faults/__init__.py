@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from onthejob.checkout import checks_folder, from_checks
-from onthejob.envs.claw.sandbox.faults import commands, escapes, resources
+from onthejob.envs.claw.sandbox.faults import commands, escapes, persistent, resources
 from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
@@ -64,6 +64,10 @@ FAULTS = (
     Fault(number=67, title="terminal escapes, template tokens", attack=commands.terminal_codes),
     Fault(number=71, title="hundreds of orphans", attack=resources.orphans),
     Fault(number=78, title="read the package and its tasks", attack=escapes.read_package),
+    Fault(number=83, title="state of a persistent shell", attack=persistent.state_lasts),
+    Fault(number=84, title="end the persistent shell", attack=persistent.shell_ends),
+    Fault(number=85, title="forged ends in the persistent shell", attack=persistent.forged_ends),
+    Fault(number=86, title="jobs of a persistent shell", attack=persistent.jobs_stand_still),
 )
 
 
