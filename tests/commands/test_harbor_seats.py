@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from checks.servers.chat_server import Chat, conversation
 from onthejob.envs.claw.prompt import DONE, block
-from onthejob.testing.chat_server import Chat, conversation
 
 FILES = {
     "task.toml": '[metadata]\ncategory = "files"\n',
