@@ -282,9 +282,9 @@ def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
             f"{'--help-all' if entry.common else '--help'}, those of another environment are shown."
         )
     if entry.common:
-        # tyro prints lines as they are, and the long help is read at every width.
+        # tyro joins a line that begins with a letter to the one before, and wraps nothing.
         paragraphs = inspect.cleandoc(options.__doc__ or "").split("\n\n")
-        options.__doc__ = "\n\n".join(textwrap.fill(" ".join(part.split()), 80) for part in paragraphs)
+        options.__doc__ = "\n\n".join(textwrap.fill(" ".join(part.split()), 80, subsequent_indent="  ") for part in paragraphs)
     default = options.starting(env)
     return options, default if file is None else from_toml(default, Path(file), earlier, env, check_file)
 

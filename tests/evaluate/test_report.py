@@ -187,7 +187,7 @@ def test_the_page_is_whole_self_contained_and_accessible(report: Report, run: Ru
     assert ATTACK in page.text  # shown as text, everywhere it came from
     assert "width=device-width" in html
     assert "prefers-color-scheme:dark" in html
-    for word in ("Nothing was tuned.", "grpo.lr", "maker@0000", "Play went on", "storm"):
+    for word in ("Nothing was tuned.", "grpo.lr", "maker@0000", "Play continued", "storm"):
         assert word in page.text, word
 
 

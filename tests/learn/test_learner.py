@@ -291,14 +291,14 @@ def test_old_logprobs_take_no_pass_of_their_own(monkeypatch):
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "reinforce"])
 def test_not_forwarding_what_has_no_advantage_changes_no_gradient(loss, monkeypatch):
-    config = {"loss": LossConfig(loss=loss), "advantage": AdvantageConfig(estimator=f"{OWN}:only_better")}
+    estimator = AdvantageConfig(estimator=f"{OWN}:only_better")
     groups, moved = random_groups(7, groups=3), []
     for skip in (True, False):
         with monkeypatch.context() as patch:
             if not skip:
                 patch.setattr(module, "collate", lambda *args, skip_zero, **options: collate(*args, **options))
-            learner = learner_for(("sales",), lr=1e-3, **config)
-            moved.append((update(learner, "sales", groups), lora.state(learner.model, "sales")))
+            learner = learner_for(("sales",), lr=1e-3, loss=LossConfig(loss=loss))
+            moved.append((update(learner, "sales", groups, advantage=estimator), lora.state(learner.model, "sales")))
     (few, after_few), (everything, after_everything) = moved
     assert few.nodes < everything.nodes
     assert few.grad_norm == pytest.approx(everything.grad_norm, rel=1e-5)

@@ -200,7 +200,8 @@ def test_an_episode_is_judged_whole_by_the_claws_rubric(bench: Bench):
     ]  # fmt: skip
     assert judged.trajectories[0].metrics == {"judge": 1.0, "env_return": 0.9}
     assert judged.trajectories[2] == rows[2]
-    tried, (whole, long) = bench.seen[: len(canaries(CLAW_JUDGED))], bench.seen[len(canaries(CLAW_JUDGED)) :]
+    tried, asked = bench.seen[: len(canaries(CLAW_JUDGED))], bench.seen[len(canaries(CLAW_JUDGED)) :]
+    whole, long = sorted(asked, key=lambda body: "wc -l" not in body["messages"][1]["content"])  # they are asked side by side
     assert "notes/todo.txt" in tried[0]["messages"][1]["content"]
     assert whole["messages"][0]["content"].startswith("You grade how an agent did one task in a shell")
     assert "\nTask: count\n" in whole["messages"][1]["content"]

@@ -99,12 +99,12 @@ def test_a_run_is_told_that_its_update_was_cancelled(service: TrainingService):
     with serving(service) as url:
         far = remote(url, tiny_learner(LearnerConfig(**LONG)))
 
-        def update() -> str:
+        def refused() -> str:
             with pytest.raises(TrainingError) as raised:
                 update(far, "sales", [group()])
             return str(raised.value)
 
-        thread, told = in_thread(update)
+        thread, told = in_thread(refused)
         until(lambda: service.busy)
         service.cancel(service.under_way()[0]["key"])
         thread.join(120)

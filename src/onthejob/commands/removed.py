@@ -7,6 +7,7 @@ value a file is refused; a record is read, shown and replayed, and cannot be con
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from onthejob.errors import ConfigError
@@ -118,7 +119,7 @@ def check_words(command: str, words: Sequence[str]) -> None:
         ConfigError: says what to do instead.
     """
     gone = COMMANDS.get(command, {})
-    for word, after in zip(words, (*words[1:], ""), strict=True):
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
         if not word.startswith("--"):
             continue
         flag, equals, value = word.partition("=")

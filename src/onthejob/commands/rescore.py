@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from onthejob.claw import Claw, Corpus
+from onthejob.commands.removed import check_record
 from onthejob.commands.runs import RUNS, existing_run, run_folder
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.claw.env import ClawEnvironment
@@ -74,6 +75,11 @@ class RescoreRun:
         from onthejob.record import Run
 
         with Run.open(folder, readonly=True) as run, ExitStack() as stack:
+            if lost := [name for name in check_record(run.config)[1] if name.startswith("learner.advantage.")]:
+                raise ConfigError(
+                    f"{run.path} was made with --{lost[0]}, which this version does not have, so its advantages cannot be "
+                    "computed again. Rescore it with the version that made it."
+                )
             options = recorded_options(run)
             place = options.own
             if not isinstance(place, Claw):

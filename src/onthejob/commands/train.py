@@ -71,10 +71,11 @@ OFFICE_LOOP = Workplace(ref=OFFICE, env=Office()).loop()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train:
-    """Train the roles' adapters by GRPO on what their actions lead to. Ends with 3 when the tasks have converged.
+    """Train the roles' adapters by GRPO on what their actions lead to.
 
-    Defaults and the options --env.NAME depend on the environment: `onthejob train --env claw --help-all` shows those of the claw.
-    Every command also takes --json (the result as one document), --quiet and --debug.
+    The exit code is 3 when the tasks have converged. Defaults and the options --env.NAME depend on the environment:
+    `onthejob train --env claw --help-all` shows those of the claw. Every command also takes --json (the result as one
+    document), --quiet and --debug.
     """
 
     env: str = "office"
@@ -137,12 +138,12 @@ class Train:
     extend: int = 0
     """With --resume: continue to this many iterations in all; 0 keeps the number the run was started with."""
     from_groups: str = ""
-    """Perform one recorded update again: `RUN:ITERATION`, for each of --roles. The options of --learner are this command's and
-    not the run's. --init gives other weights to start from."""
+    """Perform one recorded update again: `RUN:ITERATION`, for each of --roles. The options of --learner and --advantage are
+    this command's and not the run's. --init gives other weights to start from."""
     from_bundles: Path | None = None
     """Play nothing, and update from the trajectories of this file, which `onthejob runs export RUN --bundles` wrote: one update
-    for each iteration in it, from --init, as a run of its own. Of the loop's options only --seed and --adapters have an
-    effect, and with --loss dr_grpo --sampling.max-new-tokens."""
+    for each iteration in it, from --init, as a run of its own. Of the loop's options only --seed, --adapters and
+    --advantage.* have an effect, and with --loss dr_grpo --sampling.max-new-tokens."""
     reference: str = ""
     """Adapters of the KL term's reference, with --from-groups (default: the run's version 0) or --from-bundles (default: the
     adapters as they are at the start)."""

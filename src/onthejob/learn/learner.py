@@ -158,9 +158,11 @@ class Learner:
             layout: How rows are given to the model; None takes the tree, or padding where the model cannot do it.
 
         Raises:
+            ConfigError: dr_grpo without its denominator.
             ContractError: A role without an adapter.
             ModelError: The model cannot be scored token by token (see `choose_layout`).
         """
+        config.loss.check_complete()
         self.model = model
         self.config = config
         self.seed = seed

@@ -85,6 +85,15 @@ class LossConfig:
         if self.max_completion_tokens is not None and self.max_completion_tokens < 1:
             raise ConfigError(f"max_completion_tokens must be >= 1, got {self.max_completion_tokens}.")
 
+    def check_complete(self) -> None:
+        """Refuse a loss that lacks what only its user knows.
+
+        Raises:
+            ConfigError: dr_grpo without its denominator.
+        """
+        if self.loss == "dr_grpo" and self.max_completion_tokens is None:
+            raise ConfigError("dr_grpo needs its constant denominator. Set max_completion_tokens to the sampling limit.")
+
     def _check_choices(self) -> None:
         choices = {
             "loss": (self.loss, get_args(Name)),
@@ -278,8 +287,8 @@ class _Terms:
         if config.loss in ("grpo", "gspo") or config.own:
             return 1 / (self.length * self.batch.trajectories)
         if config.loss == "dr_grpo":
-            if config.max_completion_tokens is None:
-                raise ConfigError("dr_grpo needs its constant denominator. Set max_completion_tokens to the sampling limit.")
+            config.check_complete()
+            assert config.max_completion_tokens is not None
             return torch.full_like(self.length, 1 / (self.batch.trajectories * config.max_completion_tokens))
         if config.loss in _WITHOUT_RATIO:
             return torch.full_like(self.length, 1 / self.batch.trajectories)

@@ -50,6 +50,7 @@ def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
         raise ConfigError(f"config has the unknown option {unknown[:80]!r}. Run the same version of onthejob on both sides.")
     if config.loss.own:
         raise ConfigError("a training worker runs no function that a job names. Name a built-in loss.")
+    config.loss.check_complete()
     if config.epochs > MOST_PASSES:
         raise ConfigError(f"epochs must be at most {MOST_PASSES}, got {config.epochs}. 1 is usual.")
     if config.max_tokens > MOST_TOKENS:

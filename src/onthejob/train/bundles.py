@@ -45,7 +45,7 @@ def train_on_bundles(
     settings, the seed and the start of the run that sampled the bundles, the adapters are that run's, on the CPU bit for bit.
 
     Args:
-        config: of which `adapters` is used.
+        config: of which `adapters` and `advantage` are used.
         bundled: as `read_bundles` gave them.
         file: from which they were read, for the record.
         learner: its adapters of `roles` are changed.

@@ -15,6 +15,10 @@ log = logging.getLogger(__name__)
 
 FREE = frozenset({"iterations", "minutes", "workers", "learner.max_tokens", "learner.gradient_checkpointing"})
 """May change on a resume: how long and how fast a run goes, which changes nothing of what an iteration does."""
+EARLIER_TABLES = {"learner.advantage.": "advantage."}
+"""Beginnings of names in checkpoints of earlier versions -> those of now."""
+EARLIER_VALUES = {("learner.loss.loss", "bnpo"): "dapo"}
+"""Settings of theirs that had another value for the same numbers."""
 _SHOWN = 60
 
 
@@ -46,7 +50,7 @@ def check_settings(recorded: Mapping[str, Any] | None, parts: Parts) -> None:
     """
     if recorded is None:
         return
-    now = settings_of(parts)
+    now, recorded = settings_of(parts), _as_now(recorded)
     # A setting that one of two versions does not know is at its default there, which may have another name here.
     changed = {name: (recorded[name], now[name]) for name in recorded.keys() & now.keys() if recorded[name] != now[name]}
     changed |= {
@@ -61,6 +65,16 @@ def check_settings(recorded: Mapping[str, Any] | None, parts: Parts) -> None:
     if changed:
         log.info("resumed with other %s", ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in sorted(changed.items())))
         parts.run.live("resumed", {"iteration": parts.run.last_iteration(), "changed": changed})
+
+
+def _as_now(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded settings by their names and values of now."""
+    found: dict[str, Any] = {}
+    for name, value in recorded.items():
+        table = next((table for table in EARLIER_TABLES if name.startswith(table)), "")
+        named = EARLIER_TABLES[table] + name.removeprefix(table) if table else name
+        found[named] = EARLIER_VALUES.get((name, value), value) if isinstance(value, str) else value
+    return found
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
