@@ -284,7 +284,7 @@ def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
     if entry.common:
         # tyro joins a line that begins with a letter to the one before, and wraps nothing.
         paragraphs = inspect.cleandoc(options.__doc__ or "").split("\n\n")
-        options.__doc__ = "\n\n".join(textwrap.fill(" ".join(part.split()), 80, subsequent_indent="  ") for part in paragraphs)
+        options.__doc__ = "\n\n".join(textwrap.fill(" ".join(part.split()), 80, subsequent_indent=" ") for part in paragraphs)
     default = options.starting(env)
     return options, default if file is None else from_toml(default, Path(file), earlier, env, check_file)
 
