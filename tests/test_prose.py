@@ -159,13 +159,15 @@ def test_prose_of_pages_is_found():
     assert faults(of_page(page)) == [(1, "of one's own"), (9, "at last")]
 
 
+SOURCE, CHECKS = "src/onthejob/commands", "checks/commands"
+"""Rooms of commands: those of every installation, and those that measure."""
 QUESTION = re.compile(r"(?:What|Who|Whose|How|Where|Of|Whether|Which)\b")
 
 
 def test_help_of_an_option_names_the_thing():
     """It begins with "Sampling temperature", not with "Of the replies" or "Where files go"."""
     found = []
-    for path in sorted({ROOT / f"src/onthejob/commands/{entry.module}.py" for entry in COMMANDS.values()}):
+    for path in sorted({ROOT / (CHECKS if entry.measures else SOURCE) / f"{entry.module}.py" for entry in COMMANDS.values()}):
         kinds = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
         for field, below in (pair for kind in kinds for pair in itertools.pairwise(kind.body)):
             match below:

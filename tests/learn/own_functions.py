@@ -1,4 +1,4 @@
-"""A loss and an estimator of advantages as a user names them, by path: this file imports nothing from beside it."""
+"""A loss and an estimator of advantages as a user names them, by path: this file imports nothing from its own folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of TRL's GRPO that `onthejob train` has no option for, as losses of one's own: `--loss trl_losses.py:two_sided`."""
+"""Settings of TRL's GRPO that `onthejob train` has no option for, as a user's own losses: `--loss trl_losses.py:two_sided`."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def brief_help(command: Any, default: Any, *, path: str, shown: Mapping[str, str
 
 
 def without_output(command: Any) -> Any:
-    """`command` whose help leaves out the options of every command."""
+    """`command` whose help omits the options of every command."""
     hidden = Annotated[Output, tyro.conf.arg(name=""), tyro.conf.Suppress]
     output = ("output", hidden, dataclasses.field(default_factory=Output))
     made = dataclasses.make_dataclass(command.__name__, [output], bases=(command,), frozen=True, kw_only=True)

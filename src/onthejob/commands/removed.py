@@ -1,4 +1,4 @@
-"""Options that earlier versions had: what the command line, files for --config and recorded runs are told about them.
+"""Options that earlier versions had: how the command line, files for --config and recorded runs are checked for them.
 
 A file or a record that states such an option with the value that holds for every run now reads as if it did not. With another
 value a file is refused; a record is read, shown and replayed, and cannot be continued.

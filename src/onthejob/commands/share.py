@@ -91,9 +91,7 @@ class Push(Upload):
         if not base:
             terminal.warn("the card names no base model, because the run's is not on the Hub. Give its id with --base.")
         if not self.license:
-            terminal.warn(
-                "the card states no license, and without one no one else may use the adapters. Add e.g. --license apache-2.0."
-            )
+            terminal.warn("the card states no license, so others may not use the adapters. Add e.g. --license apache-2.0.")
         places = {role: role if len(adapters) > 1 else "" for role in adapters}
         card = adapters_card(
             self.repo,

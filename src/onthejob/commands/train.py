@@ -469,7 +469,7 @@ def recorded_options(run: Run, *, without: Collection[str] = (), resume: bool = 
                 f"{run.path} was made with {stated}, which this version does not have. Continue it with the version that made "
                 f"it, or start a new run from its adapters: --init {run.path}."
             )
-        # Whoever only reads the record does not need it.
+        # Commands that only read the record do not need it.
         log.warning("%s was made with %s, which this version does not have: it cannot be continued", run.path, stated)
     read = read_options(Train, config, f"the configuration of {run.path}")
     recorded = run.config.get("sources") or {}

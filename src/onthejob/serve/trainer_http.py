@@ -5,7 +5,7 @@ PUT  /states/DIGEST     a learner's state of one role (safetensors), named by it
 GET  /states/DIGEST     one that was put or made here
 POST /train             TrainRequest -> lines of JSON: claimed, running ..., and last done, failed or busy
 GET  /jobs              {"jobs": [{"key": ..., "role": ..., "seconds": ...}]}: the updates under way
-DELETE /jobs/KEY        ends one: {"ended": true}, or false where that takes longer; its client receives that it failed
+DELETE /jobs/KEY        ends one: {"ended": true}, or false while it is still ending; its POST /train ends with failed
 POST /hotload           a state becomes the adapter `role@version` and goes live on this machine's model server
 POST /sample            SampleRequest -> replies of a live adapter, or of the base, with their ids and log-probabilities
 """

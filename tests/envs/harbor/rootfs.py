@@ -53,7 +53,7 @@ def make_rootfs(root: Path, *, perl: bool = True) -> Path:
         for module in PERL:
             (source,) = [Path(folder) / module for folder in said.split("\n") if (Path(folder) / module).is_file()][:1]
             copy(source.resolve(), root / str(source).lstrip("/"))
-    files = {"etc/os-release": RELEASE, "etc/passwd": "root:x:0:0:root:/root:/bin/bash\n", "opt/tool/data.txt": "of the root\n"}
+    files = {"etc/os-release": RELEASE, "etc/passwd": "root:x:0:0:root:/root:/bin/bash\n", "srv/tool/data.txt": "of the root\n"}
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")

@@ -14,6 +14,7 @@ import pytest
 from onthejob.cli import main
 from onthejob.envs.claw.prompt import block
 from onthejob.envs.claw.sandbox import open_host
+from onthejob.envs.claw.sandbox.hidden import hidden_folders
 from onthejob.envs.claw.sandbox.requirements import check_rootfs
 from onthejob.envs.claw.sandbox.rootfs import find_program, inside
 from onthejob.envs.harbor import base
@@ -69,14 +70,14 @@ def test_the_system_is_that_of_the_root_and_is_never_written_to(images: Images, 
     env = environment(images)
     first = env.reset(as_task(folder, images.system))
     assert first.messages[1].content.endswith("Files:\n(none)")
-    said = env.step(block("cat /etc/os-release /opt/tool/data.txt; ls /usr/bin | wc -l; id -u")).observation
+    said = env.step(block("cat /etc/os-release /srv/tool/data.txt; ls /usr/bin | wc -l; id -u")).observation
     assert said is not None
     programs = len(list((root / "usr/bin").iterdir()))
     assert said.messages[0].content == f"exit code: 0\nstdout:\n{RELEASE}of the root\n{programs}\n0"
     assert env.step(block(f"ls -A /{COPY}")).facts["stdout_bytes"] == 0
     for command in ("touch /usr/bin/x", "rm /bin/ls", "mv /usr /usr2", "chmod 000 /usr"):
         assert "exit code: 1" in env.step(block(command)).facts["observation"], command
-    changes = "echo x > /opt/tool/data.txt; rm /etc/passwd; mkdir /new && cat /opt/tool/data.txt"
+    changes = "echo x > /srv/tool/data.txt; rm /etc/passwd; mkdir /new && cat /srv/tool/data.txt"
     assert env.step(block(changes)).facts["exit_code"] == 0
     env.close()
     assert state(root) == before
@@ -86,9 +87,9 @@ def test_its_solution_passes_there(images: Images, tmp_path: Path):
     test = 'if [ "$(cat /app/answer.txt)" = small ] && grep -q small /etc/os-release; then echo 1; else echo 0; fi'
     folder = make(
         tmp_path,
-        dockerfile="FROM registry.example/small:1\nRUN echo built > /opt/built.txt\nWORKDIR /app\n",
+        dockerfile="FROM registry.example/small:1\nRUN echo built > /srv/built.txt\nWORKDIR /app\n",
         test=f"{test} > /logs/verifier/reward.txt\n",
-        solution=". /etc/os-release; cat /opt/built.txt && echo $ID > /app/answer.txt\n",
+        solution=". /etc/os-release; cat /srv/built.txt && echo $ID > /app/answer.txt\n",
     )
     support = support_of(read(folder), system=images.system)
     assert support.refusals == ()
@@ -156,12 +157,51 @@ def test_links_stay_in_the_root(root: Path, tmp_path: Path):
     assert inside(made, "/bin/e") == made / "usr/bin/tool"
 
 
+def test_what_is_mounted_of_a_root_follows_no_link_out_of_it(tmp_path: Path):
+    made = make_rootfs(tmp_path / "root")
+    (made / "system").mkdir()
+    (made / "usr").rename(made / "system/usr")
+    # Of this machine's own, which has them all, nothing may be seen.
+    (made / "usr").symlink_to("/system/usr")
+    (made / "etc/alternatives").symlink_to("/var/lib")
+    (made / "etc/ld.so.cache").symlink_to("/etc/nsswitch.conf")
+    assert all(map(os.path.exists, ("/var/lib", "/etc/nsswitch.conf")))
+    look = "ls -A /etc/alternatives; cat /etc/ld.so.cache; ls /usr/bin | wc -l"
+    with open_host(rootfs=made) as host, host.open({}) as sandbox:
+        assert sandbox.run(look, timeout_s=60.0).stdout == b"%d\n" % len(list((made / "system/usr/bin").iterdir()))
+    # A link that stays in the root is followed.
+    (made / "var/lib").mkdir(parents=True)
+    (made / "var/lib/chosen").touch()
+    with open_host(rootfs=made) as host, host.open({}) as sandbox:
+        assert sandbox.run("ls -A /etc/alternatives", timeout_s=60.0).stdout == b"chosen\n"
+
+
+def test_what_is_looked_for_in_a_root_follows_no_link_out_of_it(tmp_path: Path):
+    made, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (outside / "python3/dist-packages/onthejob", made / "srv/lib/python3.11/site-packages/onthejob"):
+        folder.mkdir(parents=True)
+    (outside / "dpkg").mkdir()
+    (outside / "dpkg/status").write_text("Package: libhost\nStatus: install ok installed\n", encoding="utf-8")
+    (outside / "module").mkdir()
+    for link, target in {
+        "usr/lib": outside, "var/lib": outside, "usr/local/lib": "/srv/lib", "srv/lib/python3.11/outside": outside / "module",
+        "usr/bin/python3": "/usr/bin/python3.11",
+    }.items():  # fmt: skip
+        (made / link).parent.mkdir(parents=True, exist_ok=True)
+        (made / link).symlink_to(target)
+    assert hidden_folders((), made) == [str(made / "srv/lib/python3.11/site-packages/onthejob")]
+    assert System(made).missing_apt(["libhost"]) == ["libhost"]
+
+
 def test_what_is_no_root_is_refused(root: Path, tmp_path: Path):
     def refused(folder: Path, said: str) -> None:
         with pytest.raises(ConfigError, match=said):
             check_rootfs(folder)
 
     refused(tmp_path / "missing", "has no folder usr")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/usr").symlink_to("/usr")
+    refused(tmp_path / "linked", "has no folder usr")
     refused(Path("/"), "is this machine's own root")
     (tmp_path / "empty/usr").mkdir(parents=True)
     refused(tmp_path / "empty", "has no /bin/bash")
@@ -171,7 +211,7 @@ def test_what_is_no_root_is_refused(root: Path, tmp_path: Path):
         closed.chmod(0o700)
         refused(closed, "is closed to the user of sandboxes")
     with pytest.raises(ConfigError, match="lies in the root file system"):
-        open_host(rootfs=root, data=[root / "opt"])
+        open_host(rootfs=root, data=[root / "srv"])
     with pytest.raises(ConfigError, match="Leave rootfs or unsafe out"):
         open_host(rootfs=root, unsafe=True)
 
@@ -190,6 +230,22 @@ def test_too_much_besides_the_system_is_refused(root: Path, monkeypatch: pytest.
     with pytest.raises(ConfigError, match=r"has more than 22 files .* has \d of them: remove it, or move it below /usr"):
         base_of(root)
     base_of.cache_clear()
+
+
+def test_with_too_many_bytes_the_folder_with_most_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number in range(9):
+        (tmp_path / "srv/many").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"srv/many/{number}").touch()
+    (tmp_path / "srv/large").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "srv/large" / name).write_bytes(bytes(700_000))
+    monkeypatch.setattr(base, "MOST_BYTES", 1 << 20)
+    read_ones: list[Path] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read_ones.append(path) or read_bytes(path))
+    with pytest.raises(ConfigError, match=r"has more than 1 MiB besides .* /srv/large has 1\.3 MiB of them: remove it"):
+        base_of(tmp_path)
+    assert len(read_ones) == len(set(read_ones)), "a file is read more than once"
 
 
 def test_the_option_reaches_tasks_and_commands(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

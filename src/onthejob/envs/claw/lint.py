@@ -43,7 +43,7 @@ class Fault(StrEnum):
     GOLD = "gold"
     """The gold commands leave the workspace, need a network, or hold the stop word."""
     REPEATED = "repeated"
-    """Files and assertions are those of a task that there is already; only its author receives this, the linter sees one task."""
+    """Files and assertions repeat those of an existing task. Only authoring finds that: the linter sees one task at a time."""
     PROOF = "proof"
     """Running the task showed that doing nothing passes or that the gold commands fail."""
 

@@ -42,7 +42,7 @@ class ProtocolConfig:
     """Table of stop sentinels: `standard`, `seed` or `literal`."""
     persistent_shell: bool = False
     """All commands run in one shell: its folder, variables, functions and background jobs last from one to the next. Without it
-    only files do. A new shell begins, and the agent is told, when a command ends it or is killed at its time limit. Between two
+    only files do. A new shell begins when a command ends it or is killed at its time limit; the observation says so. Between two
     commands background jobs are stopped, so that only the time of commands counts."""
     handbook: bool = False
     """The system message lists how the usual things are done in a shell (`skills.HANDBOOK`): for small models, which know few

@@ -62,19 +62,23 @@ def base_of(root: Path) -> Mapping[str, Item]:
     """
     found = skeleton()
     room = MOST_BYTES
-    for path, item in _items(root, "") if root != MACHINE else ():
+    for path, status in _listed(root, "") if root != MACHINE else ():
+        item = _item(root, path, status)
+        if item is None:
+            continue
         room -= len(item.data)
         if len(found) >= MOST_FILES or room < 0:
+            most = f"{MOST_BYTES >> 20} MiB" if room < 0 else f"{MOST_FILES} files"
             raise ConfigError(
-                f"--env.rootfs {root} has more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB besides /usr and the like, "
-                f"which would be copied into every sandbox. {_largest(root)}"
+                f"--env.rootfs {root} has more than {most} besides /usr and the like, which would be copied into every sandbox. "
+                f"{_largest(root, by_bytes=room < 0)}"
             )
         found[path] = item
     return found
 
 
-def _items(root: Path, below: str) -> Iterator[tuple[str, Item]]:
-    """Files, folders and links below a folder, in order; what cannot be read is left out."""
+def _listed(root: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
+    """What is taken of a folder and those in it, in order, unread; folders that cannot be read are empty."""
     try:
         with os.scandir(root / below) as entries:
             listed = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
@@ -84,26 +88,35 @@ def _items(root: Path, below: str) -> Iterator[tuple[str, Item]]:
         path = f"{below}/{name}" if below else name
         if path in SYSTEM_NAMES or LEFT_OUT.match(path):
             continue
-        kind = stat.S_IFMT(status.st_mode)
-        mode, mtime_ns = stat.S_IMODE(status.st_mode) & 0o1777, status.st_mtime_ns
-        try:
-            if kind == stat.S_IFDIR:
-                yield path, Item(kind=Kind.FOLDER, mode=mode, mtime_ns=mtime_ns)
-                yield from _items(root, path)
-            elif kind == stat.S_IFLNK:
-                yield path, Item(kind=Kind.LINK, data=os.fsencode(os.readlink(root / path)), mtime_ns=mtime_ns)  # noqa: PTH115
-            elif kind == stat.S_IFREG:
-                if status.st_size > MOST_BYTES:
-                    raise ConfigError(f"--env.rootfs {root}: /{path} is larger than {MOST_BYTES >> 20} MiB. Move it below /usr.")
-                yield path, Item(data=(root / path).read_bytes(), mode=mode, mtime_ns=mtime_ns)
-        except OSError:
-            continue
+        yield path, status
+        if stat.S_ISDIR(status.st_mode):
+            yield from _listed(root, path)
 
 
-def _largest(root: Path) -> str:
-    """The advice to move the folder with most files or bytes."""
-    files: Counter[str] = Counter()
-    for path, _ in _items(root, ""):
-        files["/".join(path.split("/")[:2])] += 1
-    name, count = files.most_common(1)[0]
-    return f"/{name} has {count} of them: remove it, or move it below /usr."
+def _item(root: Path, path: str, status: os.stat_result) -> Item | None:
+    """A file, folder or link with its content; None for other kinds and for what cannot be read."""
+    kind = stat.S_IFMT(status.st_mode)
+    mode, mtime_ns = stat.S_IMODE(status.st_mode) & 0o1777, status.st_mtime_ns
+    if kind == stat.S_IFREG and status.st_size > MOST_BYTES:
+        raise ConfigError(f"--env.rootfs {root}: /{path} is larger than {MOST_BYTES >> 20} MiB. Move it below /usr.")
+    try:
+        if kind == stat.S_IFDIR:
+            return Item(kind=Kind.FOLDER, mode=mode, mtime_ns=mtime_ns)
+        if kind == stat.S_IFLNK:
+            return Item(kind=Kind.LINK, data=os.fsencode(os.readlink(root / path)), mtime_ns=mtime_ns)  # noqa: PTH115
+        if kind == stat.S_IFREG:
+            return Item(data=(root / path).read_bytes(), mode=mode, mtime_ns=mtime_ns)
+    except OSError:
+        return None
+    return None
+
+
+def _largest(root: Path, *, by_bytes: bool) -> str:
+    """The advice to move the folder with most files, or with most bytes."""
+    found: Counter[str] = Counter()
+    for path, status in _listed(root, ""):
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        found["/".join(path.split("/")[:2])] += size if by_bytes else 1
+    name, most = found.most_common(1)[0]
+    amount = f"{most / (1 << 20):.1f} MiB" if by_bytes else most
+    return f"/{name} has {amount} of them: remove it, or move it below /usr."

@@ -1,8 +1,8 @@
 """What a Dockerfile makes, without Docker: the files of the tree, the commands that are still to run in it, folder and variables.
 
-An ordinary base stands for this machine's own system, which a sandbox shows read-only, any base for a root file system that the
-user names; on top come the files that COPY brings, and RUN lines of harmless programs, run once without network.
-Anything else is a refusal with its reason, before anything is started.
+The base stands for this machine's own system, which a sandbox shows read-only, and must be an ordinary one; any base stands for
+a root file system that the user names. On top come the files that COPY brings, and RUN lines of harmless programs, run once
+without network. Anything else is a refusal with its reason, before anything is started.
 """
 
 from __future__ import annotations

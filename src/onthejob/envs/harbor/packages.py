@@ -1,8 +1,8 @@
 """Which packages of an image sandboxes have: those that apt or pip would install and that their system has anyway.
 
 Nothing is installed. A package of apt is here when dpkg says so, or when all of its programs are. A package of pip is here when
-the Python of the sandboxes can import it, in whatever version. Of a root
-file system that stands for this machine's nothing is run to find that out.
+the Python of the sandboxes can import it, in whatever version. Of a root file system that stands for this machine's nothing is
+run to find that out.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class System:
         return name not in _modules(self.root)
 
     def is_safe(self) -> bool:
-        """Whether the Python inside, if any, can be told not to import from the working folder (PYTHONSAFEPATH, since 3.11)."""
+        """Whether the Python inside, if any, has a way not to import from the working folder (PYTHONSAFEPATH, since 3.11)."""
         return find_python(self.root) is None or not self.lacks_module("tomllib")
 
     def missing_apt(self, packages: Iterable[str]) -> list[str]:
@@ -99,7 +99,7 @@ class System:
         found = []
         for package in packages:
             name = re.split(r"[=:/]", package)[0]
-            here = name in NOT_MISSED or name in installed(self.root / DPKG)
+            here = name in NOT_MISSED or name in installed(inside(self.root, DPKG))
             if not here and name in PROGRAMS:
                 here = not any(map(self.lacks_program, PROGRAMS[name]))
             if not here and name.startswith("python3-"):
@@ -119,8 +119,10 @@ HERE = System()
 
 
 @cache
-def installed(status: Path) -> frozenset[str]:
+def installed(status: Path | None) -> frozenset[str]:
     """Names of the packages that dpkg has installed, by its own list; none where there is none."""
+    if status is None:
+        return frozenset()
     try:
         text = status.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -162,7 +164,8 @@ def _modules_of(root: Path, python: str) -> Iterator[str]:
         if (found := inside(root, folder)) is not None and found.is_dir():
             for entry in found.iterdir():
                 module, _, rest = entry.name.partition(".")
-                if (not rest and entry.is_dir()) or rest == "py" or rest.endswith("so"):
+                package = None if rest else inside(root, f"{folder}/{module}")
+                if (package is not None and package.is_dir()) or rest == "py" or rest.endswith("so"):
                     yield module
 
 

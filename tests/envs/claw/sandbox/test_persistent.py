@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import threading
@@ -9,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.envs.claw.sandbox import open_host
+from onthejob.envs.claw.sandbox import open_host, pid1
 from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN
 from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
 from onthejob.envs.claw.sandbox.faults.bench import wait_until
 from onthejob.envs.claw.sandbox.host import BwrapHost
+from onthejob.envs.claw.sandbox.programs import PERLS, executables
 from onthejob.errors import ConfigError
+
+from .conftest import Copy
 
 
 @pytest.mark.parametrize("number", [83, 85, 86])
@@ -55,6 +59,42 @@ def test_long_commands_and_floods(host: BwrapHost):
         assert (result.exit_code, result.stdout_size, result.stderr) == (0, len(lines), b"\xff\0")
         assert sandbox.size_of("kept") == len(lines)
         assert result.stdout.startswith(b"it's one\n")
+
+
+VERBOSE = """
+from onthejob.envs.claw.sandbox.host import BwrapHost
+with BwrapHost() as host, host.open({}) as sandbox:
+    print(next(one.detail for one in host.report.layers if one.name == "process 1").partition(" ")[0])
+    for command in ("set -v", "echo hi; false", "set +v", "true"):
+        result = sandbox.run(command, timeout_s=60.0, persistent=True)
+        print([result.exit_code, re.sub(r"\\d+>&-", "N>&-", result.stderr.decode()), result.stderr_size - len(result.stderr)])
+"""
+
+
+@pytest.mark.parametrize("script", ["pid1.pl", "pid1.py"])
+def test_the_line_that_tells_the_end_is_not_shown_by_set_v(copy: Copy, script: str):
+    if script == "pid1.py":
+        copy.without_perl()
+    elif next(executables(PERLS), None) is None:
+        pytest.skip("no Perl here")
+    done = copy.run(f"import re\n{VERBOSE}")
+    assert done.returncode == 0, done.stderr
+    name, *said = done.stdout.splitlines()
+    assert name == script
+    shown = [f"\\eval '{command}' < /dev/null N>&-\n{command}\n" for command in ("echo hi; false", "set +v")]
+    assert [ast.literal_eval(line) for line in said] == [[0, "", 0], [1, shown[0], 0], [0, shown[1], 0], [0, "", 0]]
+
+
+def test_an_exit_code_of_many_digits_tells_nothing():
+    """A command that writes to the shell's own descriptor must not end process 1."""
+    shell = pid1.Shell(64, persistent=True)
+    shell.begin(b"true", 9)
+    os.write(shell.tell, b"%s %s\n" % (shell.word, b"9" * 5000))
+    assert shell.hear() == -1
+    os.write(shell.tell, b"%s 300\n" % shell.word)
+    assert shell.hear() == 255
+    shell.started(0)
+    shell.close()
 
 
 def test_a_sandbox_that_is_started_again_has_a_new_one(host: BwrapHost):

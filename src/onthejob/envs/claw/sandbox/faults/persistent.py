@@ -94,7 +94,7 @@ def jobs_stand_still(bench: Bench) -> None:
     time.sleep(0.4)
     check(size > 0 and sandbox.size_of("log") == size, "a job ran between two commands")
     ran = run(sandbox, "sleep 0.4; kill $(jobs -p); wait; echo gone")
-    check(ran.stdout.endswith(b"gone\n") and sandbox.size_of("log") > size, "jobs did not go on")
+    check(ran.stdout.endswith(b"gone\n") and sandbox.size_of("log") > size, "jobs did not continue")
     run(sandbox, f"{TICKING} trap '' TERM; setsid nohup bash -c 'while sleep 0.05; do date >> log; done' > /dev/null 2>&1 &")
     sandbox.collect()
     size = sandbox.size_of("log")
