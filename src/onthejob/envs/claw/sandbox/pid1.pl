@@ -197,7 +197,7 @@ sub become {
 
 # A bash with its output: of one command, or one that persists, which reads its commands from a pipe. Of the latter a second pipe
 # tells when a command has ended, by a random word and with its exit code. What commands print is not read there, and while one
-# runs both pipes are closed to all that it starts; only the shell itself holds them. Returns nothing when it could not be started.
+# runs both pipes are closed to all that it starts; only the shell itself holds them. Returns nothing when it cannot be started.
 sub start {
     my ($command, $persistent) = @_;
     my $shell = { out => stream(), err => stream(), pending => '' };
