@@ -25,9 +25,9 @@ COMMON = (
 )  # fmt: skip
 RUNS = {
     "office": (
-        ("--env", "office", "--roles", "sales", "hr", "--library-tasks", "5", "--scale-states", "4",
+        ("--env", "office", "--roles", "sales", "hr", "--library-tasks", "40", "--scale-states", "4",
          "--branch.turns", "6", "--branch.worlds", "1", "--collect.segment-turns", "6", "--workers", "0"),
-        (("scenarios", "baseline"), ("days", "2"), ("seeds", "2")),
+        (("scenarios", "baseline"), ("days", "2"), ("seeds", "40")),
     ),
     "claw": (("--env", "claw"), (("count", "64"), ("growth", "0"), ("protocol.max-turns", "2"))),
 }  # fmt: skip
