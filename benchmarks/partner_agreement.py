@@ -120,7 +120,10 @@ def learned_values(
     rows: int,
     seed: int = 0,
 ) -> list[np.ndarray]:
-    """The same for every state, of branches that the policies continue, the actor for whom most wait first."""
+    """`scripted_values` of every state, from branches that the policies continue.
+
+    The actor with the most waiting branches answers first.
+    """
     branches = [
         [[Played(state, reply, world, turns) for world in worlds] for reply in texts]
         for state, texts in zip(states, replies, strict=True)

@@ -112,5 +112,5 @@ def test_a_demo_trains_and_states_its_result(capsys: pytest.CaptureFixture[str],
         assert run.read_metrics("eval", iteration=0, name="reward")[0].value == pytest.approx(told["curve"][0]["reward"])
         # The settings by which the viewer explains the groups, where it looks for them.
         assert run.config["train"]["branch"]["worlds"] == 4
-        assert run.config["learner"]["advantage"]["shrink"] is True
+        assert run.config["train"]["advantage"]["shrink"] is True
     assert main(["runs", "replay", told["run"], "--limit", "2", "--quiet"]) == 0

@@ -53,7 +53,7 @@ def test_training_goes_on_from_the_recipes_adapter(
     assert (first.rank, first.alpha) == (16, 32)
     assert (first.rank, first.alpha) != (LoraSpec().rank, LoraSpec().alpha)
 
-    small = ["--iterations", "1", "--collect.episodes", "1", "--branch.group-size", "2", "--max-turns", "1", "--env.growth", "0"]
+    small = ["--iterations", "1", "--collect.episodes", "1", "--branch.group-size", "2", "--env.protocol.max-turns", "1"]
     follow = [
         "train",
         "--env",
@@ -64,6 +64,8 @@ def test_training_goes_on_from_the_recipes_adapter(
         "next",
         "--sampling.max-new-tokens",
         "4",
+        "--env.growth",
+        "0",
         *small,
     ]
     assert main([*follow, "--model.name", "tiny", "--quiet"]) == 0, capsys.readouterr()

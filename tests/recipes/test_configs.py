@@ -134,6 +134,7 @@ def test_a_recipe_for_large_models_trains_a_tiny_one_of_the_architecture(
     quantize: str,
     qwen: Callable[[str], Path],
     recipe: Callable[[str], Path],
+    repository: Path,
     runs_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -142,12 +143,14 @@ def test_a_recipe_for_large_models_trains_a_tiny_one_of_the_architecture(
     file = recipe(name)
     words = prompts(OfficeEnvironment(OfficeConfig(profile="full"))) if name.startswith("office") else ""
     here = ("--model.device", "cpu", "--sampler", "in-process", "--model.quantize", quantize, "--sampling.max-new-tokens", "24")
-    where = ("--model.name", str(qwen(words)), "--name", "tiny", "--json", "--quiet")
+    where = ["--model.name", str(qwen(words)), "--name", "tiny", "--json", "--quiet"]
+    if "reader" in tomllib.loads(file.read_text(encoding="utf-8")).get("env", {}):
+        where += ["--env.reader", str(repository / "adapters/claims")]
     capsys.readouterr()
     monkeypatch.chdir(runs_dir.parent)
     status = main(["train", "--config", str(file), *SMALL[name], *here, *where, "--iterations", "1"])
-    told = json.loads(capsys.readouterr().out)
-    assert status == 0, told
+    said = capsys.readouterr()
+    assert status == 0, said
     with Run.open(runs_dir / "tiny", readonly=True) as run:
         groups = list(run.read_groups(1))
         metrics = {(metric.scope, metric.name): metric.value for metric in run.read_metrics()}

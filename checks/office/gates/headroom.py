@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from checks.office.gates.finding import Finding, Statistics, above, found, nothing
-from checks.office.gates.foresight import Foreseen, Foresight
+from checks.office.gates.foresight import Foreseen
 from checks.office.gates.gate import Counts, Job, Played, matches
 from checks.office.gates.matches import FIRST_SEED
-from checks.office.gates.order import foreseen
-from checks.office.gates.teams import SEATS, TeamTable, tuned_for
+from checks.office.gates.order import foreseen, tuned_and_oracle
+from checks.office.gates.teams import SEATS, TeamTable
 from checks.office.gates.windows import Gain, LookAhead
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.state import TURNS_PER_DAY
@@ -38,12 +38,7 @@ class Headroom:
             start = TURNS_PER_DAY * (2 + int(draw(number, Sub.POLICY, 3, window) * latest))
             yield LookAhead(scenario=scenario, role=role, seed=FIRST_SEED + 1_000 + number, start=start, days=counts.days)
         yield from matches(counts, table, [EXPERT, RANDOM])
-        for scenario in counts.scenarios:
-            tuned = tuned_for(scenario, table())
-            yield from matches(counts, table, [tuned], [scenario])
-            if tuned in table():
-                for index in range(counts.oracle_seeds):
-                    yield Foresight(scenario=scenario, team=tuned, seed=FIRST_SEED + index, days=counts.days, table=table)
+        yield from tuned_and_oracle(counts, table)
 
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         windows = self.windows(measured.of(Gain), statistics)

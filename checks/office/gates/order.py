@@ -20,12 +20,7 @@ class Order:
 
     def jobs(self, counts: Counts, table: TeamTable) -> Iterable[Job]:
         yield from matches(counts, table, of_kind(table, Kind.EXPLOITER, Kind.IDLE, Kind.HEURISTIC, Kind.EXPERT))
-        for scenario in counts.scenarios:
-            tuned = tuned_for(scenario, table())
-            yield from matches(counts, table, [tuned], [scenario])
-            if tuned in table():
-                for index in range(counts.oracle_seeds):
-                    yield Foresight(scenario=scenario, team=tuned, seed=FIRST_SEED + index, days=counts.days, table=table)
+        yield from tuned_and_oracle(counts, table)
 
     def judge(self, measured: Played, statistics: Statistics) -> list[Finding]:
         table = measured.table
@@ -59,6 +54,16 @@ class Order:
             return [found(self.name, f"{what}: not measured (--oracle-seeds 0)", float("nan"), "$")]
         ahead = statistics.paired([x for x, _ in pairs], [y for _, y in pairs])
         return [above(self.name, f"{what}, {len(pairs)} seeds", ahead)]
+
+
+def tuned_and_oracle(counts: Counts, table: TeamTable) -> Iterable[Job]:
+    """Episodes of every scenario's tuned expert, and of the oracle that improves it, on the same seeds."""
+    for scenario in counts.scenarios:
+        tuned = tuned_for(scenario, table())
+        yield from matches(counts, table, [tuned], [scenario])
+        if tuned in table():
+            for index in range(counts.oracle_seeds):
+                yield Foresight(scenario=scenario, team=tuned, seed=FIRST_SEED + index, days=counts.days, table=table)
 
 
 def foreseen(table: Table, scenario: str, episodes: Iterable[Foreseen]) -> list[tuple[float, float]]:

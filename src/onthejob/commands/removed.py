@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from onthejob.errors import ConfigError
+from onthejob.learn.earlier import MOVED, SAME
 
 
 class Removed(NamedTuple):
@@ -94,13 +95,11 @@ COMMANDS: Mapping[str, Mapping[str, Removed]] = {
 }
 """Command -> its options that are gone."""
 CHOICES = (
-    Choice("learner.loss.loss", "bnpo", "dapo", same=True),
+    *(Choice(option, value, successor, same=True) for (option, value), successor in SAME.items()),
     Choice("learner.loss.correction", "sequence_truncate", "token_truncate", same=False),
     Choice("learner.loss.correction", "token_mask", "sequence_mask", same=False),
 )
 """Values that options of `train` no longer take."""
-MOVED = {"learner.advantage": "advantage"}
-"""Table of `train` that has another place -> its name on the command line now; a record's is read from where it was."""
 SHORT = {"loss": "learner.loss.loss"}
 """Short names of those options."""
 LOOP = "train"

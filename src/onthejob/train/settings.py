@@ -9,16 +9,13 @@ from dataclasses import asdict
 from typing import Any
 
 from onthejob.errors import ConfigError
+from onthejob.learn.earlier import MOVED, SAME
 from onthejob.train.state import Parts
 
 log = logging.getLogger(__name__)
 
 FREE = frozenset({"iterations", "minutes", "workers", "learner.max_tokens", "learner.gradient_checkpointing"})
 """May change on a resume: how long and how fast a run goes, which changes nothing of what an iteration does."""
-EARLIER_TABLES = {"learner.advantage.": "advantage."}
-"""Beginnings of names in checkpoints of earlier versions -> those of now."""
-EARLIER_VALUES = {("learner.loss.loss", "bnpo"): "dapo"}
-"""Settings of theirs that had another value for the same numbers."""
 _SHOWN = 60
 
 
@@ -71,9 +68,9 @@ def _as_now(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Recorded settings by their names and values of now."""
     found: dict[str, Any] = {}
     for name, value in recorded.items():
-        table = next((table for table in EARLIER_TABLES if name.startswith(table)), "")
-        named = EARLIER_TABLES[table] + name.removeprefix(table) if table else name
-        found[named] = EARLIER_VALUES.get((name, value), value) if isinstance(value, str) else value
+        table = next((table for table in MOVED if name.startswith(f"{table}.")), None)
+        named = name if table is None else MOVED[table] + name.removeprefix(table)
+        found[named] = SAME.get((name, value), value) if isinstance(value, str) else value
     return found
 
 

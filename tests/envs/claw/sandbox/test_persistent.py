@@ -124,12 +124,13 @@ def test_nothing_of_it_is_left(host: BwrapHost):
 
 
 def inside(space: os.stat_result) -> list[int]:
-    """Pids in a pid namespace, seen from outside."""
+    """Pids of what runs in a pid namespace, seen from outside; ended processes that wait to be reaped do not run."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                if os.path.samestat((folder / "ns/pid").stat(), space):
+                ended = (folder / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+                if not ended and os.path.samestat((folder / "ns/pid").stat(), space):
                     found.append(int(folder.name))
             except OSError:
                 continue
