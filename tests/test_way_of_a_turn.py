@@ -1,10 +1,10 @@
-"""docs/architecture.md lists every function on the way of a turn from `Env.step` to `loss.backward()`: traced in real tiny runs."""
+"""docs/architecture.md lists every function on the way of a turn from `Env.step` to `loss.backward()`: traced in tiny runs."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -93,7 +93,7 @@ def taught() -> Mapping[str, torch.Tensor]:
 @pytest.fixture(params=list(GROUPINGS))
 def traced(
     request: pytest.FixtureRequest, taught: Mapping[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, Way]]:
+) -> tuple[str, Way]:
     """One iteration of training, watched from the first task that it plays to its first gradient."""
     grouping, way, roles = str(request.param), Way(), ("maker", "seller")
     tiny = tiny_model(seed=0)
@@ -139,7 +139,7 @@ def traced(
             loop.train(setup)
         finally:
             sys.setprofile(None)
-    yield grouping, way
+    return grouping, way
 
 
 def test_a_turn_passes_the_listed_functions_and_no_other_file(traced: tuple[str, Way]):
@@ -149,7 +149,7 @@ def test_a_turn_passes_the_listed_functions_and_no_other_file(traced: tuple[str,
     assert way.stepped
     strangers = {place for place in way.received if place[0] not in {*functions.values(), SAMPLES}}
     assert not strangers, (
-        f"these receive a turn's completion, group or batch, and docs/architecture.md lists no such file: {strangers}"
+        f"receive a turn's completion, group or batch, in files that docs/architecture.md does not list: {strangers}"
     )
     # The page itself was entered before the watch began.
     missing = {(file, name) for name, file in functions.items()} - way.entered - {("loop.py", "train")}

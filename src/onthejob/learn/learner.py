@@ -24,7 +24,7 @@ from onthejob.learn.batch import Advantages, Batch, collate
 from onthejob.learn.forward import Layout, choose_layout, score, scoring
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig, policy_loss
-from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, restore, step
+from onthejob.learn.optimize import KlWatch, Optimizer, Totals, make_optimizer, moments, optimizer_step, restore
 from onthejob.learn.trust_region import policy_kl, share_within, trajectory_changes
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.window import context_window
@@ -210,7 +210,7 @@ class Learner:
         lora.activate(self.model, role)
         before = Snapshot.take(self.model, role)
         share = _schedule(state.updates, self.config)
-        totals, old = self._optimise(state, role, batches, reference, share)
+        totals, old = self._descend(state, role, batches, reference, share)
         region = self._shorten(role, batches, old, before) if self.config.max_kl > 0 and old is not None else {}
         delta = weight_delta(before, Snapshot.take(self.model, role))
         state.updates += 1
@@ -287,7 +287,7 @@ class Learner:
         """
         self.import_state(role, {**before, "kls": self.export_state(role)["kls"]})
 
-    def _optimise(
+    def _descend(
         self, state: _RoleState, role: str, batches: Sequence[Batch], reference: Snapshot | None, share: float
     ) -> tuple[Totals, list[Tensor] | None]:
         """One optimizer step per epoch; returns too the log-probabilities before the first one, or None when none was taken."""
@@ -304,7 +304,7 @@ class Learner:
         for epoch in range(self.config.epochs):
             progress.count(epoch * len(batches), rows, "rows")
             # In the first step the old policy is the present one: its own pass says what the later ones compare with.
-            present = self._step(state, batches, old or [None] * len(batches), references, totals, share)
+            present = self._epoch(state, batches, old or [None] * len(batches), references, totals, share)
             if present is None:
                 break
             old = old or present
@@ -325,7 +325,7 @@ class Learner:
         share, kl = share_within(self.config.max_kl, kl_at)
         return {"step_kl": kl, "step_share": share}
 
-    def _step(
+    def _epoch(
         self,
         state: _RoleState,
         batches: Sequence[Batch],
@@ -334,7 +334,11 @@ class Learner:
         totals: Totals,
         share: float,
     ) -> list[Tensor] | None:
-        """One optimizer step over the rows of `batches`: the log-probabilities before it, or None when it was not taken."""
+        """Forward, loss and backward for every row, then one optimizer step.
+
+        Returns:
+            The log-probabilities before the step, or None when it was not taken.
+        """
         state.optimizer.zero_grad(set_to_none=True)
         split = [batch for batch in batches if self.config.loss.by_group and not batch.whole]
         present = list(zip(split, self._scored(split), strict=True))
@@ -356,7 +360,7 @@ class Learner:
             sums = output.sums | {"entropy": scores.entropy.detach().sum().item()}
             totals.add(output.loss.item(), sums, output.maxima, terms=len(batch))
             before.append(scores.logprobs.detach())
-        taken = step(state.optimizer, totals, share=share)
+        taken = optimizer_step(state.optimizer, totals, share=share)
         return before if taken else None
 
     def _state(self, role: str) -> _RoleState:
