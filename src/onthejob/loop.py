@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from onthejob.errors import TrainingError
 from onthejob.learn.advantage import count_signals, estimate
+from onthejob.rollout.collect import Collection
 from onthejob.rollout.judge import add_opinion
 from onthejob.train.clock import Clock
 from onthejob.train.fruitless import check_fruitful, check_updated
@@ -25,6 +27,7 @@ from onthejob.train.reports import IterationReport, TrainResult
 from onthejob.train.rollouts import Rollouts
 from onthejob.train.start import begin
 from onthejob.train.state import LoopState, Setup, evaluate, publish, share_state
+from onthejob.types import StopReason
 
 
 def train(setup: Setup, *, resume: bool = False) -> TrainResult:
@@ -60,7 +63,7 @@ def train(setup: Setup, *, resume: bool = False) -> TrainResult:
             tasks = setup.pool.sample(config.collect.episodes, iteration=n)
             play = rollouts.seat(state, n)
             played = play(tasks)
-            played.require_groups(n)
+            _check_played(played, n)
             clock.played()
 
             # 2 Score: the environment has paid; a reward function or a judge of the user's may change what counts.
@@ -104,6 +107,15 @@ def train(setup: Setup, *, resume: bool = False) -> TrainResult:
                 setup.on_progress(replace(report, seconds=clock.pace, eta_s=clock.left(config.iterations - n)))
     check_updated(setup.run, state.adapters)
     return _result(setup, state, report)
+
+
+def _check_played(played: Collection, iteration: int) -> None:
+    """Refuse an iteration in which everything failed."""
+    failed = [episode for episode in played.episodes if episode.stop is StopReason.ERROR]
+    if len(failed) == len(played.episodes):
+        raise TrainingError(f"all {len(failed)} episodes of iteration {iteration} failed, e.g. {failed[0].error}.")
+    if played.failure and not played.groups:
+        raise TrainingError(f"no group of iteration {iteration} could be scored: {played.failure}.")
 
 
 def _result(setup: Setup, state: LoopState, report: IterationReport | None) -> TrainResult:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from onthejob.errors import ConfigError, TrainingError
+from onthejob.errors import ConfigError
 from onthejob.keys import keyed_seed, keyed_uniform
 from onthejob.rollout.branch import (
     BranchConfig,
@@ -40,7 +40,7 @@ from onthejob.rollout.play import act_each, outgrown, policy_for, require_traina
 from onthejob.rollout.pulse import Pulse
 from onthejob.rollout.segments import Segment, begin_segment, count_origins
 from onthejob.rollout.stand_ins import Habits, Rates
-from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, StopReason, Task
+from onthejob.types import Completion, Context, Environment, Group, Imitable, Kind, Policy, Sampling, Task
 
 log = logging.getLogger(__name__)
 
@@ -95,18 +95,6 @@ class Collection:
     """Tokens that the policies sampled to play branches on."""
     starts: Mapping[str, int] = field(default_factory=dict)
     """How many segments began `fresh`, from the `library`, and how many were played among `partners`."""
-
-    def require_groups(self, iteration: int) -> None:
-        """Refuse an iteration in which everything failed.
-
-        Raises:
-            TrainingError: every episode failed, or no group could be scored.
-        """
-        failed = [episode for episode in self.episodes if episode.stop is StopReason.ERROR]
-        if len(failed) == len(self.episodes):
-            raise TrainingError(f"all {len(failed)} episodes of iteration {iteration} failed, e.g. {failed[0].error}.")
-        if self.failure and not self.groups:
-            raise TrainingError(f"no group of iteration {iteration} could be scored: {self.failure}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
