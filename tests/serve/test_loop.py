@@ -19,7 +19,7 @@ from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
 from onthejob.loop import train
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.providers import OpenAIClient
 from onthejob.models.sampler import Sampler

@@ -111,10 +111,10 @@ class LoopState:
 
 def adapter_policies(setup: Setup, adapters: Mapping[str, Adapter]) -> dict[str, Policy]:
     """Role -> the policy that its published adapter is."""
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
 
     sampler = setup.sampler
-    return {role: InProcessPolicy(sampler, sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
+    return {role: AdapterPolicy(sampler, sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
 
 
 def publish(setup: Setup, role: str, version: int, *, parent: str | None) -> Adapter:
@@ -161,14 +161,14 @@ def past_opponents(setup: Setup, present: Mapping[str, Policy]) -> Opponents | N
         setup: of the run.
         present: trained role -> who plays it now.
     """
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
 
     if not setup.config.past:
         return None
     sampler = setup.sampler
     before = {role: setup.run.adapters(role)[-1 - setup.config.past : -1] for role in setup.roles}
     earlier = {
-        role: [InProcessPolicy(sampler, sampler.chat, adapter=adapter.name) for adapter in adapters]
+        role: [AdapterPolicy(sampler, sampler.chat, adapter=adapter.name) for adapter in adapters]
         for role, adapters in before.items()
     }
     return Opponents(versions={role: [*earlier[role], present[role]] for role in setup.roles})
