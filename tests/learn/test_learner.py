@@ -499,3 +499,16 @@ def _with_logprobs(group, value: float):
 def _with_loss(learner: Learner, loss: LossConfig) -> Learner:
     other = Learner(learner.model, learner.roles, config=dataclasses.replace(learner.config, loss=loss))
     return other
+
+
+def test_an_update_that_is_taken_back_leaves_its_divergence_and_nothing_else():
+    learner = learner_for(lr=5e-3)
+    update(learner, "sales", random_groups(0))
+    weights, before = digests(learner), learner.export_state("sales")
+    update(learner, "sales", random_groups(1))
+    assert digests(learner) != weights
+    learner.revert("sales", before)
+    assert digests(learner) == weights
+    after = learner.export_state("sales")
+    assert len(after["kls"]) == len(before["kls"]) + 1
+    assert all(torch.equal(after[name], before[name]) for name in before if name != "kls")
