@@ -120,11 +120,7 @@ class Play(Playing):
 
 
 def seated_apart(given: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
-    """Role -> who takes its seat, from `role=who` of --seat.
-
-    Raises:
-        ConfigError: another form, an unknown role, or a role that is named twice.
-    """
+    """Role -> who takes its seat, from `role=who` of --seat."""
     found = dict(part.split("=", 1) for part in given if "=" in part)
     if len(found) != len(given) or set(found) - set(roles):
         raise ConfigError(f"--seat takes role=who with a role of {', '.join(roles)}, got {' '.join(given)!r}.")

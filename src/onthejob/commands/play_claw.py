@@ -90,9 +90,6 @@ def play_claw(
 
     Returns:
         The exit code: 1 when it ended in an error.
-
-    Raises:
-        ConfigError: no such task or player.
     """
     from onthejob.rollout.play import play
     from onthejob.rollout.room import check_room
@@ -129,22 +126,14 @@ def play_claw(
 
 
 def claw_of(place: Workplace) -> Claw:
-    """The claw that a workplace is.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The claw that a workplace is."""
     if not isinstance(place.env, Claw):
         raise ConfigError(f"{place.name} is not the claw. Name `claw`, or play it with `onthejob play {place.ref}`.")
     return place.env
 
 
 def find_task(place: Workplace, wanted: str) -> Task:
-    """The task of this id, or the first of this family; when nothing is named, the first task of the first split that has any.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The task of this id, or the first of this family; when nothing is named, the first task of the first split that has any."""
     for split in place.env.task_splits():
         for task in place.tasks(split):
             if not wanted or wanted in (task.id, task.payload.get("family")):

@@ -65,9 +65,6 @@ def play_own(
 
     Returns:
         The exit code: 1 when it ended in an error.
-
-    Raises:
-        ConfigError: no such task, role or player.
     """
     from onthejob.rollout.play import play
     from onthejob.rollout.room import check_room
@@ -120,11 +117,7 @@ def play_own(
 
 
 def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
-    """The task of this id, or the first of this family; when nothing is named, the first one.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The task of this id, or the first of this family; when nothing is named, the first one."""
     first = ""
     for one in place.env.task_splits() if split is None else (Split(split),):
         for task in place.tasks(one):
@@ -136,11 +129,7 @@ def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
 
 
 def _seating(place: Workplace, who: str | None, others: Sequence[str]) -> dict[str, str]:
-    """Role -> who takes its seat.
-
-    Raises:
-        ConfigError: a player has to be named.
-    """
+    """Role -> who takes its seat."""
     apart = seated_apart(others, place.roles)
     rest = [role for role in place.roles if role not in apart]
     usual = place.partner if who is None else who

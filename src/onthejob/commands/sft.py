@@ -99,12 +99,7 @@ class Sft:
         return 0
 
     def imitate(self, terminal: Terminal) -> list[Row]:
-        """`run` without its table.
-
-        Raises:
-            ConfigError: there are no demonstrations, adapters of these roles are in --out already, --out cannot be written, or
-                options that cannot work.
-        """
+        """`run` without its table."""
         self._check()
         # Of all roles, and before the model is looked at: a broken line should cost nothing.
         demonstrations = self._demonstrations()
@@ -240,11 +235,7 @@ def _imitate_apart(
 
 
 def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
-    """Role -> its file.
-
-    Raises:
-        ConfigError: the folder has no file, or not that of a named role.
-    """
+    """Role -> its file."""
     found = {path.stem: path for path in sorted(folder.glob("[a-z]*.jsonl"))}
     if not found:
         raise ConfigError(f"{folder} holds no demonstrations (ROLE.jsonl). `onthejob collect --out {folder}` makes them.")
@@ -275,11 +266,7 @@ class Demonstration(NamedTuple):
 
 
 def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstration]) -> list[Example]:
-    """What is imitated of a file's demonstrations, as token ids.
-
-    Raises:
-        ConfigError: the template refuses a demonstration, or some exceed the model's context; names their lines.
-    """
+    """What is imitated of a file's demonstrations, as token ids."""
     examples: list[Example] = []
     longer: dict[int, int] = {}
     for shown in demonstrations:
@@ -319,11 +306,7 @@ def examples_of(chat: ChatEncoder, shown: Demonstration) -> list[Example]:
 
 
 def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -> list[Demonstration]:
-    """Every line with one of `marks`, or such lines of `limit` decisions (or conversations) spread over the file.
-
-    Raises:
-        ConfigError: the file cannot be read, a line is not a demonstration, or none has such a mark.
-    """
+    """Every line with one of `marks`, or such lines of `limit` decisions (or conversations) spread over the file."""
     decisions: dict[object, list[Demonstration]] = {}
     try:
         lines = json_lines(file)

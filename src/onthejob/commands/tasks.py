@@ -334,11 +334,7 @@ def corpus_table(manifest: Mapping[str, Any]) -> Listing:
 
 
 def candidates(path: Path) -> Iterable[tuple[str, ClawTask | tuple[Problem, ...]]]:
-    """For each line of a JSONL file its place and the task in it, or what is wrong with it.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """For each line of a JSONL file its place and the task in it, or what is wrong with it."""
     from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
 
     try:

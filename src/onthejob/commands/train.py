@@ -455,10 +455,6 @@ def recorded_options(run: Run, *, without: Collection[str] = (), resume: bool = 
         run: the record.
         without: keys of its configuration that are no options of `train`.
         resume: the run is to be continued.
-
-    Raises:
-        ConfigError: they are not those of this version's `train`, or the run is to be continued and was made with an option
-            that is gone.
     """
     config = {key: value for key, value in run.config.items() if key not in (*without, "sources")}
     config, gone = check_record(_without_none(config))

@@ -77,12 +77,7 @@ def assemble(
 
 
 def planned(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | None) -> Train:
-    """`options` with the shape of the adapters that will be trained, which is reported; no weights are read.
-
-    Raises:
-        ConfigError: the shapes of `init` and --lora do not fit each other, an option of adapters that these are not, or targets
-            that the model does not have.
-    """
+    """`options` with the shape of the adapters that will be trained, which is reported; no weights are read."""
     from onthejob.stack import plan_lora
 
     lora = plan_lora(options.model.name, shape_asked(options, init), progress=terminal.progress)
@@ -90,11 +85,7 @@ def planned(options: Train, terminal: Terminal, init: Mapping[str, Adapter] | No
 
 
 def shape_asked(options: Train, init: Mapping[str, Adapter] | None) -> LoraSpec:
-    """The shape of the adapters as far as it does not depend on the model.
-
-    Raises:
-        ConfigError: as `planned`, but for targets.
-    """
+    """The shape of the adapters as far as it does not depend on the model."""
     from onthejob.learn.learner import LearnerConfig
 
     lora = lora_of(options.init, options.roles, options.lora) if init else options.lora
@@ -121,9 +112,6 @@ def frozen_seats(freeze: Sequence[str], roles: Sequence[str], trained: Sequence[
         freeze: each `ROLE=ADAPTERS`.
         roles: of the environment.
         trained: those of them that are trained.
-
-    Raises:
-        ConfigError: no such role, one named twice or trained, or no adapter of it there.
     """
     found: dict[str, Adapter] = {}
     for seat in freeze:

@@ -102,11 +102,7 @@ class View:
         return self._serve(terminal, company, self.tables(place))
 
     def company(self, place: Workplace) -> Company:
-        """The office in addition to the environment.
-
-        Raises:
-            ConfigError: options that cannot work.
-        """
+        """The office in addition to the environment."""
         return Company()
 
     def tables(self, place: Workplace) -> Workplace | None:
