@@ -20,7 +20,7 @@ from onthejob.api.schema import Reset
 from onthejob.commands.collected import free_seed, load_collected, modes_of
 from onthejob.commands.play_collect import Noted
 from onthejob.commands.seats import ModelOptions
-from onthejob.commands.sft import collected_demonstrations
+from onthejob.commands.sft_data import collected_demonstrations
 from onthejob.commands.view import opened_for
 from onthejob.commands.view_models import Loader
 from onthejob.envs.office.env import SEATS, OfficeConfig

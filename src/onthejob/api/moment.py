@@ -8,16 +8,8 @@ from typing import Literal, cast
 
 import numpy as np
 
-from onthejob.api.schema import (
-    BranchAsk,
-    Branches,
-    BranchView,
-    Legal,
-    PromptView,
-    RoleName,
-    SectionView,
-    WorldName,
-)
+from onthejob.api.schema import RoleName, WorldName
+from onthejob.api.schema_moment import BranchAsk, Branches, BranchView, Legal, PromptView, SectionView
 from onthejob.api.tokens import Tokens
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, render

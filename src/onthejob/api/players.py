@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from onthejob.api.asking import Asking, asking_of
 from onthejob.api.schema import NeedInfo, PlayerInfo
-from onthejob.api.world import Seat
+from onthejob.api.seated import Seat
 from onthejob.checkout import missing_player
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.policies import players

@@ -41,7 +41,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All parts of report.html; a part that is None or empty is left out."""
+    """All parts of report.html; a part that is None or empty is omitted."""
 
     title: str
     lead: str = ""

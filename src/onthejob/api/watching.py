@@ -14,24 +14,19 @@ from onthejob.api.moment import branched, prompt_view
 from onthejob.api.one_file import single_file
 from onthejob.api.players import Players
 from onthejob.api.schema import (
-    BranchAsk,
-    Branches,
     Config,
     Frames,
-    MemoryView,
     PlayerInfo,
-    PromptView,
     Reconfigure,
     Reset,
     ScenarioInfo,
     SeatName,
     Seats,
     StepAsk,
-    SuggestAsk,
-    Suggestions,
     UndoAsk,
     WorldName,
 )
+from onthejob.api.schema_moment import BranchAsk, Branches, MemoryView, PromptView, SuggestAsk, Suggestions
 from onthejob.api.schema_play import EnvView
 from onthejob.api.tokens import Tokens
 from onthejob.api.world import World

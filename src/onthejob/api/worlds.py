@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from onthejob.api.collecting import Collecting
 from onthejob.api.players import Players
 from onthejob.api.schema import Reset, RoleName, SeatName
-from onthejob.api.world import Seat, World
+from onthejob.api.seated import Seat
+from onthejob.api.world import World
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import PLAYED_CUSTOMER, Office

@@ -286,7 +286,7 @@ class Away(HostedSeats):
 
     def __init__(self, options: HostedOptions) -> None:
         from onthejob.api.players import HOSTED_RETRIES
-        from onthejob.api.world import PROFILE
+        from onthejob.api.seated import PROFILE
 
         # As a world shows prompts and corrects replies; the limit of a reply is the catalogue's where it is longer.
         office = Office(profile=PROFILE, retries=HOSTED_RETRIES)

@@ -33,7 +33,7 @@ NAME = re.compile(r"[A-Za-z0-9_./@-]+")
 RESERVED = ("reward", "turns", "invalid")
 """Metrics that an episode has anyway."""
 SPELT = {"system", "user", "assistant"}
-PARTS = ("verifiers.py", "verifiers_child.py")
+PARTS = ("verifiers.py", "verifiers_child.py", "verifiers_loading.py")
 """Files whose code decides what an episode is."""
 _numbers = itertools.count(1)
 
