@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from onthejob.texts import encodable
 PAGES = Path(__file__).parent.parent / "_viewer"
 """Where the build puts the pages; see `viewer/`."""
 SINGLE_FILE = "replay.html"
+PHASER = "phaser.js"
+"""The library that draws the office, which a file holds only with an office."""
 PLACE = '<script type="application/json" id="onthejob-episode">'
 NOT_BUILT = "the viewer's pages are not built, so there is nothing to put the record into. Run `make viewer`."
 
@@ -41,7 +44,14 @@ def single_file(held: Mapping[str, Any], pages: Path = PAGES) -> str:
     _, closing, after = rest.partition("</script>")
     if not closing:
         raise RecordError(f"{SINGLE_FILE} has no place for a record. Build the viewer again: `make viewer`.")
-    return f"{before}{PLACE}{data}{closing}{after}"
+    drawing = held.get("part") or (held.get("run") or {}).get("offices")
+    return f"{before}{_phaser(pages) if drawing else ''}{PLACE}{data}{closing}{after}"
+
+
+def _phaser(pages: Path) -> str:
+    """The import map by which the pages find the library: it must stand before their script."""
+    code = base64.b64encode((pages / PHASER).read_bytes()).decode("ascii")
+    return f'<script type="importmap">{{"imports":{{"phaser":"data:text/javascript;base64,{code}"}}}}</script>\n    '
 
 
 def _plain(value: BaseModel) -> Any:
