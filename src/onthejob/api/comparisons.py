@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from onthejob.api.schema_runs import ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
 from onthejob.errors import RecordError
-from onthejob.evaluate.matched import COMPARISONS
+from onthejob.evaluate.pass_fail import COMPARISONS
 from onthejob.record.store import check_name
 
 MOST_BYTES = 64 * 2**20
@@ -55,7 +55,7 @@ def read(path: Path) -> ComparisonView:
 
 
 def view(name: str, held: Mapping[str, Any]) -> ComparisonView:
-    """A comparison's document, see `onthejob.evaluate.matched.document`, as the pages read it."""
+    """A comparison's document, see `onthejob.evaluate.pass_fail.document`, as the pages read it."""
     means = [MeanView.model_validate(row) for row in held["means"]]
     return ComparisonView(
         name=name,

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from onthejob.api.one_file import single_file
-from onthejob.api.schema import Config
+from onthejob.api.schema_office import Config
 from onthejob.api.schema_runs import EpisodeRow, GroupPage, GroupRow
 
 T = TypeVar("T")

@@ -8,17 +8,17 @@ from typing import Literal, cast
 
 import numpy as np
 
-from onthejob.api.schema import RoleName, WorldName
 from onthejob.api.schema_moment import BranchAsk, Branches, BranchView, Legal, PromptView, SectionView
+from onthejob.api.schema_office import RoleName, WorldName
 from onthejob.api.tokens import Tokens
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, render
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.episode import NIGHT
+from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.sections import Section, prune
-from onthejob.envs.office.state import State
 from onthejob.errors import ConfigError, ContractError
 from onthejob.rollout.branch import group_worlds
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from onthejob import __version__
-from onthejob.api import recorded
+from onthejob.api import run_routes
 from onthejob.api.comparisons import view
 from onthejob.api.exported import answers
 from onthejob.api.one_file import PAGES, single_file
 from onthejob.api.watching import describe as configuration
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.behaviours import UNNAMED, Counts, Shift, shifts
-from onthejob.evaluate.compare import Comparison
-from onthejob.evaluate.matched import Sheet, document, matched_dict
+from onthejob.evaluate.comparison import Comparison
 from onthejob.evaluate.numbers import decoding_words, describe, featured_team
+from onthejob.evaluate.pass_fail import Sheet, document, matched_dict
 from onthejob.evaluate.scores import Cell, Quality
 from onthejob.evaluate.statistics import Estimate
 from onthejob.files import published_file
@@ -98,7 +98,7 @@ def held(report: Report) -> dict[str, Any]:
     }
     held_run = None
     if run is not None:
-        reading = recorded.routes(recorded.Runs(run.absolute().parent))
+        reading = run_routes.routes(run_routes.Runs(run.absolute().parent))
         held_run = answers(reading, run.absolute().name, groups=GROUPS, episodes=EPISODES)
     name = "" if run is None else run.absolute().name
     return {"config": configuration((), runs=run is not None, open_run=name), "report": found, "run": held_run}

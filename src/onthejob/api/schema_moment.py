@@ -1,4 +1,4 @@
-"""What a look at one moment of a company shows, and what it asks for; units as in `onthejob.api.schema`."""
+"""What a look at one moment of a company shows, and what it asks for; units as in `onthejob.api.schema_office`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from onthejob.api.schema import Text, WorldName
 from onthejob.api.schema_base import Asked, Player, Sent
+from onthejob.api.schema_office import Text, WorldName
 
 
 class SectionView(Sent):

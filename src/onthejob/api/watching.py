@@ -13,7 +13,8 @@ from onthejob import __version__
 from onthejob.api.moment import branched, prompt_view
 from onthejob.api.one_file import single_file
 from onthejob.api.players import Players
-from onthejob.api.schema import (
+from onthejob.api.schema_moment import BranchAsk, Branches, MemoryView, PromptView, SuggestAsk, Suggestions
+from onthejob.api.schema_office import (
     Config,
     Frames,
     PlayerInfo,
@@ -26,13 +27,12 @@ from onthejob.api.schema import (
     UndoAsk,
     WorldName,
 )
-from onthejob.api.schema_moment import BranchAsk, Branches, MemoryView, PromptView, SuggestAsk, Suggestions
 from onthejob.api.schema_play import EnvView
 from onthejob.api.tokens import Tokens
 from onthejob.api.world import World
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.reward import PARTS
+from onthejob.envs.office.reward_parts import PARTS
 from onthejob.envs.office.roles import ROLES
 from onthejob.errors import ContractError
 

@@ -12,19 +12,19 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from onthejob.api.frames import WORLD, Reply, Teller
-from onthejob.api.schema import Frames, Seats, WorldName
+from onthejob.api.schema_office import Frames, Seats, WorldName
 from onthejob.api.seated import PROFILE, Seat, context, corrected
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.env import CUSTOMER, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.episode import NIGHT
-from onthejob.envs.office.reward import TurnLog
-from onthejob.envs.office.state import State
+from onthejob.envs.office.fast_play import NIGHT
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.errors import ContractError, OnTheJobError, RecordError
 from onthejob.keys import keyed_seed
 from onthejob.office import without_memories
 from onthejob.rollout.contract import state_metrics
 from onthejob.rollout.episode import TurnRecord
-from onthejob.rollout.replay import Said
+from onthejob.rollout.game_file import Said
 from onthejob.train.collected import CompanyRecorder, Sampled
 from onthejob.types import Completion, Context, Kind, Step, Task
 

@@ -11,8 +11,8 @@ from onthejob.commands.terminal import Listing, table
 from onthejob.files import published_file
 
 if TYPE_CHECKING:
-    from onthejob.envs.claw.proof import Proof
-    from onthejob.envs.claw.schema import ClawTask
+    from onthejob.envs.claw.gold_proof import Proof
+    from onthejob.envs.claw.task_schema import ClawTask
     from onthejob.types import Split
 
 
@@ -20,9 +20,9 @@ def write_corpus(
     out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Mapping[str, Any], *, harbor: bool = False
 ) -> dict[str, Any]:
     """Write every split, as JSON lines or in the Harbor format, and a manifest that begins with `about`; returns the manifest."""
-    from onthejob.envs.claw.schema import Difficulty, dump_tasks
     from onthejob.envs.claw.splits import is_unseen
-    from onthejob.envs.harbor.export import write
+    from onthejob.envs.claw.task_schema import Difficulty, dump_tasks
+    from onthejob.envs.harbor.claw_export import write
 
     out.mkdir(parents=True, exist_ok=True)
     for split, chosen in parts.items():
@@ -52,7 +52,7 @@ def corpus_table(manifest: Mapping[str, Any]) -> Listing:
 
 
 def _levels(tasks: Sequence[ClawTask]) -> list[tuple[str, list[ClawTask]]]:
-    from onthejob.envs.claw.schema import Difficulty
+    from onthejob.envs.claw.task_schema import Difficulty
 
     levels = [(level.value, [task for task in tasks if task.difficulty is level]) for level in Difficulty]
     return [*((name, chosen) for name, chosen in levels if chosen), ("all", list(tasks))]

@@ -8,11 +8,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from onthejob.commands.conversations import Listened
-from onthejob.commands.fitting import Fit
-from onthejob.commands.play import HUMAN, Play, Playing, report, seated_apart, write_transcript
-from onthejob.commands.seats import HostedSeats, ModelOptions, teams
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.play_episode import HUMAN, Play, Playing, report, seated_apart, write_transcript
+from onthejob.commands.player_specs import HostedSeats, ModelOptions, teams
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Terminal
-from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import is_hosted
 from onthejob.models.scripted import ScriptedPolicy

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from onthejob.commands.bundles import bundled_groups, check_tokens
-from onthejob.commands.collected import load_collected
+from onthejob.commands.bundle_groups import bundled_groups, check_tokens
+from onthejob.commands.collected_runs import load_collected
 from onthejob.errors import ConfigError, ContractError
 from onthejob.files import json_lines
 from onthejob.learn.sft import Example
-from onthejob.models.rows import read_messages, read_tool, text_of
+from onthejob.models.message_json import read_messages, read_tool, text_of
 from onthejob.types import Message, StopReason, ToolSpec, Turn
 
 if TYPE_CHECKING:

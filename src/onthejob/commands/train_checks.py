@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from onthejob.commands.env_options import OFFICE
 from onthejob.commands.judging import check_judge
+from onthejob.commands.named_env import changed
 from onthejob.commands.rewarding import check_reward
 from onthejob.commands.train_bundles import check_bundles
 from onthejob.commands.train_collected import check_collected
 from onthejob.commands.training import (
     frozen_seats,
 )
-from onthejob.commands.workplace import changed
-from onthejob.commands.workplaces import OFFICE
 from onthejob.errors import ConfigError
 from onthejob.learn.sharing import PER_ROLE, adapter_sets
 from onthejob.plugins import function_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from onthejob.record.reading import Metric
+from onthejob.record.from_rows import Metric
 from onthejob.rollout.branch import Scales
 
 TRAIN_SCOPE = "train/"
