@@ -163,30 +163,16 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     )
     s.names_used += 1
     account = Account(
-        approved=False,
-        contact=s.turn,
-        deadline=_deadline(key, identity, s.day + PATIENCE, PATIENCE_SPREAD),
-        demo=0.0,
-        expanded=0,
-        failed=0,
         id=identity,
-        known=False,
         name=name,
-        objections=0,
-        paid_until=0,
-        pain=pain,
-        price=PRICES[size],
-        quality=quality,
-        rewarded=False,
-        sat=0.5,
         segment=segment,
         size=size,
-        stage=int(Stage.LEAD),
-        tier=0,
-        touches=0,
-        vest_left=1.0,
+        pain=pain,
+        quality=quality,
+        contact=s.turn,
+        deadline=_deadline(key, identity, s.day + PATIENCE, PATIENCE_SPREAD),
         warmth=0.25 if referred else ready,
-        won_day=-1,
+        price=PRICES[size],
     )
     s.accounts.append(account)
     return account
