@@ -145,9 +145,7 @@ class ClawTask:
 def read_record(record: Mapping[str, Any], *, ignore_unknown: bool = False) -> ClawTask | tuple[str, ...]:
     """The task, or what is wrong with the form of its record, one sentence per distinct problem.
 
-    Args:
-        record: The parsed JSON object.
-        ignore_unknown: Drop unknown keys (what a model wrote) instead of refusing them (what a file holds).
+    With `ignore_unknown`, keys that no task has (a model wrote them) are dropped and not refused.
     """
     found = read_form(record, ignore_unknown=ignore_unknown)
     return _task(found) if isinstance(found, TaskForm) else found

@@ -91,8 +91,7 @@ def starts_programs(checks: Mapping[str, bytes]) -> bool:
 def why_inseparable(checks: Mapping[str, bytes]) -> str:
     """The reason why what the agent wrote may run with the checks' own rights; empty when it cannot.
 
-    Args:
-        checks: Path -> content of the task's `reward` folder.
+    `checks` are the files of its `reward` folder.
     """
     for path, data in sorted(checks.items()):
         if not path.endswith(".py") or not WORTH_PARSING.search(data):
@@ -110,12 +109,7 @@ def why_inseparable(checks: Mapping[str, bytes]) -> str:
 
 
 def reasons(tree: ast.Module, allowed: Collection[str] = ()) -> Iterator[str]:
-    """Why a program in Python may run what the agent wrote in its own process.
-
-    Args:
-        tree: the program.
-        allowed: modules of `MODULES` that it may import all the same.
-    """
+    """Why a program in Python may run what the agent wrote in its own process. `allowed` modules of `MODULES` are no reason."""
     dangerous = MODULES.keys() - set(allowed)
     aliases = {
         name.asname or name.name.split(".")[0]: name.name.split(".")[0]

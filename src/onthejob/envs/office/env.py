@@ -206,9 +206,7 @@ class OfficeEnvironment:
     def canonical(self, reply: str, *, actor: str | None = None) -> str:
         """The action without its reasoning, or `invalid` for every reply that would do nothing.
 
-        Args:
-            reply: what was written.
-            actor: judge the reply as this role's, as things are now; None is who is asked.
+        With `actor`, the reply is judged as that role's, as things are now; None is who is asked.
         """
         pending = self._live()[2]
         if actor is None and pending.kind is Kind.REFLECT:

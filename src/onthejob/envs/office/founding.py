@@ -188,13 +188,10 @@ def draw_unseen(s: State, was: int) -> None:
 
     That is: what they need and how large they are until they are qualified, when they buy elsewhere, and how inclined they are
     until they first refuse. If it were kept, a branch would mostly say how well a reply happens to suit what its author cannot
-    know, and no number of worlds would average that out. They are drawn as on arrival, given that they are still there; what
-    the market wants and what campaigns brought stays, and a discount that was asked for. Which theme drew a lead is read off the
-    campaigns: one that was launched again on the same theme since hides that it did.
-
-    Args:
-        s: the company, its `world` set already.
-        was: the world in which the leads arrived.
+    know, and no number of worlds would average that out. They are drawn as on arrival, given that they are still there; what the
+    market wants and what campaigns brought stays, and a discount that was asked for. Which theme drew a lead is read off the
+    campaigns: one that was launched again on the same theme since hides that it did. `s` has its `world` already; `was` is the
+    one in which the leads arrived.
     """
     key = mix(s.seed, 1 + s.world)
     for a in s.accounts:
