@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.contract import MIB, WORKSPACE, Item, Kind, Limits
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, WORKSPACE, Item, Kind, Limits
 from onthejob.envs.claw.workspace import Unreadable, Workspace
 
 COPIED_BYTES = 48 * MIB

@@ -1,6 +1,6 @@
 """The JSON form of a claw task: pydantic checks types at the border, and every problem is a sentence.
 
-Inside, the records of `onthejob.envs.claw.schema` are used, whose fields are documented there.
+Inside, the records of `onthejob.envs.claw.task_schema` are used, whose fields are documented there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictInt, StrictStr, Tag, ValidationError
 
 from onthejob.envs.claw.skills import Skill
-from onthejob.envs.claw.texts import path_problem, regex_problem, text_problems
+from onthejob.envs.claw.task_texts import path_problem, regex_problem, text_problems
 
 MAX_FILES = 64
 """Files of one workspace seed."""

@@ -16,8 +16,8 @@ from collections.abc import Collection
 
 from onthejob.envs.claw.families import FAMILIES, errands
 from onthejob.envs.claw.families.words import words_of
-from onthejob.envs.claw.schema import ClawTask
 from onthejob.envs.claw.synthesize import content_key, instance, instance_of, synthesize
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.official import add_tree, tree_of
-from onthejob.envs.claw.sandbox.contract import Content, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, as_item
 from onthejob.errors import ConfigError
 from onthejob.types import Split
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
-from onthejob.envs.office.episode import OnTurn, enter, run, step_watched
+from onthejob.envs.office.company_state import State
+from onthejob.envs.office.fast_play import OnTurn, enter, run, step_watched
 from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
@@ -22,13 +23,12 @@ from onthejob.envs.office.policies import Player, as_reply
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.policies.stand_in import StandIn, habits
 from onthejob.envs.office.presentation import INVALID_KEY, OfficeConfig, facts_of, summary
-from onthejob.envs.office.reward import PARTS, TurnLog, add_parts
+from onthejob.envs.office.reward_parts import PARTS, TurnLog, add_parts
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 from onthejob.envs.office.saving import Saved, dump, load
 from onthejob.envs.office.scorer import entities, score_reply
 from onthejob.envs.office.sections import Count, Section
 from onthejob.envs.office.simulator import Simulator, actor_of
-from onthejob.envs.office.state import State
 from onthejob.envs.office.tasks import read_start
 from onthejob.envs.office.team_memory import TeamMemory
 from onthejob.envs.office.vaporware import Reader

@@ -7,9 +7,9 @@ from typing import Any
 
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, Invalid
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.market import company_value, pipeline_value
-from onthejob.envs.office.reward import TurnLog, team_reward
-from onthejob.envs.office.state import State
+from onthejob.envs.office.reward_parts import TurnLog, team_reward
 from onthejob.envs.office.tasks import MAX_DAYS
 from onthejob.errors import ConfigError
 

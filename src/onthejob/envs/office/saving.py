@@ -7,9 +7,9 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from onthejob.envs.office.actions import Invalid, Reason
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.lexicon import Lexicon
 from onthejob.envs.office.snapshot import dumps, loads
-from onthejob.envs.office.state import State
 from onthejob.envs.office.team_memory import TeamMemory
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from onthejob.envs.office.company_state import HELD_OUT
 from onthejob.envs.office.scenarios import SHIPPED, Scenario, as_data, is_held_out, load
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
-from onthejob.envs.office.state import HELD_OUT
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.backend_developer import app_log
 from onthejob.envs.claw.families.scene import Scene
 from onthejob.envs.claw.families.words import (
@@ -23,6 +22,7 @@ from onthejob.envs.claw.families.words import (
     TAGS,
     TOPICS,
 )
+from onthejob.envs.claw.keyed_choices import Draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.desk import CONTENT, Desk, Step, Unsuitable
 from onthejob.envs.claw.families.operations import OPERATIONS
 from onthejob.envs.claw.families.scene import Family, Scene
-from onthejob.envs.claw.schema import MAX_ASSERTIONS, Difficulty
+from onthejob.envs.claw.keyed_choices import Draw
+from onthejob.envs.claw.task_schema import MAX_ASSERTIONS, Difficulty
 from onthejob.errors import ContractError
 
 EASY, MEDIUM, HARD = Difficulty
