@@ -217,8 +217,8 @@ class OfficeEnvironment:
     def branch(self, reply: str, *, world: int, turns: int, on_turn: OnTurn | None = None) -> Branch:
         """Step `reply` in a fork of luck `world` and continue with the scripted players.
 
-        What no role can know of the open leads is part of that luck (`founding.draw_unseen`): a reply is worth its mean over the
-        states that its author cannot distinguish.
+        What no role can know of the open leads is part of that luck (`new_company.draw_unseen`): a reply is worth its mean over
+        the states that its author cannot distinguish.
 
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
         noise. Where the branch ends before the episode, what the open leads are expected to bring counts as well (the
