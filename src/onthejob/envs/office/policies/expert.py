@@ -221,23 +221,23 @@ def _sales(v: View, t: Tuning) -> Decision:
 def _advance(lead: dict, served: bool, t: Tuning) -> Decision | None:
     """The lead's next step, with what colleagues should know of it; None to wait."""
     name, step = lead["name"], NEXT_STEP[lead["stage"]]
-    asks: dict[str, str] = {}
+    to, text = None, ""
     if t.asks_again or step == "RUN_DEMO":
-        asks = {"message_to": "content" if served else "dev", "message": f"need {lead['pain']}"}
+        to, text = "content" if served else "dev", f"need {lead['pain']}"
     if step == "CLOSE_DEAL":
         if lead["size"] == "L" and not lead["approved"] and lead["idle"] < 2:
             return None
         if lead["objections"] >= t.objected and lead["idle"] >= 1:
-            return Action("FOLLOW_UP", name, **asks), "doubts"
-        return Action(step, name, **asks), "close"
+            return Action("FOLLOW_UP", name, message_to=to, message=text), "doubts"
+        return Action(step, name, message_to=to, message=text), "close"
     if step == "SEND_PROPOSAL":
         tier = t.tier if served else t.tier_unserved
         terms = {} if tier == "monthly" else {"tier": tier}
         if lead["size"] == "L":
             return Action(step, name, terms, message_to="ceo", message=f"approve {name}"), "large"
-        return Action(step, name, terms, **asks), "offer"
+        return Action(step, name, terms, message_to=to, message=text), "offer"
     if step == "RUN_DEMO":
-        return Action(step, name, **asks), "served" if served else "unserved"
+        return Action(step, name, message_to=to, message=text), "served" if served else "unserved"
     return Action(step, name), "qualify"
 
 
