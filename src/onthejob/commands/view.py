@@ -103,11 +103,7 @@ class View:
         return self._serve(terminal, company, self.tables(place))
 
     def company(self, place: Workplace) -> Company:
-        """The office in addition to the environment.
-
-        Raises:
-            ConfigError: options that cannot work.
-        """
+        """The office in addition to the environment."""
         return Company()
 
     def tables(self, place: Workplace) -> Workplace | None:
@@ -291,7 +287,7 @@ class Away(HostedSeats):
 
     def __init__(self, options: HostedOptions) -> None:
         from onthejob.api.players import HOSTED_RETRIES
-        from onthejob.api.world import PROFILE
+        from onthejob.api.seated import PROFILE
 
         # As a world shows prompts and corrects replies; the limit of a reply is the catalogue's where it is longer.
         office = Office(profile=PROFILE, retries=HOSTED_RETRIES)

@@ -19,9 +19,7 @@ ROLE = re.compile(r"[a-z][a-z0-9_]*")
 def check_roles(roles: Any, name: str) -> None:
     """Refuse roles that cannot be trained.
 
-    Args:
-        roles: names of an environment's roles.
-        name: the environment's, for the message.
+    `name` is the environment's, for the message.
 
     Raises:
         ConfigError: there are none, one has no name for an adapter, or one occurs twice.

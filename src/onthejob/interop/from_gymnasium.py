@@ -116,11 +116,7 @@ class Gymnasium(Game):
 
 
 def environment(what: str) -> type[Gymnasium]:
-    """The environment of an ID.
-
-    Raises:
-        ConfigError: there is none, or what registers it cannot be imported.
-    """
+    """The environment of an ID."""
     return _kind(_registered(what))
 
 

@@ -200,11 +200,7 @@ class Harbor(Env):
 
 
 def environment(path: str) -> type[Harbor]:
-    """The environment of one folder.
-
-    Raises:
-        ConfigError: there is no such folder, or it holds no task.
-    """
+    """The environment of one folder."""
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {path}. Name a folder of tasks in the Harbor format: harbor:FOLDER.")
@@ -225,11 +221,7 @@ def _kind(folder: str) -> type[Harbor]:
 
 
 def system_at(rootfs: Path | None) -> System:
-    """What stands for the images of tasks.
-
-    Raises:
-        ConfigError: as `check_rootfs`.
-    """
+    """What stands for the images of tasks."""
     return HERE if rootfs is None else System(check_rootfs(rootfs))
 
 
@@ -259,11 +251,7 @@ def _say_refused(split: Split, found: Sequence[Found]) -> None:
 
 
 def _playable(report: Path) -> set[str]:
-    """Names of the tasks that a report of `tasks validate` found right or unproven.
-
-    Raises:
-        ConfigError: it is no such report.
-    """
+    """Names of the tasks that a report of `tasks validate` found right or unproven."""
     try:
         rows = json.loads(report.expanduser().read_text(encoding="utf-8"))["tasks"]
         return {name for name, row in rows.items() if Finding(row["finding"]) in PLAYABLE}

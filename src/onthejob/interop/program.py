@@ -338,11 +338,7 @@ def variables(own: Mapping[str, str], origin: str, token: str, task: Task, row: 
 
 
 def environment(command: str) -> type[Program]:
-    """The environment of one command.
-
-    Raises:
-        ConfigError: it has no words, or its program cannot be found.
-    """
+    """The environment of one command."""
     words = _words(command)
     if shutil.which(words[0]) is None:
         if Path(words[0]).is_file():

@@ -24,6 +24,7 @@ from onthejob.keys import keyed_seed
 from onthejob.processes import worker_pool
 from onthejob.rollout.contract import accepted_branch
 from onthejob.rollout.stand_ins import Rates
+from onthejob.rollout.value import branch_value
 from onthejob.types import (
     Branch,
     Completion,
@@ -335,8 +336,7 @@ def compose(request: ScoreRequest, branches: Mapping[str, Sequence[Branch]], con
     turns = max(branch.turns for of_key in branches.values() for branch in of_key)
     by_world = {
         key: tuple(
-            config.outcome_weight * branch.outcome / turns / scales.outcome
-            + config.return_weight * branch.returns.get(request.actor, 0.0) / turns / scales.ret
+            branch_value(branch.outcome, branch.returns.get(request.actor, 0.0), turns=turns, weights=config, scales=scales)
             for branch in of_key
         )
         for key, of_key in branches.items()

@@ -36,11 +36,7 @@ MASK_BYTES = 6
 
 
 def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
-    """The learner's options of a job.
-
-    Raises:
-        ConfigError: an unknown option, or a value that cannot be or would run for days.
-    """
+    """The learner's options of a job."""
     try:
         config = LEARNER_CONFIG.validate_python(given)
     except ValidationError as error:
@@ -72,12 +68,7 @@ def check_advantages(advantages_G: Sequence[Sequence[float]], groups: Sequence[G
 
 
 def checked_groups(given: Sequence[Mapping[str, Any]], config: LearnerConfig, model: PeftModel) -> list[Group]:
-    """The groups of a job.
-
-    Raises:
-        ConfigError: they are no groups, hold a number that is not finite or a token that the model does not have, or a text
-            that is longer than the model's context or this machine's memory allows.
-    """
+    """The groups of a job."""
     try:
         groups = GROUPS.validate_python(given)
     except ValidationError as error:
@@ -96,11 +87,7 @@ def checked_groups(given: Sequence[Mapping[str, Any]], config: LearnerConfig, mo
 
 
 def check_tokens(texts: Sequence[Sequence[int]], model: PeftModel) -> None:
-    """Refuse ids that the model has no embedding for: an index error on a CPU, the end of the process on a GPU.
-
-    Raises:
-        ConfigError: names one.
-    """
+    """Refuse ids that the model has no embedding for: an index error on a CPU, the end of the process on a GPU."""
     base: Any = model.get_base_model()
     known = base.get_input_embeddings().num_embeddings
     wrong = next((token for text in texts for token in text if not 0 <= token < known), None)
@@ -109,11 +96,7 @@ def check_tokens(texts: Sequence[Sequence[int]], model: PeftModel) -> None:
 
 
 def check_state(content: bytes, name: str) -> None:
-    """Refuse a learner's state that would poison the adapter or the watch over its KL.
-
-    Raises:
-        ConfigError: it is not in the safetensors format, holds a number that is not finite, or something else than a state.
-    """
+    """Refuse a learner's state that would poison the adapter or the watch over its KL."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 

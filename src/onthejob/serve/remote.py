@@ -273,11 +273,7 @@ def told_by(http: httpx.Client, text: object, limit: int = 500) -> str:
 
 
 def connect(url: str, *, token: str, timeout_s: float) -> httpx.Client:
-    """A client of the worker, which trusts the certificates in the file that `CA_ENV` names, else the usual authorities.
-
-    Raises:
-        ConfigError: the URL cannot be used, the token would be sent in the clear, or the file holds no certificate.
-    """
+    """A client of the worker, which trusts the certificates in the file that `CA_ENV` names, else the usual authorities."""
     try:
         address = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -334,11 +330,7 @@ def reach(url: str, *, token: str, roles: Collection[str] = (), samples: bool = 
 
 
 def token_from(environ: Mapping[str, str] | None = None) -> str:
-    """The worker's token.
-
-    Raises:
-        ConfigError: it is not set or too short.
-    """
+    """The worker's token."""
     token = (os.environ if environ is None else environ).get(TOKEN_ENV, "").strip()
     if len(token) < 16:
         raise ConfigError(f"set {TOKEN_ENV} to the worker's token of at least 16 characters, e.g. from `openssl rand -hex 16`.")

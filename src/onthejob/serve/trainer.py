@@ -165,11 +165,7 @@ class TrainingService:
         return self._under_way.listed()
 
     def cancel(self, key: str) -> bool:
-        """End an update; sent again to this worker, it fails. True when it ended within `CANCEL_S` seconds.
-
-        Raises:
-            ConfigError: it is not under way here.
-        """
+        """End an update; sent again to this worker, it fails. True when it ended within `CANCEL_S` seconds."""
         ended = self._under_way.cancel(key, CANCEL_S)
         if ended is None:
             raise ConfigError(f"no update {key[:12]!r} is under way on this worker. `GET /jobs` lists those that are.")
