@@ -432,10 +432,16 @@ def test_wrong_roles_are_errors():
     learner = learner_for()
     with pytest.raises(ContractError, match="does not train 'hr'"):
         update(learner, "hr", [])
-    with pytest.raises(ContractError, match="belongs to 'dev'"):
-        update(learner, "sales", random_groups(0, actor="dev"))
     with pytest.raises(ContractError, match="no adapter"):
         Learner(tiny_peft(), ["hr"], config=LearnerConfig())
+
+
+def test_roles_that_share_an_adapter_train_it_with_all_their_groups():
+    """The caller says whose groups make an update; their actors do not change its numbers."""
+    ours, theirs = random_groups(0), random_groups(0, actor="dev")
+    first, second = learner_for(), learner_for()
+    assert update(first, "sales", ours).steps == update(second, "sales", theirs).steps == 1
+    assert digests(first) == digests(second)
 
 
 def test_metrics_are_plain_numbers():
