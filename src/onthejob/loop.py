@@ -79,24 +79,28 @@ def train(setup: Setup, *, resume: bool = False) -> TrainResult:
             # 3 Advantages, once: these are trained on and recorded.
             estimates = {group.key: estimate(group, config.advantage) for group in played.groups}
 
-            # 4 Collate each role's groups, go down their loss, and publish the new adapter, or take it back.
             updates: dict[str, Updated] = {}
-            for lead, members in setup.adapter_sets.items():  # mostly sets of one role
+            for lead, members in setup.adapter_sets.items():  # one role each, where none share an adapter
+                # 4 Collate: the tokens of their groups, each with its advantage.
                 own = [group for role in members for group in played.groups if group.actor == role]
                 taught = [estimates[group.key] for group in own]
                 batches = [] if config.dry_run else learner.collate(own, [one.advantages for one in taught])
                 if not batches:
                     continue
+
+                # 5 Loss: forward, loss, backward and optimizer step. An update whose numbers went wrong is taken back.
                 before, kept = learner.export_state(lead), state.adapters[lead].name
                 metrics = learner.update(lead, batches, reference=state.references[lead])
                 if metrics.problem:
                     learner.revert(lead, before)
                 share_state(learner, members)
+
+                # 6 Publish: from now on the roles play with their new versions.
                 made = [] if metrics.problem else [publish(setup, role, n, parent=state.adapters[role].name) for role in members]
                 state.adapters |= {adapter.role: adapter for adapter in made}
                 updates[lead] = Updated(metrics=metrics, counts=count_signals(taught), kept=kept, adapters=tuple(made))
 
-            # 5 Keep what later iterations need, evaluate, and record it all in one transaction.
+            # 7 Keep what later iterations need, evaluate, and record it all in one transaction.
             remember(setup, state, n, played, estimates)
             scores["eval"] = evaluate(setup, state, n)
             report = record_iteration(setup, state, n, played, estimates, updates, scores, clock)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onthejob.errors import ConfigError, ContractError
-from onthejob.learn.advantage import AdvantageConfig, Signal, advantages, reliability, signal
+from onthejob.learn.advantage import AdvantageConfig, Signal, advantages, count_signals, estimates, reliability, signal
 from onthejob.types import Group, StopReason, Trajectory
 
 from .conftest import make_group, make_turn
@@ -217,3 +217,18 @@ def test_shrinking_needs_values_per_world():
         advantages(group_of(1.0, 2.0), replace(STD, shrink=True))
     assert reliability(branched((1.0,), (3.0,))) == 1.0
     assert reliability(branched((1.0, 2.0), (3.0, 4.0), invalid=(1,))) == 0.0
+
+
+def test_groups_are_counted_by_what_they_teach():
+    lucky = branched((-0.5, 0.5), (0.5, -0.5))
+    groups = [group_of(1, 2), group_of(1, 3), group_of(1, 1, 0, invalid=(2,)), group_of(2, 2), lucky]
+    made = estimates(groups, replace(STD, shrink=False))
+    assert count_signals(made) == {
+        "groups": 5, "groups_return": 2, "groups_format": 1, "groups_dead": 2, "groups_luck": 0
+    }  # fmt: skip
+    assert [one.alive for one in made] == [True, True, True, False, False]
+    different = branched((-1.0, 2.0), (2.0, -1.0), (0.0, 0.4))
+    (one,) = estimates([different], replace(STD, shrink=True))
+    assert one.alive
+    assert one.advantages is None
+    assert count_signals([one])["groups_luck"] == 1

@@ -432,10 +432,16 @@ def test_wrong_roles_are_errors():
     learner = learner_for()
     with pytest.raises(ContractError, match="does not train 'hr'"):
         update(learner, "hr", [])
-    with pytest.raises(ContractError, match="belongs to 'dev'"):
-        update(learner, "sales", random_groups(0, actor="dev"))
     with pytest.raises(ContractError, match="no adapter"):
         Learner(tiny_peft(), ["hr"], config=LearnerConfig())
+
+
+def test_roles_that_share_an_adapter_train_it_with_all_their_groups():
+    """The caller says whose groups make an update; their actors do not change its numbers."""
+    ours, theirs = random_groups(0), random_groups(0, actor="dev")
+    first, second = learner_for(), learner_for()
+    assert update(first, "sales", ours).steps == update(second, "sales", theirs).steps == 1
+    assert digests(first) == digests(second)
 
 
 def test_metrics_are_plain_numbers():
@@ -499,3 +505,16 @@ def _with_logprobs(group, value: float):
 def _with_loss(learner: Learner, loss: LossConfig) -> Learner:
     other = Learner(learner.model, learner.roles, config=dataclasses.replace(learner.config, loss=loss))
     return other
+
+
+def test_an_update_that_is_taken_back_leaves_its_divergence_and_nothing_else():
+    learner = learner_for(lr=5e-3)
+    update(learner, "sales", random_groups(0))
+    weights, before = digests(learner), learner.export_state("sales")
+    update(learner, "sales", random_groups(1))
+    assert digests(learner) != weights
+    learner.revert("sales", before)
+    assert digests(learner) == weights
+    after = learner.export_state("sales")
+    assert len(after["kls"]) == len(before["kls"]) + 1
+    assert all(torch.equal(after[name], before[name]) for name in before if name != "kls")
