@@ -37,6 +37,9 @@ from onthejob.rollout.branch import BranchConfig, BranchScorer, ReplyScores, Sca
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, random_legal_reply, toy_tasks
 from onthejob.types import Completion, Group, Sampling, Split
 
+from .recording import office_run
+from .test_browser import node, play_in_browser
+
 ACTORS = ("maker", "seller")
 ATTACK = "<script>alert('&\"')</script>"
 BEFORE, AFTER = f"<html>{PLACE}", "</script></html>"
@@ -265,3 +268,11 @@ def test_numbers_are_as_precise_as_their_interval() -> None:
     assert describe(Estimate(mean=1.0, low=1.0, high=1.0, n=9, clusters=9)) == "1.00 (no spread)"
     assert number(float("nan")) == "–"
     assert number(-0.0001, 1.0) == "0.0"
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+def test_it_opens_from_disk(report: Report, runs: Path, tmp_path: Path) -> None:
+    node()
+    whole = replace(report, title="Toy report", run=office_run(runs))
+    play_in_browser("report", write_report(tmp_path / "report.html", whole).as_uri(), "")
