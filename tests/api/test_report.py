@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from onthejob.api.one_file import PLACE, SINGLE_FILE
+from onthejob.api.one_file import PLACE, SINGLE_FILE, single_file
 from onthejob.api.report import Report, held, verdicts, with_shifts, write_report
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.behaviours import INVALID, UNNAMED, shifts
@@ -191,6 +191,8 @@ def test_writing_is_atomic_and_refusals_are_clear(pages: Path, tmp_path: Path) -
         write_report(path / "below-a-file" / "report.html", Report(title="x"), pages=pages)
     with pytest.raises(RecordError, match=r"are not built.*make viewer"):
         write_report(tmp_path / "other.html", Report(title="x"), pages=tmp_path)
+    with pytest.raises(RecordError, match=r"phaser\.js is not among"):
+        single_file({"part": {"frames": []}}, pages)
     (pages / SINGLE_FILE).write_text("<html></html>", encoding="utf-8")
     with pytest.raises(RecordError, match="no place for a record"):
         write_report(tmp_path / "other.html", Report(title="x"), pages=pages)
