@@ -15,7 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import tyro
 
 from onthejob.compat.served_office import office_tasks_served
-from onthejob.envs.env import Env, Reply, ServedTasks
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply, ServedTasks
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.fast_play import OnTurn

@@ -28,7 +28,8 @@ from onthejob.errors import ConfigError
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.chat import ChatEncoder
 from onthejob.record import Run
-from onthejob.rollout.play import episode_groups, play
+from onthejob.rollout.collect_episodes import episode_groups
+from onthejob.rollout.play import play
 from onthejob.stack import find_adapters
 from onthejob.testing import ScriptedTokens, teach, tiny_model, tiny_tokenizer
 from onthejob.types import Message, Sampling, Split, Task

@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 from onthejob.api.schema_base import Asked, Player, Seed, Sent
 from onthejob.api.schema_play import EnvView
 from onthejob.envs.office.actions import MAX_REPLY_BYTES
-from onthejob.envs.office.env import MAX_DAYS
+from onthejob.envs.office.tasks import MAX_DAYS
 from onthejob.rollout.seats import Mode
 
 WorldName = Literal["live", "race-1", "race-2", "race-3"]

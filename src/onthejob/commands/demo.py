@@ -185,24 +185,27 @@ class Demo:
         return find_adapters(folder / "sft")
 
     def _practise(self, config: TrainConfig, stack: Stack, learner: Learner, judge: Judge, run: Run, terminal: Terminal) -> None:
+        from onthejob.loop import train
         from onthejob.rollout.pool import TaskPool
-        from onthejob.train import train
+        from onthejob.train import Setup
 
         def evaluate(iteration: int, adapters: Mapping[str, Adapter]) -> Mapping[str, float]:
             terminal.progress(curve_line(judge.look(iteration, adapters[ROLE])))
             return judge.points[-1].metrics()
 
         train(
-            config,
-            make_env=make_office(),
-            pool=TaskPool(office_tasks(Split.TRAIN, seeds=40), seed=self.seed, family=scenario_of),
-            learner=learner,
-            sampler=judge.sampler,
-            encoder=stack.chat,
-            run=run,
-            partners=team("heuristic"),
-            trained_roles=(ROLE,),
-            base_digest=stack.digest,
-            evaluate=evaluate,
-            on_progress=lambda report: terminal.progress(progress_line(report)),
+            Setup(
+                config=config,
+                make_env=make_office(),
+                pool=TaskPool(office_tasks(Split.TRAIN, seeds=40), seed=self.seed, family=scenario_of),
+                learner=learner,
+                sampler=judge.sampler,
+                encoder=stack.chat,
+                run=run,
+                partners=team("heuristic"),
+                roles=(ROLE,),
+                base_digest=stack.digest,
+                evaluate=evaluate,
+                on_progress=lambda report: terminal.progress(progress_line(report)),
+            )
         )

@@ -19,7 +19,8 @@ from onthejob.claw import Claw
 from onthejob.commands.named_env import Workplace
 from onthejob.commands.options import from_table, overlay
 from onthejob.commands.terminal import jsonable
-from onthejob.envs.env import Env, name_of, options_of
+from onthejob.envs.declared import options_of
+from onthejob.envs.env import Env, name_of
 from onthejob.errors import ConfigError
 from onthejob.office import Office
 from onthejob.plugins import anchored, found, resolve

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 from onthejob.checkout import missing_player
 from onthejob.commands.options import overlay
 from onthejob.commands.terminal import jsonable
+from onthejob.envs.declared import options_of
 from onthejob.envs.described import partner_named, players_of, tasks_of
-from onthejob.envs.env import Env, Reply, name_of, options_of
+from onthejob.envs.env import Env, name_of
+from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.models.scripted import ScriptedPolicy

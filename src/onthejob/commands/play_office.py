@@ -72,8 +72,7 @@ class PlayOffice(Playing):
 
     def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
         from onthejob.envs.office.tasks import split_of
-        from onthejob.rollout.collect import require_trainable
-        from onthejob.rollout.play import play
+        from onthejob.rollout.play import play, require_trainable
         from onthejob.rollout.room import check_room
         from onthejob.rollout.seats import Orders, Seats
 

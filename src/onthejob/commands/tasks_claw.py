@@ -333,7 +333,7 @@ def card(task: ClawTask) -> str:
 
 def distinct_lines(problems: Mapping[str, Sequence[str]]) -> list[str]:
     """One line per distinct problem: the first task that has it, and how many others do."""
-    from onthejob.envs.claw.task_schema import kind_of_problem
+    from onthejob.envs.claw.form import kind_of_problem
 
     tasks: dict[str, list[str]] = {}
     shown: dict[str, str] = {}

@@ -201,7 +201,8 @@ def run_loop(
     resume: bool = False,
 ) -> TrainResult:
     """Train in a workplace that is open; `sampler` is that of this process, None where another program samples."""
-    from onthejob.train import train
+    from onthejob.loop import train
+    from onthejob.train import Setup
 
     with ExitStack() as helpers:
         judge = others.judge(run.path / "judge.sqlite") if others.judge is not None else None
@@ -210,8 +211,8 @@ def run_loop(
         place = options.place()
         samples = sampler or make_sampler(options, stack, learner, run, terminal, helpers)
         partners = {**others.partners, **_frozen(options, samples)}
-        return train(
-            options.train,
+        setup = Setup(
+            config=options.train,
             make_env=make_env,
             pool=pool,
             learner=learner,
@@ -219,15 +220,15 @@ def run_loop(
             encoder=stack.chat,
             run=run,
             partners=partners,
-            trained_roles=options.roles,
+            roles=tuple(options.roles),
             base_digest=stack.digest,
             evaluate=_validator(options, place, make_env, samples, partners) if options.train.eval_every else None,
             judge=judge,
             reward=reward_of(options),
-            collected=collected,
+            collected=tuple(collected),
             on_progress=lambda report: terminal.progress(line(report, options.train.grouping)),
-            resume=resume,
         )
+        return train(setup, resume=resume)
 
 
 def _frozen(options: Train, sampler: Sampler) -> dict[str, Policy]:

@@ -29,7 +29,8 @@ from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.view_models import Loader
-from onthejob.envs.env import Env, options_of
+from onthejob.envs.declared import options_of
+from onthejob.envs.env import Env
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError

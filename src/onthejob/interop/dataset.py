@@ -18,7 +18,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Next, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Reply
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.interop.content_split import drawn_split
 from onthejob.types import Message, Observation, Split, Task

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from onthejob.envs.env import Forks, Next
+from onthejob.envs.exchange import Forks, Next
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.interop.game import Game, anchored_module, class_name, module_named, quiet, uncoloured
 from onthejob.interop.spaces import Actions, Unusable, actions_of, mask_of

@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from onthejob.envs.env import Env, Next, Request
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Request
 from onthejob.errors import ConfigError, ServeError
 from onthejob.interop.json_options import json_object
 from onthejob.interop.openenv_action import Form, form_of

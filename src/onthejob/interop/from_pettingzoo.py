@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from onthejob.envs.env import Next
+from onthejob.envs.exchange import Next
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.interop.game import Game, anchored_module, class_name, module_named, quiet
 from onthejob.interop.json_options import json_object

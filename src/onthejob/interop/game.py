@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Forks, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Forks, Next
 from onthejob.errors import ConfigError
 from onthejob.interop.json_options import json_object
 from onthejob.interop.spaces import Actions, Choice, Random, Unusable, mask_of, shown

@@ -27,7 +27,8 @@ from onthejob.envs.claw.policies import idle, noop
 from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.sandbox.requirements import check_rootfs
 from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Limits
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.harbor.folder import HarborTask, task_folders, topic
 from onthejob.envs.harbor.harbor_work import MARK, Images, harbor_work, load, payload_of
 from onthejob.envs.harbor.packages import HERE, System

@@ -15,7 +15,8 @@ from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Next, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Reply
 from onthejob.errors import ConfigError
 from onthejob.interop.content_split import drawn_split
 from onthejob.interop.reasoning_gym_items import items

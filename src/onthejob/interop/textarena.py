@@ -27,7 +27,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from onthejob.envs.env import FIRST_SEEDS, Env, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import FIRST_SEEDS, Next
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.interop.json_options import json_object
 from onthejob.interop.textarena_games import LISTED, PRINTING, SEATS, why_refused

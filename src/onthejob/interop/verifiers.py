@@ -20,7 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onthejob.envs.env import Env, Forks, Next
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Forks, Next
 from onthejob.errors import ConfigError, ProgramError
 from onthejob.interop.content_split import SHARES, drawn, drawn_split
 from onthejob.interop.json_options import json_object

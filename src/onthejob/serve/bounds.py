@@ -19,7 +19,7 @@ from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
 from onthejob.models.adapter_weights import DTYPES, LOG_LOGIT_SCALE, MOST_LOG_SCALE, problem_of
 from onthejob.models.window import context_window, refuse_longer
-from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, SentEstimate
+from onthejob.serve.messages import GROUPS, LEARNER_CONFIG
 from onthejob.types import Group
 
 if TYPE_CHECKING:
@@ -54,13 +54,17 @@ def checked_config(given: Mapping[str, Any]) -> LearnerConfig:
     return config
 
 
-def check_estimates(estimates: Sequence[SentEstimate], groups: Sequence[Group]) -> None:
-    """Refuse advantages that are not one per trajectory of each group."""
-    if len(estimates) != len(groups):
-        raise ConfigError(f"a job has one estimate per group, got {len(estimates)} for {len(groups)}.")
-    for group, one in zip(groups, estimates, strict=True):
-        if one.advantages is not None and len(one.advantages) != len(group):
-            raise ConfigError(f"group {group.key!r} has {len(group)} trajectories and {len(one.advantages)} advantages.")
+def check_advantages(advantages_G: Sequence[Sequence[float]], groups: Sequence[Group]) -> None:
+    """Refuse advantages that are not one per trajectory of each group.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if len(advantages_G) != len(groups):
+        raise ConfigError(f"a job has a list of advantages per group, got {len(advantages_G)} for {len(groups)}.")
+    for group, values in zip(groups, advantages_G, strict=True):
+        if len(values) != len(group):
+            raise ConfigError(f"group {group.key!r} has {len(group)} trajectories and {len(values)} advantages.")
 
 
 def checked_groups(given: Sequence[Mapping[str, Any]], config: LearnerConfig, model: PeftModel) -> list[Group]:
