@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from onthejob.api.one_file import PLACE, SINGLE_FILE
+from onthejob.api.one_file import PLACE, SINGLE_FILE, single_file
 from onthejob.api.report import Report, held, verdicts, with_shifts, write_report
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.behaviours import INVALID, UNNAMED, shifts
@@ -36,6 +36,9 @@ from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig, BranchScorer, ReplyScores, Scales, ScoreRequest, branch_group, score_replies
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, random_legal_reply, toy_tasks
 from onthejob.types import Completion, Group, Sampling, Split
+
+from .recording import office_run
+from .test_browser import node, play_in_browser
 
 ACTORS = ("maker", "seller")
 ATTACK = "<script>alert('&\"')</script>"
@@ -188,6 +191,8 @@ def test_writing_is_atomic_and_refusals_are_clear(pages: Path, tmp_path: Path) -
         write_report(path / "below-a-file" / "report.html", Report(title="x"), pages=pages)
     with pytest.raises(RecordError, match=r"are not built.*make viewer"):
         write_report(tmp_path / "other.html", Report(title="x"), pages=tmp_path)
+    with pytest.raises(RecordError, match=r"phaser\.js is not among"):
+        single_file({"part": {"frames": []}}, pages)
     (pages / SINGLE_FILE).write_text("<html></html>", encoding="utf-8")
     with pytest.raises(RecordError, match="no place for a record"):
         write_report(tmp_path / "other.html", Report(title="x"), pages=pages)
@@ -265,3 +270,11 @@ def test_numbers_are_as_precise_as_their_interval() -> None:
     assert describe(Estimate(mean=1.0, low=1.0, high=1.0, n=9, clusters=9)) == "1.00 (no spread)"
     assert number(float("nan")) == "–"
     assert number(-0.0001, 1.0) == "0.0"
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+def test_it_opens_from_disk(report: Report, runs: Path, tmp_path: Path) -> None:
+    node()
+    whole = replace(report, title="Toy report", run=office_run(runs))
+    play_in_browser("report", write_report(tmp_path / "report.html", whole).as_uri(), "")

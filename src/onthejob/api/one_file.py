@@ -50,7 +50,10 @@ def single_file(held: Mapping[str, Any], pages: Path = PAGES) -> str:
 
 def _phaser(pages: Path) -> str:
     """The import map by which the pages find the library: it must stand before their script."""
-    code = base64.b64encode((pages / PHASER).read_bytes()).decode("ascii")
+    try:
+        code = base64.b64encode((pages / PHASER).read_bytes()).decode("ascii")
+    except OSError as error:
+        raise RecordError(f"{PHASER} is not among the viewer's pages. Build them again: `make viewer`.") from error
     return f'<script type="importmap">{{"imports":{{"phaser":"data:text/javascript;base64,{code}"}}}}</script>\n    '
 
 

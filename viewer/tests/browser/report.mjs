@@ -1,0 +1,25 @@
+// report.html opens from disk: no request at all, the comparison with its intervals, and the run behind it.
+import { chromium } from 'playwright-core';
+import { assert, FLAGS, PATIENCE } from './lib.mjs';
+
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: FLAGS });
+const page = await browser.newPage();
+page.setDefaultTimeout(PATIENCE);
+const problems = [];
+page.on('console', (message) => message.type() === 'error' && problems.push(message.text()));
+page.on('pageerror', (error) => problems.push(error.message));
+page.on('request', (request) => /^(file|data|blob):/.test(request.url()) || problems.push(request.url()));
+await page.goto(process.argv[2]);
+await page.getByRole('heading', { name: 'Toy report' }).waitFor();
+await page.getByText('Over whole episodes grpo is').first().waitFor();
+await page.getByRole('heading', { name: /^company_value: grpo against the others/ }).waitFor();
+assert.ok((await page.getByRole('region', { name: 'All metrics' }).getByRole('row').count()) > 3);
+await page.getByRole('heading', { name: 'Decision quality, greedy' }).waitFor();
+await page.getByRole('link', { name: /^Run office/ }).click();
+await page.getByRole('heading', { name: /Training \/ office/ }).waitFor();
+await page.locator('.plot canvas').first().waitFor();
+await page.getByRole('link', { name: 'Report', exact: true }).click();
+await page.getByRole('heading', { name: 'Toy report' }).waitFor();
+assert.deepEqual(problems, []);
+await browser.close();
+console.log(JSON.stringify({ checked: 6 }));
