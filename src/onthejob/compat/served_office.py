@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onthejob.compat.served import Served, over
-from onthejob.envs.env import ServedTasks
+from onthejob.envs.exchange import ServedTasks
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.scenarios import SHIPPED
