@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onthejob.envs.claw.sandbox.faults.bench import SHORT_S, Bench, NotTried, check
+from onthejob.envs.claw.sandbox.faults.resources import nothing_runs
 
 GRACE_S = 30
 """A sandbox that is restarted only then has not kept the time limit."""
@@ -240,3 +241,53 @@ def queued_signals(bench: Bench) -> None:
     for _ in range(2):
         result = bench.run(sandbox, f"{bench.python} -I queue.py")
         check(result.exit_code == 0 and int(result.stdout) <= 1_024, f"queued: {result}")
+
+
+def orphans(bench: Bench) -> None:
+    """71: grandchildren whose parents ended are reaped as they end, and do not use up the processes of the sandbox."""
+    sandbox = bench.open(processes=24)
+    counters = [group / "pids.current" for group in sandbox.cgroups if (group / "pids.current").is_file()]
+    bench.run(sandbox, "true")
+    before = [int(counter.read_text()) for counter in counters]
+    # Twelve times as many as there may be. A fork that fails is tried again: process 1 may be a moment late on a loaded machine.
+    code = """
+import os, time
+from glob import glob
+patience, left = 500, 288
+while left and patience:
+    failed = True
+    try:
+        if os.fork() == 0:
+            try:
+                os.fork()
+            except OSError:
+                os._exit(1)
+            os._exit(0)
+        failed = os.wait()[1] != 0
+    except OSError:
+        pass
+    if failed:
+        patience -= 1
+        time.sleep(0.01)
+    else:
+        left -= 1
+def zombies():
+    states = []
+    for name in glob("/proc/[0-9]*/stat"):
+        try:
+            states.append(open(name).read().rpartition(")")[2].split()[0])
+        except OSError:
+            pass
+    return states.count("Z")
+while zombies() and patience:
+    patience -= 1
+    time.sleep(0.01)
+print(left, zombies())
+"""
+    result = bench.python_run(sandbox, code)
+    check(result.stdout == b"0 0\n", f"of 288 orphans so many could not be made, so many are still there: {result}")
+    for _ in range(20):
+        bench.run(sandbox, "for i in 1 2 3 4 5 6 7 8; do (true & sleep 60 &); done")
+    nothing_runs(bench, sandbox)
+    after = [int(counter.read_text()) for counter in counters]
+    check(after == before, f"{before} processes are counted at first, {after} after 20 commands with orphans")

@@ -169,3 +169,37 @@ def daemon(bench: Bench) -> None:
     result = bench.run(sandbox, "setsid nohup bash -c 'while sleep 0.05; do date >> log; done' > /dev/null 2>&1 & echo started")
     check(result.stdout == b"started\n", f"{result}")
     nothing_runs(bench, sandbox)
+
+
+def background(bench: Bench) -> None:
+    """17: a command in the background does not hold the foreground."""
+    result = bench.run(bench.open(), "sleep 3600 & echo at once")
+    check(result.stdout == b"at once\n" and result.exit_code == 0, f"{result}")
+
+
+def much_output(bench: Bench) -> None:
+    """18: 200 MB of output are counted; the beginning and the end are kept."""
+    sandbox = bench.open(output_bytes=1000)
+    result = bench.run(sandbox, "printf begin; head -c 200000000 /dev/zero | tr '\\0' x; printf end; printf err >&2")
+    exact = result.stdout_size == 200_000_008 and len(result.stdout) == 1000
+    check(exact, f"{result.stdout_size} counted, {len(result.stdout)} kept")
+    check(result.stdout.startswith(b"beginxx") and result.stdout.endswith(b"xxend"), f"kept: {result.stdout[:20]!r}")
+    check(result.stderr == b"err" and result.stderr_size == 3, f"stderr: {result.stderr!r}")
+
+
+def endless_output(bench: Bench) -> None:
+    """19: endless output is counted, cut, and stopped at the timeout."""
+    result = bench.open().run("yes & yes >&2", timeout_s=SHORT_S)
+    check(result.timed_out and result.stdout_size > len(result.stdout) == 16_384, f"{result.stdout_size} of stdout")
+    check(result.stderr_size > len(result.stderr) == 16_384, f"{result.stderr_size} of stderr")
+
+
+def deep_tree(bench: Bench) -> None:
+    """39: a very deep tree and odd names survive the next command and reading."""
+    sandbox = bench.open()
+    code = "import os\nfor _ in range(800):\n os.mkdir(chr(100)); os.chdir(chr(100))"
+    bench.python_run(sandbox, code)
+    bench.run(sandbox, "touch $'new\\nline' $'\\xff\\xfe' -- '-rf' '*' ' '")
+    check(bench.run(sandbox, "ls | wc -l").exit_code == 0, "listing fails")
+    names = {os.fsencode(path.name) for path in sandbox.collect().iterdir()}
+    check(names == {b"d", b"new\nline", b"\xff\xfe", b"-rf", b"*", b" "}, f"names: {names}")
