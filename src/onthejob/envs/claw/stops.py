@@ -1,8 +1,8 @@
 """How an agent says that it is done: the stop sentinels, as data.
 
-A sentinel is a line. Where it stands decides whether it counts (`SentinelPlace`), and the script scanner decides what is a line of
-its own: the same words inside a heredoc, a quote or a longer sentence are content. Forms with a side effect (`> file`, `>> file`,
-`| tee file`) or with a second command (`; ls`, `&& exit`) match no row, so they run as shell.
+A sentinel is a line. Where it stands decides whether it counts (`SentinelPlace`), and the script scanner decides what is a line
+of its own: the same words inside a heredoc, a quote or a longer sentence are content. Forms with a side effect (`> file`, `>>
+file`, `| tee file`) or with a second command (`; ls`, `&& exit`) match no row, so they run as shell.
 
 Three tables: `STANDARD`, `SEED` (the forms of the ClawGym article after its prose patch) and `LITERAL` (before the patch).
 """

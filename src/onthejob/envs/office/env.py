@@ -343,11 +343,9 @@ class OfficeEnvironment:
         if isinstance(parsed, Invalid):
             return parsed
         why = simulator.why_illegal(s, role, parsed)
-        return (
-            Invalid(UnusableReason.ILLEGAL_TARGET, why, excerpt=json.dumps(reply[:80]))
-            if why
-            else simulator.plain(s, role, parsed)
-        )
+        if why:
+            return Invalid(UnusableReason.ILLEGAL_TARGET, why, excerpt=json.dumps(reply[:80]))
+        return simulator.plain(s, role, parsed)
 
     def _play(self, role: str, action: Action | None, totals: dict[str, list[float]]) -> TurnLog:
         """One turn of the simulator; adds what it paid to `totals` and remembers it."""

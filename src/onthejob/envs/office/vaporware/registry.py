@@ -8,8 +8,8 @@ Dev has committed to the feature. Bare names and titles of a word or two are jud
 promise unless it is plainly denied. In other short lines the weights must be sure to contradict the rules. Features of which the
 weights know descriptions are also found where they are not named (`paraphrase.py`).
 
-A `PromiseReader`, a language model that says what a text claims (`onthejob.models.claims`), takes the place of the weights where it
-is given: on everyday text it is right far more often, and costs a forward pass a line.
+A `PromiseReader`, a language model that says what a text claims (`onthejob.models.claims`), takes the place of the weights where
+it is given: on everyday text it is right far more often, and costs a forward pass a line.
 
 Known limits of the weights: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed,
 a denial in words that no piece for training has is mostly no denial, and lines of a text are judged one by one.
