@@ -57,7 +57,7 @@ def test_a_term_names_code_that_exists(word: str, places: str):
 
 def test_missing_code_is_noticed():
     assert missing("onthejob.types:Group") == missing("onthejob.learn.sft") == missing("checks/office/gates/") == ""
-    assert missing("onthejob.types:Gruppe") == "types.py has no Gruppe"
+    assert missing("onthejob.keys:key_of_none") == "keys.py has no key_of_none"
     assert missing("onthejob.again") == "no module onthejob.again"
     assert missing("checks/nothing.py") == "no such file"
 
