@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig, estimates
 from onthejob.learn.forward import Layout
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.loss import LossConfig
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
@@ -105,7 +105,7 @@ def updates(options: argparse.Namespace, name: str, model: Any) -> list[dict[str
             with warnings.catch_warnings():  # renamed in transformers 5.23
                 warnings.simplefilter("ignore", FutureWarning)
                 model.get_base_model().gradient_checkpointing_disable()
-            learner = Learner(model, [ROLE], config=config, layout=layout)
+            learner = LocalLearner(model, [ROLE], config=config, layout=layout)
             started = synchronised(options.device)
             metrics = learner.update(ROLE, learner.collate(taught, known))  # warms up
             seconds = [synchronised(options.device) - started]

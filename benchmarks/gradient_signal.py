@@ -33,7 +33,7 @@ from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.learn.batch import collate
 from onthejob.learn.forward import score, scoring
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec
 from onthejob.record import Run
 from onthejob.stack import attach_learner, find_adapters, load_stack, shape_of
@@ -42,7 +42,7 @@ from onthejob.types import Group
 Floats = npt.NDArray[np.float32]
 
 
-def gradients(learner: Learner, role: str, groups: list[Group], *, max_tokens: int) -> tuple[Floats, list[str], Floats]:
+def gradients(learner: LocalLearner, role: str, groups: list[Group], *, max_tokens: int) -> tuple[Floats, list[str], Floats]:
     """Of each group: the gradient of all weights (groups, weights), the tensors' names, the temperature's slope (groups,)."""
     live = lora.parameters(learner.model, role)
     found, slopes = [], []

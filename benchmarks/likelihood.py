@@ -29,7 +29,7 @@ from onthejob.commands.sft_data import demonstration_files, examples_of, read_de
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import score, scoring
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec
 from onthejob.stack import Stack, attach_learner, load_stack
 
@@ -45,7 +45,7 @@ class Likelihood:
     """Probability of the least likely of them."""
 
 
-def likelihoods(learner: Learner, role: str, conversations: Sequence[Sequence[Path]]) -> list[Likelihood]:
+def likelihoods(learner: LocalLearner, role: str, conversations: Sequence[Sequence[Path]]) -> list[Likelihood]:
     """One per conversation, whose paths extend each other."""
     found = []
     lora.activate(learner.model, role)

@@ -33,7 +33,7 @@ from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import score, scoring
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec
 from onthejob.learn.loss import LossConfig
 from onthejob.record import Run
@@ -105,7 +105,7 @@ def valued(group: Group, weight: float, scales: dict[str, float]) -> Group:
     return replace(group, trajectories=tuple(again))
 
 
-def expects(learner: Learner, role: str, questions: Sequence[Question]) -> np.ndarray:
+def expects(learner: LocalLearner, role: str, questions: Sequence[Question]) -> np.ndarray:
     """What the present policy expects above the replies' mean, in every question.
 
     Returns:

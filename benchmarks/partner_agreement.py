@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from stand_in_teams import habits_of  # the benchmark next to this one
 
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.market import prospects
 from onthejob.envs.office.new_company import draw_unseen
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.held_out import collect_states
 from onthejob.evaluate.states import HeldOutState
-from onthejob.evaluate.statistics import Estimate, mean_interval, spearman
+from onthejob.evaluate.statistics import IntervalEstimate, mean_interval, spearman
 from onthejob.evaluate.teams import scripted_team
 from onthejob.keys import keyed_seed, keyed_uniform
 from onthejob.office_players import scripted
@@ -102,7 +102,7 @@ class Played:
     def over(self) -> bool:
         return self.asked is None or self.env.company.turn >= self.until
 
-    def _look(self, company: State, *_: Any) -> None:
+    def _look(self, company: CompanyState, *_: Any) -> None:
         # The environment plays the customer's turn too before it asks again: a branch may end before that.
         if company.turn <= self.until:
             self.outcome = (prospects(company) - self._before) / 100.0
@@ -168,7 +168,7 @@ def stand_ins_of(folder: Path) -> Rates:
 
 def agreement(
     values: Sequence[np.ndarray], learned: Sequence[np.ndarray], tasks: Sequence[str], seed: int
-) -> tuple[Estimate, Estimate]:
+) -> tuple[IntervalEstimate, IntervalEstimate]:
     """Rank correlation with the learned team in the other half of the worlds, and what a row's best is worth there."""
     ranks, best, known = [], [], []
     for a, b, task in zip(values, learned, tasks, strict=True):

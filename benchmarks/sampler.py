@@ -35,7 +35,7 @@ from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.fetch import fetch
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.types import Message, Sampling
 
 TARGETS = {"random, 1 x 8": 2.0, "random, 4 x 8": 3.0}
@@ -79,7 +79,7 @@ def transformers_generate(model: Any, prompts: list[tuple[int, ...]], replies: i
     assert out.shape == (len(prompts) * replies, ids.shape[1] + tokens)
 
 
-def ours(sampler: Sampler, prompts: list[tuple[int, ...]], replies: int, tokens: int, temperature: float = 1.0) -> None:
+def ours(sampler: LocalSampler, prompts: list[tuple[int, ...]], replies: int, tokens: int, temperature: float = 1.0) -> None:
     rows = [prompt for prompt in prompts for _ in range(replies)]
     sampling = Sampling(temperature=temperature, max_new_tokens=tokens)
     done = sampler.generate(rows, adapter=None, sampling=sampling, seeds=range(len(rows)))
@@ -94,7 +94,7 @@ def requests(chat: ChatEncoder, count: int, vocab: int) -> list[tuple[int, ...]]
     return [chat.encode([system, Message("user", chat.decode(tail))]) for tail in tails]
 
 
-def converse(sampler: Sampler, first: list[tuple[int, ...]], replies: int, tokens: int, turns: int = 4) -> None:
+def converse(sampler: LocalSampler, first: list[tuple[int, ...]], replies: int, tokens: int, turns: int = 4) -> None:
     """Every conversation hears the same short message after each of its replies."""
     contexts = [prompt for prompt in first for _ in range(replies)]
     heard = [Message("user", "exit code: 0\nstdout:\n" + "total 4 files " * 5)]
@@ -126,10 +126,10 @@ class Samplers:
     model: Any
     chat: ChatEncoder
     vocab: int
-    torch: Sampler
-    alone: Sampler
-    shared: Sampler
-    going: Sampler
+    torch: LocalSampler
+    alone: LocalSampler
+    shared: LocalSampler
+    going: LocalSampler
 
     @classmethod
     def load(cls, name: str, dtype: str) -> Samplers:
@@ -140,10 +140,10 @@ class Samplers:
             model=base.model,
             chat=chat,
             vocab=len(base.tokenizer),
-            torch=Sampler(base.model, chat, share_beginnings=False, engine="torch"),
-            alone=Sampler(base.model, chat, share_beginnings=False),
-            shared=Sampler(base.model, chat),
-            going=Sampler(base.model, chat, goes_on=True),
+            torch=LocalSampler(base.model, chat, share_beginnings=False, engine="torch"),
+            alone=LocalSampler(base.model, chat, share_beginnings=False),
+            shared=LocalSampler(base.model, chat),
+            going=LocalSampler(base.model, chat, goes_on=True),
         )
 
 

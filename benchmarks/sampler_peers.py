@@ -44,12 +44,12 @@ def ours(model: str, dtype: str, threads: int) -> Generate:
 
 def sampling(model: Any, tokenizer: Any, adapter: Any) -> Generate:
     from onthejob.models.chat import ChatEncoder
-    from onthejob.models.sampler import Sampler
+    from onthejob.models.sampler import LocalSampler
     from onthejob.types import Sampling
 
     chat = ChatEncoder(tokenizer)
     chat.end_ids = frozenset()
-    sampler = Sampler(model, chat, share_beginnings=False)
+    sampler = LocalSampler(model, chat, share_beginnings=False)
     if adapter is not None:
         sampler.publish(adapter)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from publish import TEXT, Bench, arguments, show
 
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.types import Sampling
 
 ADAPTERS = (0, 1, 3, 6)
@@ -78,7 +78,7 @@ def measure(bench: Bench, replies: int, tokens: int, repeats: int) -> dict[str, 
     for role in bench.roles:
         bench.publish(role)
     live = bench.publisher.live
-    local = Sampler(bench.model, bench.chat, base_digest=bench.digest)
+    local = LocalSampler(bench.model, bench.chat, base_digest=bench.digest)
     for adapter in live.values():
         local.publish(adapter)
 

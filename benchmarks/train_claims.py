@@ -29,7 +29,7 @@ from train_vaporware import DATA, Piece, bare_registry, figures, read_pieces
 from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
 from onthejob.envs.office.vaporware import Registry
 from onthejob.models.base_model import load_base
-from onthejob.models.claims import ANSWERS, COMING, NOW, Encoded, Encoder, answers
+from onthejob.models.claims import ANSWERS, COMING, NOW, ClaimEncoder, Encoded, answers
 from onthejob.models.fetch import fetch
 
 BATCH, MANY = 2048, 4096
@@ -51,7 +51,7 @@ class Student(nn.Module):
         super().__init__()
         base = load_base(fetch(name), dtype="float32")
         self._name = name
-        self.digest, self.encoder = base.digest, Encoder(base.tokenizer, DESCRIBED)
+        self.digest, self.encoder = base.digest, ClaimEncoder(base.tokenizer, DESCRIBED)
         self.model: Any = base.model
         if rank:
             self.model = get_peft_model(base.model, LoraConfig(r=rank, lora_alpha=32, target_modules="all-linear"))

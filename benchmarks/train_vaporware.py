@@ -27,7 +27,7 @@ import scipy.sparse as sparse
 from scipy.optimize import minimize
 
 from onthejob.envs.office.simulator import DESCRIBED, FEATURE_ALIASES
-from onthejob.envs.office.vaporware.detector_weights import WEIGHTS, Judge
+from onthejob.envs.office.vaporware.detector_weights import WEIGHTS, DetectorWeights
 from onthejob.envs.office.vaporware.paraphrase import anchor, described_at, topic_features, windows
 from onthejob.envs.office.vaporware.phrasebook import LISTS
 from onthejob.envs.office.vaporware.registry import LINE, Registry, groups, normal
@@ -231,9 +231,9 @@ def train(cases: Sequence[Case]) -> dict[str, Model]:
     return models
 
 
-def judge_of(models: Mapping[str, Model], bounds: Mapping[str, float]) -> Judge:
+def judge_of(models: Mapping[str, Model], bounds: Mapping[str, float]) -> DetectorWeights:
     """The models as the simulator uses them."""
-    return Judge(**file_of(models, bounds))
+    return DetectorWeights(**file_of(models, bounds))
 
 
 def file_of(models: Mapping[str, Model], bounds: Mapping[str, float]) -> dict:

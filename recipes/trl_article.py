@@ -36,7 +36,7 @@ from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.models.catalogue import make_client
 from onthejob.models.hosted import Price
-from onthejob.models.transport import Limits, Transport
+from onthejob.models.transport import Transport, TurnLimits
 from onthejob.office import JUDGED
 from onthejob.office_players import scripted
 from onthejob.rollout.judge import VERDICT_TOKENS, Item, Judge, JudgeConfig
@@ -146,7 +146,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     model, tokenizer = load(args)
     rows = collected(args.role, args, tokenizer)
-    with closing(Transport(Limits())) as transport:
+    with closing(Transport(TurnLimits())) as transport:
         trainer = GRPOTrainer(
             model=model,
             reward_funcs=reward_of(opinions(args.judge, transport) if args.judge else None),

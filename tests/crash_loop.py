@@ -22,12 +22,12 @@ from pathlib import Path
 import torch
 
 from onthejob.keys import keyed_uniform
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
 from onthejob.loop import train
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
@@ -111,8 +111,8 @@ def work(folder: Path, name: str, grouping: str) -> None:
             pool=TaskPool(
                 [*toy_tasks(8), *toy_tasks(8, days=3, first_seed=200_000)], seed=0, prefer_spread=grouping == "episodes"
             ),
-            learner=Learner(model, ROLES, config=LearnerConfig(lr=3e-3, loss=LossConfig(beta=0.05)), seed=0),
-            sampler=Sampler(model, ChatEncoder(tiny.tokenizer)),
+            learner=LocalLearner(model, ROLES, config=LearnerConfig(lr=3e-3, loss=LossConfig(beta=0.05)), seed=0),
+            sampler=LocalSampler(model, ChatEncoder(tiny.tokenizer)),
             encoder=ChatEncoder(tiny.tokenizer),
             run=run,
             partners=dict.fromkeys(ROLES, heuristic),

@@ -146,6 +146,15 @@ def test_a_file_name_belongs_to_one_room():
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
+def test_a_class_name_belongs_to_one_module():
+    found: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(shown(path))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
 PROBE = """
 import collections.abc, dataclasses, enum, pathlib, sys, typing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onthejob.calls import Said, read_calls, write_call, write_calls
+from onthejob.calls import ReplyParts, read_calls, write_call, write_calls
 from onthejob.types import ToolCall
 
 STOCK, NOW = ToolCall("get_stock", {"symbol": "TSLA"}), ToolCall("now", {})
@@ -16,26 +16,29 @@ DEEP = {"text": 'a </tool_call> {b} "c" 日本 😀\nd', "deep": {"e": [{}]}}
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (f"<tool_call>\n{JSON}\n</tool_call>", Said("", (STOCK,))),
-        (f'Look.\n<tool_call>\n{JSON}\n</tool_call>\n<tool_call>{{"name": "now"}}</tool_call>', Said("Look.", (STOCK, NOW))),
-        (f"<think>{JSON}</think>\n<tool_call>{JSON}", Said(f"<think>{JSON}</think>", (STOCK,))),
-        (LLAMA, Said("", (STOCK,))),
-        (f'<|python_tag|>{LLAMA}; {{"name": "now", "parameters": {{}}}}', Said("", (STOCK, NOW))),
-        (f"{LLAMA}; {LLAMA}", Said("", (STOCK, STOCK))),
-        (f"[TOOL_CALLS] [{JSON}]", Said("", (STOCK,))),
-        (f"Sure:\n```json\n{JSON}\n```", Said("Sure:", (STOCK,))),
-        ('[{"name": "get_stock", "arguments": "{\\"symbol\\": \\"TSLA\\"}"}]', Said("", (STOCK,))),
-        (write_call("write", **DEEP), Said("", (ToolCall("write", DEEP),))),
+        (f"<tool_call>\n{JSON}\n</tool_call>", ReplyParts("", (STOCK,))),
+        (
+            f'Look.\n<tool_call>\n{JSON}\n</tool_call>\n<tool_call>{{"name": "now"}}</tool_call>',
+            ReplyParts("Look.", (STOCK, NOW)),
+        ),
+        (f"<think>{JSON}</think>\n<tool_call>{JSON}", ReplyParts(f"<think>{JSON}</think>", (STOCK,))),
+        (LLAMA, ReplyParts("", (STOCK,))),
+        (f'<|python_tag|>{LLAMA}; {{"name": "now", "parameters": {{}}}}', ReplyParts("", (STOCK, NOW))),
+        (f"{LLAMA}; {LLAMA}", ReplyParts("", (STOCK, STOCK))),
+        (f"[TOOL_CALLS] [{JSON}]", ReplyParts("", (STOCK,))),
+        (f"Sure:\n```json\n{JSON}\n```", ReplyParts("Sure:", (STOCK,))),
+        ('[{"name": "get_stock", "arguments": "{\\"symbol\\": \\"TSLA\\"}"}]', ReplyParts("", (STOCK,))),
+        (write_call("write", **DEEP), ReplyParts("", (ToolCall("write", DEEP),))),
     ],
 )
-def test_a_call_is_read_in_every_form_and_written_back(reply: str, said: Said):
+def test_a_call_is_read_in_every_form_and_written_back(reply: str, said: ReplyParts):
     assert read_calls(reply) == said
     assert read_calls(write_calls(said.text, said.calls)).calls == said.calls
 
 
 @pytest.mark.parametrize("reply", ["", "42", "{braces}", '{"price": 3}', '{"name": "Ada", "age": 36}', "[" * 5000])
 def test_other_text_and_json_are_no_calls(reply: str):
-    assert read_calls(reply) == Said(reply)
+    assert read_calls(reply) == ReplyParts(reply)
 
 
 @pytest.mark.parametrize(

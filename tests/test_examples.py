@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.envs.env import Env
 from onthejob.envs.exchange import Reply
 from onthejob.envs.running import random_legal, running
@@ -60,7 +60,7 @@ def test_an_example_keeps_the_contract_and_its_size(name: str):
     assert found.forks > 0
     assert found.branches > 0
     assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= LINES[name]
-    Workplace(ref=str(EXAMPLES / f"{name}.py"), env=env).check()
+    NamedEnv(ref=str(EXAMPLES / f"{name}.py"), env=env).check()
 
 
 @pytest.mark.parametrize("name", LINES)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.claw import Claw
-from onthejob.cli import COMMANDS, Entry, command_class, parse
+from onthejob.cli import COMMANDS, CommandEntry, command_class, parse
 from onthejob.commands.env import flags_of
 from onthejob.commands.env_options import typed
 from onthejob.envs.env import Env
@@ -39,7 +39,7 @@ def options_of(path: str, capsys: pytest.CaptureFixture[str], *envs: str) -> set
     return set(OPTION.findall(capsys.readouterr().out))
 
 
-def home(entry: Entry) -> Path:
+def home(entry: CommandEntry) -> Path:
     """The module of a command."""
     return (CHECKS if entry.measures else PACKAGE) / "commands" / f"{entry.module}.py"
 

@@ -23,11 +23,11 @@ from onthejob import loop
 from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.learn.adapter_files import read_adapter
 from onthejob.learn.advantage import AdvantageConfig
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec, activate, attach, parameters, state
 from onthejob.learn.loss import LossConfig
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
@@ -78,8 +78,8 @@ def taught() -> Tiny:
 class Rig:
     """Everything that one training run needs, on its own copy of the model."""
 
-    learner: Learner
-    sampler: Sampler
+    learner: LocalLearner
+    sampler: LocalSampler
     run: Run
     model: Any
 
@@ -103,8 +103,8 @@ def rig(tiny: Tiny, run: Run, *, lr: float = 3e-3, roles: tuple[str, ...] = ROLE
     model = attach(fresh, roles, LoraSpec(rank=4, alpha=8), seed=1)
     config = LearnerConfig(lr=lr, loss=loss or LossConfig())
     return Rig(
-        learner=Learner(model, roles, config=config, seed=0),
-        sampler=Sampler(model, ChatEncoder(tiny.tokenizer)),
+        learner=LocalLearner(model, roles, config=config, seed=0),
+        sampler=LocalSampler(model, ChatEncoder(tiny.tokenizer)),
         run=run,
         model=model,
     )
@@ -160,7 +160,7 @@ def test_advantages_are_estimated_once_and_what_is_trained_on_is_recorded(make_r
     made, estimated = make_rig(), Counter[str]()
     trained: dict[str, Any] = {}
 
-    class Watched(Learner):
+    class Watched(LocalLearner):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             pack = self.collate
@@ -448,7 +448,7 @@ def test_the_reference_of_the_kl_term_survives_a_resume(make_rig: MakeRig):
     assert kls[-1] > 0.0
 
 
-class Spiking(Learner):
+class Spiking(LocalLearner):
     """Reports a problem in the second update of each role, after having really moved the weights."""
 
     problem: Mapping[str, Any]
@@ -490,7 +490,7 @@ def test_a_suspicious_update_is_recorded_and_never_published(make_rig: MakeRig, 
 def test_a_run_without_any_update_is_no_success(make_rig: MakeRig):
     """Real gradients that are not finite, through the whole learner."""
 
-    class Overflowing(Learner):
+    class Overflowing(LocalLearner):
         def update(self, role: str, batches: Any, *, reference: Any = None) -> Any:
             activate(self.model, role)
             hook = next(iter(parameters(self.model, role).values())).register_hook(lambda gradient: gradient * float("inf"))

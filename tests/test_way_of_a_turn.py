@@ -15,10 +15,10 @@ import torch
 
 from onthejob import loop
 from onthejob.learn.batch import Batch
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
@@ -141,8 +141,8 @@ def traced(
             config=config,
             make_env=ToyWorkplace,
             pool=TaskPool(toy_tasks(4), seed=0),
-            learner=Learner(model, roles, config=LearnerConfig(lr=1e-3), seed=0),
-            sampler=Sampler(model, chat),
+            learner=LocalLearner(model, roles, config=LearnerConfig(lr=1e-3), seed=0),
+            sampler=LocalSampler(model, chat),
             encoder=chat,
             run=run,
             partners=dict.fromkeys(roles, ScriptedPolicy(heuristic_reply, version="heuristic")),

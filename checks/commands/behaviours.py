@@ -18,7 +18,7 @@ from onthejob.errors import ConfigError
 if TYPE_CHECKING:
     from checks.office.behaviours import Deed, Tally
     from onthejob.envs.office.env import OfficeConfig, OfficeEnvironment
-    from onthejob.evaluate.statistics import Estimate
+    from onthejob.evaluate.statistics import IntervalEstimate
     from onthejob.rollout.episode import Encoder
     from onthejob.types import Policy, Task
 
@@ -90,7 +90,7 @@ class Behaviours:
         _ = self._config  # it says what is wrong with it
         every = scenarios_named(self.scenarios)
         tasks = office_tasks(Split(self.split), seeds=self.seeds, scenarios=every, days=self.days, first=self.first)
-        found: dict[str, Mapping[str, Estimate]] = {}
+        found: dict[str, Mapping[str, IntervalEstimate]] = {}
         counts: dict[str, int] = {}
         for name, episodes in self._episodes(tasks, terminal):
             found[name] = estimates([played.tallies for played in episodes], [played.scenario for played in episodes])
@@ -221,7 +221,7 @@ def tallied(done: Sequence[Deed]) -> dict[str, Tally]:
     return {name: metric(done) for name, metric in METRICS.items()} | dict.fromkeys(RECALLED, Tally(0.0, 0.0))
 
 
-def estimates(episodes: Sequence[Mapping[str, Tally]], scenarios: Sequence[str] = ()) -> dict[str, Estimate]:
+def estimates(episodes: Sequence[Mapping[str, Tally]], scenarios: Sequence[str] = ()) -> dict[str, IntervalEstimate]:
     """Behaviour -> hits per occasion over the episodes that gave any, with an interval over episodes.
 
     Args:
@@ -230,7 +230,7 @@ def estimates(episodes: Sequence[Mapping[str, Tally]], scenarios: Sequence[str] 
     """
     from onthejob.evaluate.statistics import ratio_interval
 
-    found: dict[str, Estimate] = {}
+    found: dict[str, IntervalEstimate] = {}
     for name in episodes[0] if episodes else ():
         use = [i for i, tallies in enumerate(episodes) if tallies[name].occasions > 0.0]
         found[name] = ratio_interval(
@@ -242,7 +242,7 @@ def estimates(episodes: Sequence[Mapping[str, Tally]], scenarios: Sequence[str] 
     return found
 
 
-def shown(estimate: Estimate, episodes: int) -> str:
+def shown(estimate: IntervalEstimate, episodes: int) -> str:
     """`0.42 (0.31 to 0.55)`, with `[7]` behind it where only 7 of the episodes gave occasion, or `-` where none did."""
     if estimate.n == 0:
         return "-"

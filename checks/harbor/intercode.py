@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onthejob.envs.claw.copying import copied
-from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, WorkspaceItem
 from onthejob.envs.claw.workspace import Unreadable
 from onthejob.envs.harbor.base import skeleton
 from onthejob.envs.harbor.final_tree import RESERVED, links
@@ -231,12 +231,12 @@ def gold_effect(task: InterCodeTask, image: Image, images: Images) -> tuple[dict
         if sandbox.run(f"{start_of(image)}\n{gold_script(task)}", timeout_s=COMMAND_S).timed_out:
             raise Unreadable(f"is not complete after {COMMAND_S:g} s")
         left = copied(sandbox.collect(), links)
-    printed = left.get(ANSWER, Item()).data.decode("utf-8", "replace").rstrip()
+    printed = left.get(ANSWER, WorkspaceItem()).data.decode("utf-8", "replace").rstrip()
     lines = sorted(line.rstrip() for line in printed.split("\n")) if printed else []
     return compared(left), lines
 
 
-def compared(items: Mapping[str, Item]) -> dict[str, list[object]]:
+def compared(items: Mapping[str, WorkspaceItem]) -> dict[str, list[object]]:
     """Path -> kind, mode, content and time, of what is compared; a time only where it was set."""
     found: dict[str, list[object]] = {}
     for path, item in items.items():
@@ -244,9 +244,9 @@ def compared(items: Mapping[str, Item]) -> dict[str, list[object]]:
             continue
         old = item.mtime_ns is not None and item.mtime_ns < (time.time() - OLD_S) * 1e9
         mtime = item.mtime_ns // 10**9 if old and item.mtime_ns is not None else None
-        if item.kind is Kind.LINK:
+        if item.kind is ItemKind.LINK:
             found[path] = ["link", 0, item.data.decode("utf-8", "surrogateescape"), None]
-        elif item.kind is Kind.FOLDER:
+        elif item.kind is ItemKind.FOLDER:
             found[path] = ["folder", item.mode | 0o700, "", mtime]
         else:
             # An archive holds the times at which its files were made.

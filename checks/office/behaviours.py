@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action, Invalid, parse
-from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, State
+from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, CompanyState
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.handlers import RETENTION, all_handlers
 from onthejob.envs.office.handlers.content import VERBS
@@ -156,11 +156,11 @@ def deeds(env: OfficeEnvironment, task: Task, replies: Iterable[str]) -> list[De
     return done
 
 
-def _shipped(s: State) -> dict[str, int]:
+def _shipped(s: CompanyState) -> dict[str, int]:
     return {spec.name: day for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0}
 
 
-def _proposed(s: State, action: Action | None) -> str:
+def _proposed(s: CompanyState, action: Action | None) -> str:
     """The need of the lead to whom `action` makes a proposal."""
     if action is None or action.action_type != _PROMISE:
         return ""

@@ -25,11 +25,11 @@ class ModelState:
     def __init__(self, folder: Path, modules: list[str]) -> None:
         from onthejob.models.base_model import load_base
         from onthejob.models.chat import ChatEncoder
-        from onthejob.models.sampler import Sampler
+        from onthejob.models.sampler import LocalSampler
 
         base = load_base(folder, dtype="float32")
         self.chat = ChatEncoder(base.tokenizer)
-        self.sampler = Sampler(base.model, self.chat, base_digest=base.digest)
+        self.sampler = LocalSampler(base.model, self.chat, base_digest=base.digest)
         self.lock = threading.Lock()
         self.draws = 0
         # The sampler applies an adapter's logit scale, of which vLLM knows nothing.

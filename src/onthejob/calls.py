@@ -34,7 +34,7 @@ _BEGUN = re.compile(r"""\s*(?:```(?:json)?\s*)?\[?\s*\{\s*["'](?:name|function)[
 _KEYS = {"name", "arguments", "parameters", "type", "id"}
 
 
-class Said(NamedTuple):
+class ReplyParts(NamedTuple):
     """A reply, read."""
 
     text: str
@@ -58,7 +58,7 @@ def _finite(text: str) -> float:
 _DECODER = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=_finite)
 
 
-def read_calls(reply: str) -> Said:
+def read_calls(reply: str) -> ReplyParts:
     """The calls in a reply. Never raises: a call that cannot be read is a problem, and a reply without one is text."""
     thought, end, rest = reply.rpartition(_THOUGHT)
     try:
@@ -70,11 +70,11 @@ def read_calls(reply: str) -> Said:
         else:
             around, calls = _plain(rest)
     except _Unreadable as problem:
-        return Said(reply, problem=str(problem))
+        return ReplyParts(reply, problem=str(problem))
     if not calls:
-        return Said(reply)
+        return ReplyParts(reply)
     text = "".join(around).strip()
-    return Said(f"{thought}{end}\n\n{text}".rstrip() if end else text, tuple(calls))
+    return ReplyParts(f"{thought}{end}\n\n{text}".rstrip() if end else text, tuple(calls))
 
 
 def write_call(name: str, **arguments: Any) -> str:

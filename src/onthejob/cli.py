@@ -45,7 +45,7 @@ SWITCHES = ("--json", "--quiet", "--debug")
 """Options of every command that take no value."""
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command lives: a dataclass of options with a method `run(terminal) -> exit code`."""
 
     module: str
@@ -65,18 +65,20 @@ class Entry(NamedTuple):
     """Options that --help shows, and a word for the value of each; --help-all shows the others too. Empty: --help shows all."""
 
 
-COMMANDS: dict[str, Entry] = {
-    "demo": Entry("demo", "Demo", "Let the sales agent of the office practise for some minutes, and show what that changed."),
-    "play": Entry("play_episode", "Play", "Play one episode and show every turn.", places=True, first=True, env="office"),
-    "collect": Entry(
+COMMANDS: dict[str, CommandEntry] = {
+    "demo": CommandEntry(
+        "demo", "Demo", "Let the sales agent of the office practise for some minutes, and show what that changed."
+    ),
+    "play": CommandEntry("play_episode", "Play", "Play one episode and show every turn.", places=True, first=True, env="office"),
+    "collect": CommandEntry(
         "collect_demonstrations",
         "Collect",
         "Write a scripted player's demonstrations, one file per role.",
         places=True,
         env="office",
     ),
-    "sft": Entry("warm_start", "Sft", "Warm start: train the roles' adapters on demonstrations."),
-    "train": Entry(
+    "sft": CommandEntry("warm_start", "Sft", "Warm start: train the roles' adapters on demonstrations."),
+    "train": CommandEntry(
         "train",
         "Train",
         "Train the roles' adapters with GRPO.",
@@ -96,49 +98,57 @@ COMMANDS: dict[str, Entry] = {
             "config": "FILE",
         },
     ),
-    "eval": Entry("evaluation", "Eval", "Decision quality of teams on held-out states.", places=True, env="office"),
-    "compare": Entry("compare", "Compare", "Whole held-out episodes of teams, matched and paired.", places=True, env="office"),
-    "serve env": Entry("serve", "Env", "Serve a workplace under OpenEnv.", places=True, first=True, env="office"),
-    "env new": Entry("env", "New", "Write an environment of your own that runs as it is, and its test."),
-    "env check": Entry("env", "Check", "Play an environment and say what is wrong with it.", places=True, first=True),
-    "env list": Entry("env", "List", "List the environments that are built in or installed."),
-    "env show": Entry("env", "Show", "Show an environment: roles, limits, options, tasks, a prompt.", places=True, first=True),
-    "view": Entry(
+    "eval": CommandEntry("evaluation", "Eval", "Decision quality of teams on held-out states.", places=True, env="office"),
+    "compare": CommandEntry(
+        "compare", "Compare", "Whole held-out episodes of teams, matched and paired.", places=True, env="office"
+    ),
+    "serve env": CommandEntry("serve", "ServeEnv", "Serve a workplace under OpenEnv.", places=True, first=True, env="office"),
+    "env new": CommandEntry("env", "New", "Write an environment of your own that runs as it is, and its test."),
+    "env check": CommandEntry("env", "CheckEnv", "Play an environment and say what is wrong with it.", places=True, first=True),
+    "env list": CommandEntry("env", "ListEnvs", "List the environments that are built in or installed."),
+    "env show": CommandEntry(
+        "env", "ShowEnv", "Show an environment: roles, limits, options, tasks, a prompt.", places=True, first=True
+    ),
+    "view": CommandEntry(
         "view", "View", "Watch the office or play an environment, take a seat, look into runs.", places=True, env="office"
     ),
-    "serve model": Entry("servers", "Model", "Serve the base and its adapters with vLLM on loopback."),
-    "serve trainer": Entry("servers", "Trainer", "Make updates for runs on other machines."),
-    "policy swap": Entry("policy", "Swap", "Hand a role to another policy while an episode is running."),
-    "runs ls": Entry("runs", "Ls", "List recorded runs."),
-    "runs show": Entry("runs", "Show", "Show one run: configuration, metrics, adapters, events."),
-    "runs check": Entry("runs", "Check", "Check a run for damage and name the damaged parts."),
-    "runs export": Entry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
-    "runs push": Entry("share", "PushRun", "Upload a run's tables to the Hub as a data set."),
-    "runs sync": Entry("sync", "Sync", "Send a run's record to trackers and spreadsheets, also while it is written."),
-    "runs replay": Entry("replay", "ReplayRecord", "Execute a run's episodes, or a game, again and compare with the record."),
-    "runs rescore": Entry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
-    "office gates": Entry(
+    "serve model": CommandEntry("servers", "ServeModel", "Serve the base and its adapters with vLLM on loopback."),
+    "serve trainer": CommandEntry("servers", "Trainer", "Make updates for runs on other machines."),
+    "policy swap": CommandEntry("policy", "Swap", "Hand a role to another policy while an episode is running."),
+    "runs ls": CommandEntry("runs", "Ls", "List recorded runs."),
+    "runs show": CommandEntry("runs", "ShowRun", "Show one run: configuration, metrics, adapters, events."),
+    "runs check": CommandEntry("runs", "CheckRun", "Check a run for damage and name the damaged parts."),
+    "runs export": CommandEntry("runs", "Export", "Write a run's tables as JSON lines or Parquet."),
+    "runs push": CommandEntry("share", "PushRun", "Upload a run's tables to the Hub as a data set."),
+    "runs sync": CommandEntry("sync", "SyncRun", "Send a run's record to trackers and spreadsheets, also while it is written."),
+    "runs replay": CommandEntry(
+        "replay", "ReplayRecord", "Execute a run's episodes, or a game, again and compare with the record."
+    ),
+    "runs rescore": CommandEntry("rescore", "RescoreRun", "Score recorded trajectories under another reward or stop table."),
+    "office gates": CommandEntry(
         "gates", "Gates", "Check that the office is a sound training environment; fails when a gate fails.", measures=True
     ),
-    "office behaviours": Entry("behaviours", "Behaviours", "Measure emergent behaviours, per team.", measures=True),
-    "scenarios list": Entry("scenarios", "List", "List the office's scenarios."),
-    "scenarios show": Entry("scenarios", "Show", "Show one scenario: stocks and calendar."),
-    "scenarios lint": Entry("scenarios", "Lint", "Check scenario files of your own."),
-    "tasks list": Entry("tasks_claw", "List", "List the claw's task families."),
-    "tasks show": Entry("tasks_claw", "Show", "Show one claw task: request, files, assertions, gold commands."),
-    "tasks synth": Entry(
+    "office behaviours": CommandEntry("behaviours", "Behaviours", "Measure emergent behaviours, per team.", measures=True),
+    "scenarios list": CommandEntry("scenarios", "ListScenarios", "List the office's scenarios."),
+    "scenarios show": CommandEntry("scenarios", "ShowScenario", "Show one scenario: stocks and calendar."),
+    "scenarios lint": CommandEntry("scenarios", "Lint", "Check scenario files of your own."),
+    "tasks list": CommandEntry("tasks_claw", "ListFamilies", "List the claw's task families."),
+    "tasks show": CommandEntry("tasks_claw", "ShowTask", "Show one claw task: request, files, assertions, gold commands."),
+    "tasks synth": CommandEntry(
         "tasks_claw", "Synth", "Write a corpus of claw tasks, synthesized or written by a hosted model, as train, dev and test."
     ),
-    "tasks convert": Entry("tasks_convert", "Convert", "Write InterCode-Bash as tasks in the Harbor format.", measures=True),
-    "tasks validate": Entry("tasks_claw", "Validate", "Prove claw or Harbor tasks: doing nothing fails, gold passes."),
-    "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
-    "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),
-    "model merge": Entry("model", "Merge", "Write base + adapter as one model; kept only when it computes the same."),
-    "adapters import": Entry("adapters", "Import", "Take in an adapter made by PEFT, TRL or Unsloth."),
-    "adapters push": Entry("share", "Push", "Upload adapters to the Hub, with a card of base, recipe and evaluation."),
-    "adapters pull": Entry("share", "Pull", "Download adapters that were pushed, and check their digests."),
-    "sandbox doctor": Entry("sandbox", "Doctor", "Show what isolates an agent's commands here, and attack it."),
-    "doctor": Entry("doctor", "Doctor", "Check versions, the sandbox's packages, cores, memory, disk, cache and model."),
+    "tasks convert": CommandEntry(
+        "tasks_convert", "Convert", "Write InterCode-Bash as tasks in the Harbor format.", measures=True
+    ),
+    "tasks validate": CommandEntry("tasks_claw", "Validate", "Prove claw or Harbor tasks: doing nothing fails, gold passes."),
+    "model fetch": CommandEntry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
+    "model show": CommandEntry("model", "ShowModel", "Describe a model: size, layers, context, digest."),
+    "model merge": CommandEntry("model", "Merge", "Write base + adapter as one model; kept only when it computes the same."),
+    "adapters import": CommandEntry("adapters", "Import", "Take in an adapter made by PEFT, TRL or Unsloth."),
+    "adapters push": CommandEntry("share", "Push", "Upload adapters to the Hub, with a card of base, recipe and evaluation."),
+    "adapters pull": CommandEntry("share", "Pull", "Download adapters that were pushed, and check their digests."),
+    "sandbox doctor": CommandEntry("sandbox", "SandboxDoctor", "Show what isolates an agent's commands here, and attack it."),
+    "doctor": CommandEntry("doctor", "Doctor", "Check versions, the sandbox's packages, cores, memory, disk, cache and model."),
 }
 """Command line words -> where they are implemented, in the order of `--help`."""
 
@@ -264,7 +274,7 @@ def parse(options: Any, words: Sequence[str], *, prog: str, default: Any = None)
     return tyro.cli(options, prog=prog, args=list(words), default=default, config=config)
 
 
-def begun(options: Any, words: Sequence[str], entry: Entry) -> tuple[Any, Any]:
+def begun(options: Any, words: Sequence[str], entry: CommandEntry) -> tuple[Any, Any]:
     """The class whose options are parsed, and what those that are not given are; None for the class's own defaults.
 
     The environment brings options of its own; the file of --config comes before them all.

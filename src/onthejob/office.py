@@ -28,7 +28,7 @@ from onthejob.envs.office.reply_schema import reply_schema
 from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED, as_data, load
 from onthejob.envs.office.sections import Count, cached
 from onthejob.envs.office.tasks import office_tasks
-from onthejob.envs.office.vaporware import Reader
+from onthejob.envs.office.vaporware import PromiseReader
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.files import where_kept
@@ -132,7 +132,7 @@ def check_customer(who: str) -> None:
     )
 
 
-def reader_of(config: OfficeConfig) -> Reader | None:
+def reader_of(config: OfficeConfig) -> PromiseReader | None:
     """The reader that a configuration names, loaded once per process; None where the linear weights judge."""
     if not config.reader:
         return None
@@ -213,7 +213,7 @@ class Office(Env):
             "Play": "onthejob.commands.play_office:PlayOffice",
             "Collect": "onthejob.commands.collect_office:CollectOffice",
             "View": "onthejob.commands.view_office:ViewOffice",
-            "Env": "onthejob.commands.serve_office:EnvOffice",
+            "ServeEnv": "onthejob.commands.serve_office:EnvOffice",
         }
     )
     earlier: ClassVar[tuple[str, ...]] = (

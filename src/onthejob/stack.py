@@ -17,11 +17,11 @@ from onthejob.evaluate.teams import Team, adapter_fingerprint
 from onthejob.types import Adapter, Policy, PromptBudget
 
 if TYPE_CHECKING:
-    from onthejob.learn.learner import Learner, LearnerConfig
+    from onthejob.learn.learner import LearnerConfig, LocalLearner
     from onthejob.learn.lora import LoraSpec
     from onthejob.models.base_model import Dtype
     from onthejob.models.chat import ChatEncoder
-    from onthejob.models.sampler import Sampler
+    from onthejob.models.sampler import LocalSampler
     from onthejob.record import Run
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,11 @@ class Stack:
     numerics: str = ""
     """In what they are held and computed, e.g. `float32-cpu` or `bfloat16-nf4-cuda`; part of the fingerprints of teams."""
 
-    def sampler(self, *, goes_on: bool = False) -> Sampler:
+    def sampler(self, *, goes_on: bool = False) -> LocalSampler:
         """A sampler of its own (adapter names repeat between runs, so every team has one) on the shared weights."""
-        from onthejob.models.sampler import Sampler
+        from onthejob.models.sampler import LocalSampler
 
-        return Sampler(self.model, self.chat, base_digest=self.digest, goes_on=goes_on)
+        return LocalSampler(self.model, self.chat, base_digest=self.digest, goes_on=goes_on)
 
     def fingerprint(self, adapter: Adapter | None) -> str:
         """Under which this base's replies, with an adapter or without one, are cached."""
@@ -205,21 +205,21 @@ def attach_learner(
     config: LearnerConfig,
     seed: int,
     init: Mapping[str, Adapter] | None = None,
-) -> tuple[Stack, Learner]:
+) -> tuple[Stack, LocalLearner]:
     """Put one adapter per role on the stack's base, filled from `init` where it has the role.
 
     Returns:
         The stack around the PEFT model, and a learner of it. The given stack must not be used to train any more.
     """
     from onthejob.learn.adapter_files import load_adapter
-    from onthejob.learn.learner import Learner
+    from onthejob.learn.learner import LocalLearner
     from onthejob.learn.lora import attach
 
     model = attach(stack.model, roles, lora, seed=seed)
     for role in roles:
         if init and role in init:
             load_adapter(model, role, init[role], base_digest=stack.digest)
-    learner = Learner(model, roles, config=config, seed=seed)
+    learner = LocalLearner(model, roles, config=config, seed=seed)
     return replace(stack, model=model), learner
 
 

@@ -15,10 +15,10 @@ from fastapi.testclient import TestClient
 from onthejob import Env, Next, Split, Task
 from onthejob.api import game_tables as module
 from onthejob.api.app import create_app
-from onthejob.api.game_tables import Tables
+from onthejob.api.game_tables import GameTables
 from onthejob.api.hands import Hands
 from onthejob.claw import Claw
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.view import tables_of
 from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ClawConfig
@@ -74,8 +74,8 @@ class Odd(Env):
 @contextmanager
 def asking(env: Env, ref: str, tmp_path: Path) -> Iterator[Ask]:
     """A function that asks the API: (path, body or None, expected status) -> the answer."""
-    own = Workplace(ref=ref, env=env)
-    with Tables(tables_of(own), threads=own.env.threads, name=own.name) as tables:
+    own = NamedEnv(ref=ref, env=env)
+    with GameTables(tables_of(own), threads=own.env.threads, name=own.name) as tables:
         app = create_app(token=TOKEN, hosts=("testserver",), tables=tables, pages=tmp_path / "no pages")
         with TestClient(app, headers={"x-onthejob-token": TOKEN}) as client:
 

@@ -9,7 +9,7 @@ from onthejob.api.recorded_frames import episode_frames
 from onthejob.api.schema_office import Reset
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office.env import SEATS, OfficeConfig
-from onthejob.envs.office.records import Kind
+from onthejob.envs.office.records import MemoryKind
 from onthejob.record import Run
 
 from .recording import office_run
@@ -33,7 +33,7 @@ def test_a_reflection_is_marked_in_its_turn_and_nothing_else_is():
     assert {turn for turn, _ in marked} == {69, 139}
     env = world.at(len(frames) - 1)
     for role in SEATS:
-        kept = [memory for memory in env.memories(role) if memory.kind is Kind.REFLECTION]
+        kept = [memory for memory in env.memories(role) if memory.kind is MemoryKind.REFLECTION]
         assert [text for turn in (69, 139) for text in marked.get((turn, role), [])] == [memory.text for memory in kept]
     assert all(frame.actor != "night" for frame in frames if frame.reflections)
     worlds.close()

@@ -22,7 +22,7 @@ from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.quality_file import read_quality
 from onthejob.evaluate.recorded import recorded_scales
 from onthejob.evaluate.scores import QualityConfig, QualityResult
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 from onthejob.evaluate.teams import scripted_team
 from onthejob.evaluate.terminal_tables import (
     comparison_table,
@@ -265,9 +265,9 @@ def test_tables_for_the_terminal(report: Report) -> None:
 
 
 def test_numbers_are_as_precise_as_their_interval() -> None:
-    assert describe(Estimate(mean=0.4231, low=0.31, high=0.5512, n=9, clusters=9)) == "0.42 [0.31, 0.55]"
-    assert describe(Estimate(mean=123456.7, low=100_000, high=150_000, n=9, clusters=9)) == "123,457 [100,000, 150,000]"
-    assert describe(Estimate(mean=1.0, low=1.0, high=1.0, n=9, clusters=9)) == "1.00 (no spread)"
+    assert describe(IntervalEstimate(mean=0.4231, low=0.31, high=0.5512, n=9, clusters=9)) == "0.42 [0.31, 0.55]"
+    assert describe(IntervalEstimate(mean=123456.7, low=100_000, high=150_000, n=9, clusters=9)) == "123,457 [100,000, 150,000]"
+    assert describe(IntervalEstimate(mean=1.0, low=1.0, high=1.0, n=9, clusters=9)) == "1.00 (no spread)"
     assert number(float("nan")) == "–"
     assert number(-0.0001, 1.0) == "0.0"
 

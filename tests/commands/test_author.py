@@ -11,7 +11,7 @@ import pytest
 from checks.servers.chat_server import Chat, conversation
 from onthejob.claw import Claw
 from onthejob.commands.author import ROLE, WRITTEN, correction, draft, examples, json_object, reply_schema, request_text
-from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
+from onthejob.envs.claw.lint import TaskFault, TaskProblem, validate_candidate
 from onthejob.envs.claw.splits import split_of
 from onthejob.envs.claw.task_schema import ClawTask, load_tasks
 from onthejob.types import Split
@@ -148,6 +148,6 @@ def test_the_object_in_a_reply(text: str, found: dict[str, Any] | None):
 
 
 def test_a_long_list_of_problems_is_cut():
-    said = correction([Problem(fault=Fault.LEAK, message=f"number {n}.") for n in range(20)])
+    said = correction([TaskProblem(fault=TaskFault.LEAK, message=f"number {n}.") for n in range(20)])
     assert said.count("leak: ") == 8
     assert "and 12 more" in said

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from onthejob.claw import Claw
-from onthejob.commands.named_env import Workplace
-from onthejob.compat.seat_session import Seat, Start
+from onthejob.commands.named_env import NamedEnv
+from onthejob.compat.seat_session import SeatSession, SessionStart
 from onthejob.compat.served import served
 from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
@@ -92,8 +92,8 @@ def test_it_keeps_the_promises_of_an_environment_and_is_served(tmp_path: Path, m
     env = resolve(toy)()
     found = check_environment(env.make_environment, env.tasks(Split.TRAIN)[:2], spectators=("customer",))
     assert found.forks > 0
-    seat = Seat(served(env))
-    seen = seat.reset(Start(role="seller", seed=0, teammates="heuristic"))
+    seat = SeatSession(served(env))
+    seen = seat.reset(SessionStart(role="seller", seed=0, teammates="heuristic"))
     while seen.observation is not None:
         seen = seat.step(expert_reply(seen.observation, 0))
     assert seat.task in env.tasks(Split.TRAIN)
@@ -126,8 +126,8 @@ def test_tasks_without_a_solution_are_served():
 def test_a_claw_that_is_opened_twice_has_a_host_until_both_are_closed():
     env = Claw(count=64)
     task = env.tasks(Split.DEV)[0]
-    with Workplace(ref="claw", env=env).opened() as outer:
-        with Workplace(ref="claw", env=env).opened():
+    with NamedEnv(ref="claw", env=env).opened() as outer:
+        with NamedEnv(ref="claw", env=env).opened():
             pass
         made = outer()
         assert made.reset(task).actor == "agent"
@@ -143,14 +143,14 @@ class Hard(Office):
 
 
 def test_a_subclass_of_a_built_in_environment_is_another_workplace():
-    prints = {Workplace(ref="hard", env=env).fingerprint for env in (Office(), Hard(), Hard(extra=2))}
+    prints = {NamedEnv(ref="hard", env=env).fingerprint for env in (Office(), Hard(), Hard(extra=2))}
     assert len(prints) == 3
 
 
 def test_an_empty_and_an_unknown_partner_are_refused():
     for partner, said in (("", "--env.partner is empty"), ("nobody", "--env.partner is 'nobody', and its players are")):
         with pytest.raises(ConfigError, match=said):
-            Workplace(ref="office", env=Office(partner=partner)).check(training=True)
+            NamedEnv(ref="office", env=Office(partner=partner)).check(training=True)
 
 
 class Shadowing(Office):
@@ -163,16 +163,16 @@ class Shadowing(Office):
 def test_a_value_in_the_place_of_a_method_is_refused():
     with (
         pytest.raises(ContractError, match=r"Shadowing\.open sets self\.family, which is a method of every Env"),
-        Workplace(ref="shadowing", env=Shadowing()).opened(),
+        NamedEnv(ref="shadowing", env=Shadowing()).opened(),
     ):
         pass
 
 
 def test_only_the_office_holds_hosted_models_to_its_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: str):
     monkeypatch.chdir(tmp_path)
-    assert Workplace(ref=toy, env=resolve(toy)()).schema is None
-    assert Workplace(ref="claw", env=Claw()).schema is None
-    schema = Workplace(ref="office", env=Office()).schema
+    assert NamedEnv(ref=toy, env=resolve(toy)()).schema is None
+    assert NamedEnv(ref="claw", env=Claw()).schema is None
+    schema = NamedEnv(ref="office", env=Office()).schema
     assert schema is not None
     seen = Office(days=1).make_environment().reset(Office(days=1).tasks(Split.DEV)[0])
     assert "action_type" in str(schema(Context(observation=seen)))

@@ -13,9 +13,9 @@ import pytest
 
 from onthejob.claw import Claw
 from onthejob.cli import main
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.play_claw import PlayClaw, play_claw, said
-from onthejob.commands.rescore import Known
+from onthejob.commands.rescore import GradeKnown
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import PLACE, Train
 from onthejob.envs.claw.agent_messages import DONE, block
@@ -60,7 +60,7 @@ def by_hand(capsys: pytest.CaptureFixture[str], lines: list[str], task: str) -> 
 
     capsys.readouterr()
     code = play_claw(
-        Terminal(Output()), Workplace(ref="claw", env=Claw(count=64)), PlayClaw(policy="human", task=task), Sampling(), ask=ask
+        Terminal(Output()), NamedEnv(ref="claw", env=Claw(count=64)), PlayClaw(policy="human", task=task), Sampling(), ask=ask
     )
     assert code == 0
     return capsys.readouterr().out
@@ -375,7 +375,7 @@ def hand_made(name: str, stops: str, scripts: Sequence[Sequence[str]], task: Tas
     place = Claw(count=64)
     place = replace(place, rules=replace(place.rules, protocol=replace(place.rules.protocol, stops=stops)))
     episodes = []
-    with Workplace(ref="claw", env=place).opened() as make_env:
+    with NamedEnv(ref="claw", env=place).opened() as make_env:
         for script in scripts:
             policy = ScriptedTokens(tiny_tokenizer(), lambda observation, seed, script=script: script[observation.view["turn"]])
             env, chat = make_env(), ChatEncoder(tiny_tokenizer())
@@ -390,7 +390,7 @@ def hand_made(name: str, stops: str, scripts: Sequence[Sequence[str]], task: Tas
 
 def known(**counts: int) -> dict[str, int]:
     """How grades are known: `not_affected` and so on, the others 0."""
-    return {str(grade): counts.get(grade.name.lower(), 0) for grade in Known}
+    return {str(grade): counts.get(grade.name.lower(), 0) for grade in GradeKnown}
 
 
 def test_an_earlier_stop_is_cut_run_again_and_graded(call):

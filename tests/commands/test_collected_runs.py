@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from onthejob.api.app import create_app
 from onthejob.api.asking import Asking
-from onthejob.api.collecting import Collecting
+from onthejob.api.collecting import CollectingRun
 from onthejob.api.schema_office import Reset
 from onthejob.commands.collected_runs import free_seed, load_collected, modes_of
 from onthejob.commands.play_collect import Noted
@@ -237,7 +237,7 @@ def viewing(
     """A viewer as `onthejob view --collect` assembles it."""
     options = ModelOptions(name=str(base), dtype="float32")
     load = Loader(options, Asking(profile=profile, max_new_tokens=tokens), lambda line: None)
-    with closing(Collecting(collect, partial(opened_for, runs / collect))) as collecting:
+    with closing(CollectingRun(collect, partial(opened_for, runs / collect))) as collecting:
         app = create_app(
             token=TOKEN,
             hosts=("testserver",),
@@ -390,7 +390,7 @@ def test_seats_that_are_asked_otherwise_collect_in_another_run(untaught: Path, t
         made.append(asking)
         return opened_for(tmp_path / "shift", asking)
 
-    with closing(Collecting("shift", open_run)) as collecting:
+    with closing(CollectingRun("shift", open_run)) as collecting:
         first = collecting.recorder(Asking(base=str(untaught), tokenizer="counts nothing without a budget"))
         assert collecting.recorder(Asking(base=str(untaught))) is first
         with pytest.raises(ConfigError, match=r"profile compact \(here full\)"):

@@ -15,7 +15,7 @@ from onthejob.commands.demo_judge import START, TRAINED, YARDSTICKS, Point, curv
 from onthejob.commands.demo_result import Result, finish, kept_team
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.evaluate.scores import Cell, CellValues, QualityConfig, QualityResult, Yardstick
-from onthejob.evaluate.statistics import Estimate, mean_interval
+from onthejob.evaluate.statistics import IntervalEstimate, mean_interval
 from onthejob.record import Run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -75,8 +75,8 @@ def test_the_result_fits_eighty_columns(tmp_path: Path):
 
 @pytest.mark.parametrize("reward", [-3.0, 0.0, 1.0, 99.0, -1234.5])
 def test_a_line_of_the_curve_fits_eighty_columns(reward: float):
-    estimate = Estimate(mean=reward, low=reward - 1, high=reward + 1, n=40, clusters=20, minimum=0.0)
-    gain = Estimate(mean=-12.34, low=-15.67, high=-10.01, n=40, clusters=20, minimum=0.0)
+    estimate = IntervalEstimate(mean=reward, low=reward - 1, high=reward + 1, n=40, clusters=20, minimum=0.0)
+    gain = IntervalEstimate(mean=-12.34, low=-15.67, high=-10.01, n=40, clusters=20, minimum=0.0)
     line = curve_line(Point(update=24, reward=estimate, valid=0.9, gain=gain, best=4.0))
     assert len(line) <= 80
     assert "-12.3" in line

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onthejob.cli import main
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.envs.running import Running
 from onthejob.errors import ConfigError, ContractError
 from onthejob.plugins import module_of, resolve
@@ -414,7 +414,7 @@ def test_the_helper_of_a_users_test_says_the_same(tmp_path: Path):
     kind = resolve(str(file))
     with pytest.raises(ContractError, match=r"Pick\.reset.*is not the same twice"):
         check_env(kind())
-    assert isinstance(Workplace(ref=str(file), env=kind()), Workplace)
+    assert isinstance(NamedEnv(ref=str(file), env=kind()), NamedEnv)
     assert check_env(module_of(EXAMPLE).Guess()).forks > 0
     with pytest.raises(ConfigError, match=r"Pick\.roles"):
         check_env(type("Pick", (kind,), {"roles": ()})())

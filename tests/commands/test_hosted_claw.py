@@ -14,12 +14,12 @@ import pytest
 from checks.servers.chat_server import Chat, conversation
 from onthejob.claw import Claw
 from onthejob.cli import main
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR
 from onthejob.models.hosted import Accounts, HostedPolicy
 from onthejob.models.providers import AnthropicClient
-from onthejob.models.transport import Limits, Transport
+from onthejob.models.transport import Transport, TurnLimits
 from onthejob.rollout.play import play
 from onthejob.types import Sampling, Split, Task
 
@@ -95,10 +95,10 @@ def test_a_hosted_model_solves_a_task(call, chat: Chat, spec_of, kind: str):
 def test_anthropics_client_solves_a_task(chat: Chat, secret: str):
     task = longest()
     chat.reply = gold_of([task])
-    transport, accounts = Transport(Limits(deadline_s=20)), Accounts()
+    transport, accounts = Transport(TurnLimits(deadline_s=20)), Accounts()
     client = AnthropicClient(transport, model="small", name="anthropic:small", key=secret, base_url=chat.origin)
     try:
-        with Workplace(ref="claw", env=Claw()).opened() as make_env:
+        with NamedEnv(ref="claw", env=Claw()).opened() as make_env:
             env = make_env()
             seated = {ACTOR: HostedPolicy(client, transport, accounts=accounts)}
             (episode,) = play([env], [task], seated, Sampling(), seed=0, max_turns=12)

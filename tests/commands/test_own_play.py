@@ -15,7 +15,7 @@ import pytest
 
 from onthejob.cli import first_word, main
 from onthejob.commands.collect_demonstrations import spread
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.play_episode import Play
 from onthejob.commands.play_own import play_own
 from onthejob.commands.sft_data import examples_of, read_demonstrations
@@ -195,7 +195,7 @@ def test_what_is_collected_is_what_a_model_reads_when_it_plays(call, guess: Path
 
     chat = ChatEncoder(AutoTokenizer.from_pretrained(tiny_path, local_files_only=True))
     shown = [examples_of(chat, row) for row in read_demonstrations(Path("shown/guesser.jsonl"), 0)]
-    place = Workplace(ref="guess.py", env=resolve("guess.py")())
+    place = NamedEnv(ref="guess.py", env=resolve("guess.py")())
     script = place.players(())["in_order"]
 
     class Reading:
@@ -283,7 +283,7 @@ def test_play_refuses_what_it_cannot_do(call, guess: Path, trade: Path):
 
 def test_a_person_reads_only_what_its_role_may_know(trade: Path, capsys: pytest.CaptureFixture[str]):
     lines = iter(["yes", "no"])
-    place = Workplace(ref=str(trade), env=resolve(str(trade))())
+    place = NamedEnv(ref=str(trade), env=resolve(str(trade))())
 
     def played(ask) -> int:
         return play_own(Terminal(Output()), place, Play(policy="human", seat=("seller=random",), seed=0), Sampling(), ask=ask)
@@ -368,24 +368,24 @@ def test_a_served_environment_describes_itself_and_hides_its_payload(guess: Path
         trade.read_text(encoding="utf-8").replace("class Trade", "class Mute").replace(' legal=["yes", "no"],', ""),
         encoding="utf-8",
     )
-    from onthejob.compat.seat_session import Seat, SeatError, Start
+    from onthejob.compat.seat_session import SeatError, SeatSession, SessionStart
     from onthejob.compat.served import served
 
     offered = served(resolve(str(guess))())
     assert (offered.name, offered.description, offered.inline) == ("guess", "Find the letter.", True)
     assert offered.public(offered.task_at(Split.TEST, 3, {})) == {"family": "letters"}
-    seat = Seat(offered)
-    assert seat.reset(Start(seed=9)).role == "guesser"
+    seat = SeatSession(offered)
+    assert seat.reset(SessionStart(seed=9)).role == "guesser"
     assert seat.task is not None
     assert seat.task.id == "guess-train-00002"
     with pytest.raises(SeatError, match="unknown option days; guess has none of its own"):
-        seat.reset(Start(seed=1, options={"days": 3}))
+        seat.reset(SessionStart(seed=1, options={"days": 3}))
     alone = served(resolve(str(mute))())
     assert alone.description == "Mute, with the roles buyer, seller."
     with pytest.raises(SeatError, match=r"mute has no player for seller. Take every seat: role '\*'"):
-        Seat(alone).reset(Start(role="buyer"))
-    table = Seat(alone)
-    table.reset(Start(role="*"))
+        SeatSession(alone).reset(SessionStart(role="buyer"))
+    table = SeatSession(alone)
+    table.reset(SessionStart(role="*"))
     for role in ("buyer", "seller", "buyer", "seller"):
         seen = table.step("yes", role)
     assert seen.stop is StopReason.DONE

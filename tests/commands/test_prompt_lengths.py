@@ -14,7 +14,7 @@ from checks.commands.behaviours import Behaviours
 from checks.servers.chat_server import Chat
 from onthejob.api.asking import Asking
 from onthejob.cli import main
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.player_specs import HostedOptions, ModelOptions
 from onthejob.commands.prompt_lengths import opened
 from onthejob.commands.serve_office import EnvOffice
@@ -282,7 +282,7 @@ def test_behaviours_are_measured_with_prompts_that_fit(short: Path):
 
 def test_a_server_prunes_to_the_context_of_the_model_that_clients_train(short: Path):
     def fitted(*, limit: int | None = None, **options: Any) -> Office:
-        place = Workplace(ref="office", env=Office(**options))
+        place = NamedEnv(ref="office", env=Office(**options))
         return EnvOffice(max_new_tokens=limit).fitted(place, QUIET).env  # type: ignore[return-value]
 
     office = fitted(profile="full", tokenizer=str(short))

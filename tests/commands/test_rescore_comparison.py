@@ -11,8 +11,8 @@ import pytest
 
 from onthejob.claw import Claw
 from onthejob.commands.env_options import as_table
-from onthejob.commands.named_env import Workplace
-from onthejob.commands.rescore import Known
+from onthejob.commands.named_env import NamedEnv
+from onthejob.commands.rescore import GradeKnown
 from onthejob.envs.claw.agent_messages import block
 from onthejob.envs.claw.env import ACTOR
 from onthejob.envs.claw.policies import Gold
@@ -28,7 +28,7 @@ PROSE = block('echo "Task complete."')
 
 
 def known(**counts: int) -> dict[str, int]:
-    return {str(grade): counts.get(grade.name.lower(), 0) for grade in Known}
+    return {str(grade): counts.get(grade.name.lower(), 0) for grade in GradeKnown}
 
 
 def test_an_earlier_stop_saves_turns_and_changed_grades_are_seen(call):
@@ -47,7 +47,7 @@ def test_an_earlier_stop_saves_turns_and_changed_grades_are_seen(call):
         turn = observation.view["turn"]
         return PROSE if turn == 0 else gold(replace(observation, view={**observation.view, "turn": turn - 1}), seed)
 
-    workplace = Workplace(ref="claw", env=place)
+    workplace = NamedEnv(ref="claw", env=place)
     teams = [scripted_team(name, ScriptedPolicy(act, version=name), [ACTOR]) for name, act in (("late", late), ("early", early))]
     with workplace.opened() as make_env, EvaluationCache(None, env=workplace.fingerprint) as cache:
         options: dict[str, Any] = {"sampling": Sampling(), "seed": 0, "max_turns": 12}

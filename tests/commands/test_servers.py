@@ -178,7 +178,7 @@ def test_a_worker_ends_while_it_makes_an_update_and_gives_it_back(
     from safetensors.torch import save
     from transformers import AutoModelForCausalLM
 
-    from onthejob.learn.learner import Learner, LearnerConfig
+    from onthejob.learn.learner import LearnerConfig, LocalLearner
 
     port, files = free_port(), tmp_path / "worker"
     shape = ("--lora.rank", "2", "--model.name", base, "--model.dtype", "float32")
@@ -188,7 +188,7 @@ def test_a_worker_ends_while_it_makes_an_update_and_gives_it_back(
         answers(f"{url}/health", worker, tmp_path)
         model = lora.attach(AutoModelForCausalLM.from_pretrained(base), ["ceo"], lora.LoraSpec(rank=2), seed=0)
         state = save(
-            {name: t.contiguous() for name, t in Learner(model, ["ceo"], config=LearnerConfig()).export_state("ceo").items()}
+            {name: t.contiguous() for name, t in LocalLearner(model, ["ceo"], config=LearnerConfig()).export_state("ceo").items()}
         )
         digest = hashlib.sha256(state).hexdigest()
         asked = {

@@ -12,7 +12,7 @@ pytest.importorskip("openenv", reason="needs the extra openenv")
 
 import onthejob.claw
 from onthejob.compat.openenv import SeatEnvironment, make_app
-from onthejob.compat.seat_session import Seat, SeatError, Start
+from onthejob.compat.seat_session import SeatError, SeatSession, SessionStart
 from onthejob.compat.served import Served, served
 from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.splits import claw_tasks
@@ -40,8 +40,8 @@ def workplace() -> Iterator[Served]:
 
 
 def test_a_seat_plays_a_task_in_a_sandbox(workplace: Served):
-    seat = Seat(workplace)
-    first = seat.reset(Start(split="dev", index=2))
+    seat = SeatSession(workplace)
+    first = seat.reset(SessionStart(split="dev", index=2))
     task = TASKS[Split.DEV][2]
     assert seat.task == task
     assert first.role == "agent"
@@ -62,11 +62,11 @@ def test_a_seat_plays_a_task_in_a_sandbox(workplace: Served):
 
 
 def test_seeds_give_training_tasks_and_options_are_refused(workplace: Served):
-    seat = Seat(workplace)
+    seat = SeatSession(workplace)
     training = TASKS[Split.TRAIN]
-    seat.reset(Start(seed=len(training) + 3))
+    seat.reset(SessionStart(seed=len(training) + 3))
     assert seat.task == training[3]
-    seat.reset(Start())
+    seat.reset(SessionStart())
     assert seat.task in training
     for options, match in (
         ({"options": {"days": 3}}, "unknown option days"),
@@ -76,7 +76,7 @@ def test_seeds_give_training_tasks_and_options_are_refused(workplace: Served):
         ({"injected_state": "eA=="}, "TRAINER_ONLY"),
     ):
         with pytest.raises(SeatError, match=match):
-            seat.reset(Start(**options))
+            seat.reset(SessionStart(**options))
     seat.close()
 
 

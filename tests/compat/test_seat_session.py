@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onthejob.compat.seat_session import Code, Seat, SeatError, Seen, Start
+from onthejob.compat.seat_session import Code, SeatError, SeatSession, Seen, SessionStart
 from onthejob.compat.served import Served, served
 from onthejob.compat.served_office import served_office
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
@@ -50,7 +50,7 @@ def shown(seen: Seen) -> str:
     return json.dumps(data)
 
 
-def finish(seat: Seat, seen: Seen) -> list[Seen]:
+def finish(seat: SeatSession, seen: Seen) -> list[Seen]:
     """Play the expert to the end; the first element is `seen`."""
     table = seat.role == "*"
     all_seen = [seen]
@@ -71,8 +71,8 @@ def refused(code: Code, call: Any, *words: str) -> None:
 
 @pytest.mark.parametrize("role", ["ceo", "hr"])
 def test_the_learner_is_paid_everything_its_role_earns_and_nothing_else(workplace: Served, role: str):
-    seat = Seat(workplace)
-    seen = finish(seat, seat.reset(Start(seed=1_003, role=role, options={"days": 4})))
+    seat = SeatSession(workplace)
+    seen = finish(seat, seat.reset(SessionStart(seed=1_003, role=role, options={"days": 4})))
     assert {s.role for s in seen[:-1]} == {role}
     assert seen[0].reward is None
     assert all(set(s.rewards) <= {role} and set(s.parts) <= {role} for s in seen)
@@ -93,8 +93,8 @@ def test_a_client_reflects_itself_and_prompts_fit_their_budget():
 
     def played(budget: int | None) -> list[Observation]:
         config = OfficeConfig(profile="full", reflect=True, budget=budget)
-        seat = Seat(replace(served(Office()), make=partial(OfficeEnvironment, config, count_tokens=words)))
-        seen, requests = seat.reset(Start(seed=1_003, role="sales", options={"days": 6})), []
+        seat = SeatSession(replace(served(Office()), make=partial(OfficeEnvironment, config, count_tokens=words)))
+        seen, requests = seat.reset(SessionStart(seed=1_003, role="sales", options={"days": 6})), []
         while seen.observation is not None:
             requests.append(seen.observation)
             seen = seat.step("Two calls win it [0]" if requests[-1].kind is Kind.REFLECT else EXPERT(requests[-1], 7))
@@ -114,10 +114,10 @@ def test_a_client_reflects_itself_and_prompts_fit_their_budget():
 
 def test_the_table_is_the_environment_itself(workplace: Served):
     """Every turn is the client's, the rewards of all are shown, and the episode is the one that `play` plays."""
-    seat = Seat(workplace)
+    seat = SeatSession(workplace)
     task = Task(id="t", env="office", split=Split.DEV, seed=1_001, payload={"scenario": "churn", "days": 3})
     (episode,) = play([OfficeEnvironment()], [task], team("heuristic"), Sampling(), seed=5, max_turns=100)
-    seen = seat.reset(Start(seed=1_001, role="*", options={"scenario": "churn", "days": 3}))
+    seen = seat.reset(SessionStart(seed=1_001, role="*", options={"scenario": "churn", "days": 3}))
     total = 0.0
     for record in episode.transcript:
         assert seen.role == record.actor
@@ -133,15 +133,15 @@ def test_the_table_is_the_environment_itself(workplace: Served):
 
 def test_the_table_of_a_seat_with_the_same_colleagues_is_the_same_company(workplace: Served):
     """The learner's view plays the same episode as the table does with the same players."""
-    alone, all_of_them = Seat(workplace), Seat(workplace)
-    one = finish(alone, alone.reset(Start(seed=1_000, role="sales", teammates="expert", options={"days": 3})))[-1]
-    two = finish(all_of_them, all_of_them.reset(Start(seed=1_000, role="*", options={"days": 3})))[-1]
+    alone, all_of_them = SeatSession(workplace), SeatSession(workplace)
+    one = finish(alone, alone.reset(SessionStart(seed=1_000, role="sales", teammates="expert", options={"days": 3})))[-1]
+    two = finish(all_of_them, all_of_them.reset(SessionStart(seed=1_000, role="*", options={"days": 3})))[-1]
     assert one.metrics == two.metrics
 
 
 def test_same_seed_and_replies_give_the_same_bytes(workplace: Served):
-    start = Start(seed=100_007, role="dev", teammates="random", options={"scenario": "viral", "days": 3})
-    first, second = Seat(workplace), Seat(workplace)
+    start = SessionStart(seed=100_007, role="dev", teammates="random", options={"scenario": "viral", "days": 3})
+    first, second = SeatSession(workplace), SeatSession(workplace)
     one = [shown(s) for s in finish(first, first.reset(start))]
     finish(second, second.reset(replace(start, seed=100_008)))
     two = [shown(s) for s in finish(second, second.reset(start))]  # a second episode of the same session
@@ -150,25 +150,25 @@ def test_same_seed_and_replies_give_the_same_bytes(workplace: Served):
 
 
 def test_no_step_without_an_episode(workplace: Served):
-    seat = Seat(workplace)
+    seat = SeatSession(workplace)
     refused(Code.RESET_REQUIRED, lambda: seat.step("{}"), "reset")
-    seat.reset(Start(seed=1, options={"days": 1}))
+    seat.reset(SessionStart(seed=1, options={"days": 1}))
     seat.step("{}")
 
 
 def test_no_step_after_the_end_or_after_the_close(workplace: Served):
-    seat = Seat(workplace)
-    finish(seat, seat.reset(Start(seed=1, options={"days": 1})))
+    seat = SeatSession(workplace)
+    finish(seat, seat.reset(SessionStart(seed=1, options={"days": 1})))
     refused(Code.EPISODE_OVER, lambda: seat.step("{}"), "horizon")
-    seat.reset(Start(seed=1, options={"days": 1}))
+    seat.reset(SessionStart(seed=1, options={"days": 1}))
     seat.close()
     refused(Code.SESSION_CLOSED, lambda: seat.step("{}"))
-    refused(Code.SESSION_CLOSED, lambda: seat.reset(Start(seed=1)))
+    refused(Code.SESSION_CLOSED, lambda: seat.reset(SessionStart(seed=1)))
 
 
 def test_an_unusable_reply_is_a_lost_turn(workplace: Served):
-    seat = Seat(workplace)
-    seat.reset(Start(seed=1, role="sales", options={"days": 1}))
+    seat = SeatSession(workplace)
+    seat.reset(SessionStart(seed=1, role="sales", options={"days": 1}))
     seen = seat.step("I would rather talk about the weather.")
     assert (seen.valid, seat.steps) == (False, 1)
     assert "no JSON object" in (seen.error or "")
@@ -176,44 +176,44 @@ def test_an_unusable_reply_is_a_lost_turn(workplace: Served):
 
 
 def test_a_reply_of_another_role_changes_nothing(workplace: Served):
-    seat = Seat(workplace)
-    before = seat.reset(Start(seed=1, role="*", options={"days": 1}))
+    seat = SeatSession(workplace)
+    before = seat.reset(SessionStart(seed=1, role="*", options={"days": 1}))
     refused(Code.WRONG_ROLE, lambda: seat.step("{}", "customer"), str(before.role))
     refused(Code.WRONG_ROLE, lambda: seat.step("{}"), str(before.role))
     assert (seat.steps, seat.turns) == (0, 0)
-    learner = Seat(workplace)
-    learner.reset(Start(seed=1, role="dev", options={"days": 1}))
+    learner = SeatSession(workplace)
+    learner.reset(SessionStart(seed=1, role="dev", options={"days": 1}))
     refused(Code.WRONG_ROLE, lambda: learner.step("{}", "ceo"), "dev")
 
 
 @pytest.mark.parametrize(
     ("start", "word"),
     [
-        (Start(seed=-1), "-1"),
-        (Start(seed=1.5), "1.5"),
-        (Start(seed=True), "True"),
-        (Start(seed=2**63), "2^63"),
-        (Start(role="customer"), "ceo, dev"),
-        (Start(role=["ceo"]), "ceo, dev"),
-        (Start(teammates="nobody"), "heuristic"),
-        (Start(teammates={"ceo": "expert"}, role="ceo"), "dev"),
-        (Start(teammates={"dev": 3}), "heuristic"),
-        (Start(teammates="expert", role="*"), "no effect"),
-        (Start(split="exam"), "train"),
-        (Start(split="dev", index=10**6), "0..249"),
-        (Start(split="dev", seed=3), "either seed"),
-        (Start(split="dev", options={"scenario": "viral"}), "days"),
-        (Start(seed=1, options={"scenario": "../secret.toml"}), "baseline"),
-        (Start(seed=1, options={"days": 91}), "1..90"),
-        (Start(seed=1, options={"dayz": 3}), "dayz"),
-        (Start(seed=1, max_steps=0), "max_steps"),
-        (Start(seed=1, legal="yes"), "legal"),
-        (Start(seed=1, episode_id=5), "episode_id"),
+        (SessionStart(seed=-1), "-1"),
+        (SessionStart(seed=1.5), "1.5"),
+        (SessionStart(seed=True), "True"),
+        (SessionStart(seed=2**63), "2^63"),
+        (SessionStart(role="customer"), "ceo, dev"),
+        (SessionStart(role=["ceo"]), "ceo, dev"),
+        (SessionStart(teammates="nobody"), "heuristic"),
+        (SessionStart(teammates={"ceo": "expert"}, role="ceo"), "dev"),
+        (SessionStart(teammates={"dev": 3}), "heuristic"),
+        (SessionStart(teammates="expert", role="*"), "no effect"),
+        (SessionStart(split="exam"), "train"),
+        (SessionStart(split="dev", index=10**6), "0..249"),
+        (SessionStart(split="dev", seed=3), "either seed"),
+        (SessionStart(split="dev", options={"scenario": "viral"}), "days"),
+        (SessionStart(seed=1, options={"scenario": "../secret.toml"}), "baseline"),
+        (SessionStart(seed=1, options={"days": 91}), "1..90"),
+        (SessionStart(seed=1, options={"dayz": 3}), "dayz"),
+        (SessionStart(seed=1, max_steps=0), "max_steps"),
+        (SessionStart(seed=1, legal="yes"), "legal"),
+        (SessionStart(seed=1, episode_id=5), "episode_id"),
     ],
 )
-def test_a_refused_reset_says_what_is_allowed_and_leaves_the_episode_alone(workplace: Served, start: Start, word: str):
-    seat = Seat(workplace)
-    seat.reset(Start(seed=1, role="dev", options={"days": 2}))
+def test_a_refused_reset_says_what_is_allowed_and_leaves_the_episode_alone(workplace: Served, start: SessionStart, word: str):
+    seat = SeatSession(workplace)
+    seat.reset(SessionStart(seed=1, role="dev", options={"days": 2}))
     seat.step("{}")
     refused(Code.BAD_RESET, lambda: seat.reset(start), word)
     assert (seat.steps, seat.role) == (1, "dev")
@@ -221,9 +221,9 @@ def test_a_refused_reset_says_what_is_allowed_and_leaves_the_episode_alone(workp
 
 
 def test_tasks_have_their_own_seeds_and_splits(workplace: Served):
-    seat = Seat(workplace)
+    seat = SeatSession(workplace)
     for split in (Split.TRAIN, Split.DEV, Split.TEST):
-        seat.reset(Start(split=str(split), index=7, options={"days": 1}))
+        seat.reset(SessionStart(split=str(split), index=7, options={"days": 1}))
         assert seat.task is not None
         assert seat.task.split is split
         assert seat.task.payload["scenario"] == "series_a"
@@ -232,10 +232,10 @@ def test_tasks_have_their_own_seeds_and_splits(workplace: Served):
 
 
 def test_a_reset_without_a_seed_draws_a_training_seed_and_says_which(workplace: Served):
-    seats = [Seat(workplace) for _ in range(3)]
+    seats = [SeatSession(workplace) for _ in range(3)]
     drawn = []
     for seat in seats:
-        seat.reset(Start(options={"days": 1}))
+        seat.reset(SessionStart(options={"days": 1}))
         assert seat.task is not None
         assert seat.task.split is Split.TRAIN
         drawn.append(seat.task.seed)
@@ -243,8 +243,8 @@ def test_a_reset_without_a_seed_draws_a_training_seed_and_says_which(workplace: 
 
 
 def test_a_limit_of_steps_truncates(workplace: Served):
-    seat = Seat(workplace)
-    seat.reset(Start(seed=1, role="hr", max_steps=2))
+    seat = SeatSession(workplace)
+    seat.reset(SessionStart(seed=1, role="hr", max_steps=2))
     assert seat.step("{}").stop is None
     seen = seat.step("{}")
     assert seen.stop is StopReason.MAX_TURNS
@@ -253,44 +253,44 @@ def test_a_limit_of_steps_truncates(workplace: Served):
 
 
 def test_legal_replies_are_listed_when_asked_for(workplace: Served):
-    seat = Seat(workplace)
-    assert seat.reset(Start(seed=1, role="sales", options={"days": 1})).legal == []
-    seen = seat.reset(Start(seed=1, role="sales", legal=True, options={"days": 1}))
+    seat = SeatSession(workplace)
+    assert seat.reset(SessionStart(seed=1, role="sales", options={"days": 1})).legal == []
+    seen = seat.reset(SessionStart(seed=1, role="sales", legal=True, options={"days": 1}))
     assert len(seen.legal) > 1
     for reply in seen.legal:
-        seat.reset(Start(seed=1, role="sales", options={"days": 1}))
+        seat.reset(SessionStart(seed=1, role="sales", options={"days": 1}))
         assert seat.step(reply).valid
 
 
 def test_only_a_trainer_injects_states(workplace: Served):
-    plain, trainer = Seat(workplace), Seat(workplace, trainer_key=KEY)
+    plain, trainer = SeatSession(workplace), SeatSession(workplace, trainer_key=KEY)
     options: Mapping[str, Any] = {"days": 2}
-    plain.reset(Start(seed=3, role="ceo", options=options))
+    plain.reset(SessionStart(seed=3, role="ceo", options=options))
     assert plain.snapshot() is None
-    refused(Code.TRAINER_ONLY, lambda: plain.reset(Start(trainer_key=KEY)))
-    refused(Code.TRAINER_ONLY, lambda: trainer.reset(Start(trainer_key="wrong")))
-    trainer.reset(Start(seed=3, role="ceo", options=options))
+    refused(Code.TRAINER_ONLY, lambda: plain.reset(SessionStart(trainer_key=KEY)))
+    refused(Code.TRAINER_ONLY, lambda: trainer.reset(SessionStart(trainer_key="wrong")))
+    trainer.reset(SessionStart(seed=3, role="ceo", options=options))
     assert trainer.snapshot() is None
-    seen = trainer.reset(Start(seed=3, role="ceo", trainer_key=KEY, options=options))
+    seen = trainer.reset(SessionStart(seed=3, role="ceo", trainer_key=KEY, options=options))
     for _ in range(2):
         seen = trainer.step(EXPERT(seen.observation, 1))
     state = trainer.snapshot()
     assert state is not None
-    refused(Code.TRAINER_ONLY, lambda: plain.reset(Start(injected_state=state)))
-    bad = Start(injected_state="no state", trainer_key=KEY)
+    refused(Code.TRAINER_ONLY, lambda: plain.reset(SessionStart(injected_state=state)))
+    bad = SessionStart(injected_state="no state", trainer_key=KEY)
     refused(Code.BAD_RESET, lambda: trainer.reset(bad), "base64")
     refused(Code.BAD_RESET, lambda: trainer.reset(replace(bad, injected_state="AAAA")), "snapshot")
     refused(Code.BAD_RESET, lambda: trainer.reset(replace(bad, injected_state=state, options=options)), "options")
 
-    other = Seat(workplace, trainer_key=KEY)
-    again = other.reset(Start(injected_state=state, role="ceo", trainer_key=KEY))
+    other = SeatSession(workplace, trainer_key=KEY)
+    again = other.reset(SessionStart(injected_state=state, role="ceo", trainer_key=KEY))
     request: Observation | None = again.observation
     assert request is not None
     assert list(request.messages) == list(seen.observation.messages)
     # Candidates at one state are compared under the same luck: the same reply twice is worth the same.
     reply = EXPERT(request, 1)
     first = other.step(reply)
-    other.reset(Start(injected_state=state, role="ceo", trainer_key=KEY))
+    other.reset(SessionStart(injected_state=state, role="ceo", trainer_key=KEY))
     assert shown(other.step(reply)) == shown(first)
 
 
@@ -304,8 +304,8 @@ class Broken(OfficeEnvironment):
 
 
 def test_our_failure_ends_the_episode_without_telling_secrets(workplace: Served, caplog: pytest.LogCaptureFixture):
-    seat = Seat(replace(workplace, make=Broken))
-    seen = seat.reset(Start(seed=1, role="*"))
+    seat = SeatSession(replace(workplace, make=Broken))
+    seen = seat.reset(SessionStart(seed=1, role="*"))
     for _ in range(3):
         seen = seat.step("{}", seen.role)
     with pytest.raises(SeatError) as caught:
@@ -330,8 +330,8 @@ def test_another_environment_is_served_by_the_same_code():
         task_of=lambda seed, options: tasks[seed % len(tasks)],
         seeds=range(3),
     )
-    seat = Seat(shell)
-    seen = seat.reset(Start(split="train", index=2))
+    seat = SeatSession(shell)
+    seen = seat.reset(SessionStart(split="train", index=2))
     assert seen.role == "agent"
     seen = seat.step("done")
     assert seat.steps == 1
@@ -354,8 +354,8 @@ def test_the_light_form_of_the_office_is_what_the_commands_serve():
 @pytest.mark.parametrize("role", ["sales", "*"])
 def test_a_client_is_shown_the_feedback_and_asked_again(role: str):
     """Under `serve env --env.retries`: a correction is a message to append, and only the last mistake costs."""
-    patient, plain = Seat(served(Office(retries=2))), Seat(served(Office()))
-    start = Start(seed=1_003, role=role, options={"days": 2}, legal=True)
+    patient, plain = SeatSession(served(Office(retries=2))), SeatSession(served(Office()))
+    start = SessionStart(seed=1_003, role=role, options={"days": 2}, legal=True)
     first = patient.reset(start)
     plain.reset(start)
     asked = first.role if role == "*" else None

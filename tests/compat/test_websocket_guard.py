@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from onthejob.compat.websocket_guard import MAX_DEPTH, MAX_FRAME, Problem, check
+from onthejob.compat.websocket_guard import MAX_DEPTH, MAX_FRAME, BadFrame, check
 
 STEP = json.dumps({"type": "step", "data": {"reply": 'she said "[[[{{{" and left\\'}})
 
@@ -44,7 +44,7 @@ def test_brackets_inside_strings_are_no_nesting():
 )
 def test_everything_else_is_answered(frame: str | None, code: str):
     found = check(frame)
-    assert isinstance(found, Problem)
+    assert isinstance(found, BadFrame)
     assert found.code == code
     assert found.message
 

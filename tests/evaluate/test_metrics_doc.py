@@ -8,7 +8,7 @@ from pathlib import Path
 from onthejob.evaluate.behaviours import Shift
 from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.comparison import compare
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 from onthejob.evaluate.teams import scripted_team
 from onthejob.learn.advantage import count_signals
 from onthejob.models.scripted import ScriptedPolicy
@@ -91,5 +91,5 @@ def test_every_metric_of_the_loop_is_documented(repository: Path) -> None:
 def test_what_shifts_and_estimates_hold_is_documented(repository: Path) -> None:
     text = (repository / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert {"drift", "noise"} <= {field.name for field in fields(Shift)} & documented(repository)
-    for field in fields(Estimate):
+    for field in fields(IntervalEstimate):
         assert f"`{field.name}`" in text, field.name

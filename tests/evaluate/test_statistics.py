@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from onthejob.errors import ConfigError
-from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference, ratio_interval, spearman, student_quantile
+from onthejob.evaluate.statistics import (
+    IntervalEstimate,
+    mean_interval,
+    paired_difference,
+    ratio_interval,
+    spearman,
+    student_quantile,
+)
 
 
 def test_a_mean_by_hand() -> None:
@@ -268,4 +275,4 @@ def test_bad_input_is_refused(call, words: str) -> None:
 
 
 def test_an_estimate_is_json_serialisable() -> None:
-    assert Estimate(mean=1.0, low=0.5, high=1.5, n=3, clusters=3).as_dict()["minimum"] is None
+    assert IntervalEstimate(mean=1.0, low=0.5, high=1.5, n=3, clusters=3).as_dict()["minimum"] is None

@@ -14,7 +14,7 @@ import pytest
 from onthejob.calls import write_call, write_calls
 from onthejob.envs.running import Running, running
 from onthejob.interop.program import Program
-from onthejob.interop.program_refusal import Refusal
+from onthejob.interop.program_refusal import RequestRefused
 from onthejob.interop.program_talk import answer, earlier, read_chat, read_response
 from onthejob.plugins import resolve
 from onthejob.types import Message, Split, ToolCall
@@ -218,7 +218,7 @@ MADE = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     ],
 )
 def test_what_is_wrong_with_tools_is_refused(changes: dict[str, Any], said: str):
-    with pytest.raises(Refusal, match=said) as refused:
+    with pytest.raises(RequestRefused, match=said) as refused:
         read_chat({**BODY, **changes}, ["agent"])
     assert refused.value.status == 400
 
@@ -232,8 +232,8 @@ def test_a_response_continues_with_the_results_of_its_calls():
     body = {"model": "m", "previous_response_id": "resp_0", "tools": [tool]}
     asked = read_response({**body, "input": results}, ["agent"], known)
     assert asked.messages == (Message("user", "?"), Message("assistant", TWO), Message("tool", "3"), Message("tool", "3"))
-    with pytest.raises(Refusal, match="has no result"):
+    with pytest.raises(RequestRefused, match="has no result"):
         read_response({**body, "input": results[:1]}, ["agent"], known)
-    with pytest.raises(Refusal, match="has no result"):
+    with pytest.raises(RequestRefused, match="has no result"):
         read_response({**body, "input": "And?"}, ["agent"], known)
     assert json.loads(items[1]["arguments"]) == {"good": "f\u00efg"}

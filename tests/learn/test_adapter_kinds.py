@@ -26,7 +26,7 @@ from onthejob.learn.merge import merge_adapter
 from onthejob.models.adapter_weights import read_adapter_weights
 from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.models.targets import linear_layers
 from onthejob.serve.intake import BaseShape, Intake
 from onthejob.stack import find_adapters, shape_of
@@ -127,7 +127,7 @@ def next_logprobs(model: Any) -> torch.Tensor:
 
 
 def in_sampler(made: Made, adapter: Adapter, _: Path) -> torch.Tensor:
-    sampler = Sampler(made.fresh(), made.chat, base_digest=made.digest)
+    sampler = LocalSampler(made.fresh(), made.chat, base_digest=made.digest)
     sampler.publish(adapter)
     return torch.tensor(sampler.score(IDS, adapter=adapter.name), dtype=torch.float64)
 

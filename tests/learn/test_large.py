@@ -12,13 +12,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from onthejob.errors import ConfigError
 from onthejob.learn import adapter_files, lora
 from onthejob.learn.forward import Layout
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.optimize import Optimizer
 from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.generic import GenericEngine
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.serve.publish import trainer_scores
 from onthejob.testing.tiny import tiny_tokenizer
 from onthejob.types import Sampling
@@ -58,13 +58,13 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def learner_on(folder: Path, *, quantize: str = "none", dtype: str = "bfloat16", **options) -> Learner:
+def learner_on(folder: Path, *, quantize: str = "none", dtype: str = "bfloat16", **options) -> LocalLearner:
     base = load_base(folder, dtype=dtype, quantize=quantize)
     model = lora.attach(base.model, ("sales", "dev"), SPEC, seed=0)
-    return Learner(model, ("sales", "dev"), config=LearnerConfig(lr=1e-3, **options))
+    return LocalLearner(model, ("sales", "dev"), config=LearnerConfig(lr=1e-3, **options))
 
 
-def base_bytes(learner: Learner) -> int:
+def base_bytes(learner: LocalLearner) -> int:
     return sum(p.numel() * p.element_size() for name, p in learner.model.named_parameters() if "proj.base_layer.weight" in name)
 
 
@@ -119,7 +119,7 @@ def test_the_sampler_samples_what_the_trainer_computes(architecture: str, quanti
     learner = learner_on(folder, quantize=quantize, dtype="float32")
     update(learner, "sales", random_groups(1, groups=2))
     base = load_base(folder, dtype="float32", quantize=quantize)
-    sampler = Sampler(learner.model, ChatEncoder(base.tokenizer), base_digest=base.digest)
+    sampler = LocalSampler(learner.model, ChatEncoder(base.tokenizer), base_digest=base.digest)
     assert isinstance(sampler._engine, GenericEngine) is (architecture == "qwen" or quantize == "nf4")
     adapter = adapter_files.save_adapter(
         learner.model, "sales", tmp_path / "adapters", version=1, parent=None, base_digest=base.digest, dtype="float32"

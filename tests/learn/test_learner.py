@@ -16,7 +16,7 @@ from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.learn.batch import collate
 from onthejob.learn.forward import Layout, score
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.optimize import MAX_GRAD_NORM, KlWatch
@@ -28,11 +28,11 @@ ROLES = ("sales", "dev")
 OWN = Path(__file__).with_name("own_functions.py")
 
 
-def learner_for(roles=ROLES, *, dtype=torch.float32, moved=True, layout: Layout | None = None, **options) -> Learner:
-    return Learner(tiny_peft(roles, dtype=dtype, moved=moved), roles, config=LearnerConfig(**options), layout=layout)
+def learner_for(roles=ROLES, *, dtype=torch.float32, moved=True, layout: Layout | None = None, **options) -> LocalLearner:
+    return LocalLearner(tiny_peft(roles, dtype=dtype, moved=moved), roles, config=LearnerConfig(**options), layout=layout)
 
 
-def digests(learner: Learner) -> dict[str, str]:
+def digests(learner: LocalLearner) -> dict[str, str]:
     return {
         name: hashlib.sha256(tensor.detach().cpu().float().numpy().tobytes()).hexdigest()
         for name, tensor in learner.model.state_dict().items()
@@ -433,7 +433,7 @@ def test_wrong_roles_are_errors():
     with pytest.raises(ContractError, match="does not train 'hr'"):
         update(learner, "hr", [])
     with pytest.raises(ContractError, match="no adapter"):
-        Learner(tiny_peft(), ["hr"], config=LearnerConfig())
+        LocalLearner(tiny_peft(), ["hr"], config=LearnerConfig())
 
 
 def test_roles_that_share_an_adapter_train_it_with_all_their_groups():
@@ -502,8 +502,8 @@ def _with_logprobs(group, value: float):
     return make_group(*members)
 
 
-def _with_loss(learner: Learner, loss: LossConfig) -> Learner:
-    other = Learner(learner.model, learner.roles, config=dataclasses.replace(learner.config, loss=loss))
+def _with_loss(learner: LocalLearner, loss: LossConfig) -> LocalLearner:
+    other = LocalLearner(learner.model, learner.roles, config=dataclasses.replace(learner.config, loss=loss))
     return other
 
 

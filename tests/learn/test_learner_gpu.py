@@ -10,13 +10,13 @@ import torch
 
 from onthejob.learn import lora
 from onthejob.learn.forward import Layout
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.sft import Example, SftConfig, sft
 from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.types import Message, Sampling
 
 from .conftest import VOCAB, make_group, make_turn, random_groups, tiny_base, tiny_peft, update
@@ -26,19 +26,19 @@ DEVICE = "cuda"
 ROLES = ("sales", "dev")
 
 
-def learner_on(device: str, *, dtype=torch.float32, moved: bool = True, layout: Layout | None = None, **options) -> Learner:
+def learner_on(device: str, *, dtype=torch.float32, moved: bool = True, layout: Layout | None = None, **options) -> LocalLearner:
     model = tiny_peft(ROLES, dtype=dtype, moved=moved).to(device)
-    return Learner(model, ROLES, config=LearnerConfig(**options), layout=layout)
+    return LocalLearner(model, ROLES, config=LearnerConfig(**options), layout=layout)
 
 
-def digests(learner: Learner) -> dict[str, str]:
+def digests(learner: LocalLearner) -> dict[str, str]:
     return {
         name: hashlib.sha256(tensor.detach().cpu().float().numpy().tobytes()).hexdigest()
         for name, tensor in learner.model.state_dict().items()
     }
 
 
-def assert_same_move(learners: list[Learner], role: str, moved: float):
+def assert_same_move(learners: list[LocalLearner], role: str, moved: float):
     """Both adapters stand where the other one does, in relation to how far they went."""
     here, there = (lora.state(learner.model, role) for learner in learners)
     # Adam divides by the gradient's own size, so the smallest gradients' rounding shows in some weights.
@@ -162,7 +162,7 @@ def test_the_embedded_model_is_trained_on_what_it_sampled(smollm2_path, tmp_path
     for device in (DEVICE, "cpu") if dtype == "float32" else (DEVICE,):
         base = load_base(smollm2_path, dtype=dtype, device=device)
         model = lora.attach(base.model, ROLES, lora.LoraSpec(), seed=0)
-        learner = Learner(model, ROLES, config=LearnerConfig(lr=1e-3))
+        learner = LocalLearner(model, ROLES, config=LearnerConfig(lr=1e-3))
         assert learner.layout is Layout.TREE
         if not done:
             # A step away from the base, so that the adapter is not one that does nothing.
@@ -170,7 +170,7 @@ def test_the_embedded_model_is_trained_on_what_it_sampled(smollm2_path, tmp_path
             sft(learner, "sales", start, SftConfig(lr=1e-3, warmup=0))
             moved = Snapshot.take(model, "sales")
             chat = ChatEncoder(base.tokenizer)
-            sampler = Sampler(model, chat, base_digest=base.digest)
+            sampler = LocalSampler(model, chat, base_digest=base.digest)
             adapter = save_adapter(model, "sales", tmp_path, version=1, parent=None, base_digest=base.digest, dtype="float32")
             sampler.publish(adapter)
             prompts = [chat.encode([system, Message("user", text)]) for text in asked for _ in range(4)]

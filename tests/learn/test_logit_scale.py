@@ -17,7 +17,7 @@ from onthejob.learn import adapter_files, lora
 from onthejob.learn.batch import Path as TokenPath
 from onthejob.learn.batch import collate, pack
 from onthejob.learn.forward import Layout, score
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec, Snapshot
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.merge import merge_adapter
@@ -25,7 +25,7 @@ from onthejob.learn.sft import Example, SftConfig, sft
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE, read_logit_scale
 from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.stack import shape_of
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Adapter, Message, Sampling
@@ -78,7 +78,7 @@ def test_logprobs_and_gradients_equal_autograd_of_scaled_logits(layout, temperat
 
 @pytest.mark.parametrize("paid", ["likely", "unlikely"])
 def test_what_pays_decides_whether_a_role_becomes_surer(paid):
-    learner = Learner(scaled_peft(), ("sales", "dev"), config=LearnerConfig(lr=0.0, logit_scale_lr=0.1, warmup=2))
+    learner = LocalLearner(scaled_peft(), ("sales", "dev"), config=LearnerConfig(lr=0.0, logit_scale_lr=0.1, warmup=2))
     before = {role: lora.state(learner.model, role) for role in learner.roles}
     prompt = (1, 2, 3)
     with torch.no_grad():
@@ -117,11 +117,11 @@ def test_only_the_active_role_s_number_has_a_gradient_and_a_reference_keeps_its_
 def test_resumed_updates_equal_uninterrupted_ones_bit_for_bit():
     config = LearnerConfig(lr=1e-2, logit_scale_lr=0.05, warmup=2, epochs=2, loss=LossConfig(beta=0.1))
     groups = [random_groups(seed) for seed in range(4)]
-    through = Learner(scaled_peft(), ("sales",), config=config)
+    through = LocalLearner(scaled_peft(), ("sales",), config=config)
     reference = Snapshot.take(through.model, "sales")
     for some in groups[:2]:
         update(through, "sales", some, reference=reference)
-    second = Learner(scaled_peft(0.3), ("sales",), config=config)
+    second = LocalLearner(scaled_peft(0.3), ("sales",), config=config)
     second.import_state("sales", through.export_state("sales"))
     for some in groups[2:]:
         update(through, "sales", some, reference=reference)
@@ -177,7 +177,7 @@ def test_what_is_sampled_has_the_logprobs_that_are_trained_on(tmp_path: Path):
             if ".lora_A." not in name:
                 parameter.copy_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)).abs())
     chat = ChatEncoder(tiny.tokenizer)
-    learner, sampler = Learner(model, ("sales",), config=LearnerConfig()), Sampler(model, chat)
+    learner, sampler = LocalLearner(model, ("sales",), config=LearnerConfig()), LocalSampler(model, chat)
     adapter = save(model, tmp_path, dtype="float32")
     sampler.publish(adapter)
     prompt = chat.encode([Message("system", "You sell."), Message("user", "What now?")])
@@ -193,7 +193,7 @@ def test_what_is_sampled_has_the_logprobs_that_are_trained_on(tmp_path: Path):
     assert scale > 1.01
     colder = lora.attach(tiny_model().model, ("sales",), LoraSpec(rank=4, alpha=8), seed=0)
     lora.load_state(colder, "sales", {n: t for n, t in lora.state(model, "sales").items() if n != LOG_LOGIT_SCALE})
-    plain = Sampler(colder, chat)
+    plain = LocalSampler(colder, chat)
     other = save(colder, tmp_path / "colder", dtype="float32")
     plain.publish(other)
     cold = Sampling(temperature=sampling.temperature / scale, max_new_tokens=8)
@@ -201,7 +201,7 @@ def test_what_is_sampled_has_the_logprobs_that_are_trained_on(tmp_path: Path):
 
 
 def test_imitation_leaves_it_as_it_is():
-    learner = Learner(scaled_peft(0.2), ("sales",), config=LearnerConfig())
+    learner = LocalLearner(scaled_peft(0.2), ("sales",), config=LearnerConfig())
     example = Example(prompt_ids=(1, 2, 3), completion_ids=(4, 5), marked="expert")
     before = lora.state(learner.model, "sales")
     sft(learner, "sales", [example], SftConfig(lr=1e-2))

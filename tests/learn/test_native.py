@@ -15,7 +15,7 @@ from onthejob.learn import forward, native
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import score
 from onthejob.learn.interrupt import Interrupt, Interrupted
-from onthejob.models.native.huge_pages import Memory
+from onthejob.models.native.huge_pages import PagedMemory
 from onthejob.models.native.shared_library import load_library
 
 from .conftest import VOCAB, gradients, tiny_base, tiny_peft
@@ -124,7 +124,7 @@ def test_an_interrupted_backward_pass_cannot_be_run_again():
 def test_a_row_without_a_backward_pass_is_freed(monkeypatch):
     taken = []
 
-    class Watched(Memory):
+    class Watched(PagedMemory):
         def take(self, rooms):
             whole, found = super().take(rooms)
             taken.append(weakref.ref(whole))

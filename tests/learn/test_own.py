@@ -10,7 +10,7 @@ import torch
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn import lora
 from onthejob.learn.advantage import AdvantageConfig, advantages
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import weight_delta
 from onthejob.learn.loss import LossConfig
 
@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "my_update.py"
 def updated(loss: LossConfig, advantage: AdvantageConfig | None = None, **options) -> tuple[dict[str, torch.Tensor], float]:
     """The adapter after two updates, and the norm of the last gradient."""
     config = LearnerConfig(lr=1e-2, loss=loss, **options)
-    learner = Learner(tiny_peft(("sales",), moved=True), ("sales",), config=config)
+    learner = LocalLearner(tiny_peft(("sales",), moved=True), ("sales",), config=config)
     for seed in (0, 1):
         metrics = update(learner, "sales", random_groups(seed), advantage=advantage)
         assert metrics.skipped == ""
@@ -116,7 +116,7 @@ def test_a_loss_that_cannot_be_minimised_says_so(tmp_path: Path, name: str, said
 def test_a_loss_that_is_not_finite_makes_no_step(tmp_path: Path):
     path = tmp_path / "bad.py"
     path.write_text(BAD, encoding="utf-8")
-    learner = Learner(tiny_peft(("sales",)), ("sales",), config=LearnerConfig(loss=LossConfig(loss=f"{path}:infinite")))
+    learner = LocalLearner(tiny_peft(("sales",)), ("sales",), config=LearnerConfig(loss=LossConfig(loss=f"{path}:infinite")))
     metrics = update(learner, "sales", random_groups(0))
     assert metrics.skipped
     assert metrics.steps == 0

@@ -12,7 +12,7 @@ import torch
 from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.learn import lora
 from onthejob.learn.forward import Layout
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import Snapshot, weight_delta
 from onthejob.learn.sft import Example, SftConfig, sft
 
@@ -27,8 +27,8 @@ def examples(count: int = 24, *, seed: int = 0, **fields) -> list[Example]:
     return [Example(prompt_ids=(*system, 10 + i % 4), completion_ids=answers[i % 4], **fields) for i in range(count)]
 
 
-def learner_for(*, dtype=torch.float32, max_tokens: int = 2048) -> Learner:
-    return Learner(
+def learner_for(*, dtype=torch.float32, max_tokens: int = 2048) -> LocalLearner:
+    return LocalLearner(
         tiny_peft(("sales", "dev"), dtype=dtype, moved=False), ["sales", "dev"], config=LearnerConfig(max_tokens=max_tokens)
     )
 
@@ -210,7 +210,7 @@ def test_bad_requests():
             SftConfig(**options)
 
 
-def _digest(learner: Learner, *, except_role: str) -> dict[str, str]:
+def _digest(learner: LocalLearner, *, except_role: str) -> dict[str, str]:
     return {
         name: hashlib.sha256(tensor.detach().float().numpy().tobytes()).hexdigest()
         for name, tensor in learner.model.state_dict().items()

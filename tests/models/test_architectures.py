@@ -23,7 +23,7 @@ from onthejob.learn.lora import LoraSpec
 from onthejob.learn.merge import merge_adapter
 from onthejob.models.base_model import skeleton, weights_digest
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.stack import check_sampler, plan_lora
 from onthejob.testing.tiny import tiny_tokenizer
 from onthejob.types import Completion, Message, Sampling
@@ -81,10 +81,10 @@ def test_trained_sampled_saved_and_merged_as_it_computes(name: str, family: str,
     assert torch.equal(logprobs(again, IDS), want)
 
     check_learner(model)
-    check_sampling(Sampler(build(name), ChatEncoder(tiny_tokenizer())), adapter, model)
+    check_sampling(LocalSampler(build(name), ChatEncoder(tiny_tokenizer())), adapter, model)
     chat = ChatEncoder(family_tokenizer(FAMILIES[family]), arguments=FAMILIES[family].arguments)
     assert len(chat.tokenizer) <= len(tiny_tokenizer()), "every token of the template needs an embedding"
-    check_conversation(Sampler(build(name), chat), adapter, model, FAMILIES[family])
+    check_conversation(LocalSampler(build(name), chat), adapter, model, FAMILIES[family])
 
     done = merge_adapter(folder, adapter, tmp_path / "merged")
     assert done.mean_difference < 1e-4
@@ -133,7 +133,7 @@ def check_learner(model: PeftModel) -> None:
         assert (got - expected).abs().max() < 1e-4
 
 
-def check_sampling(sampler: Sampler, adapter: Any, model: PeftModel) -> None:
+def check_sampling(sampler: LocalSampler, adapter: Any, model: PeftModel) -> None:
     """What is sampled, in a batch of prompts of other lengths, has the log-probabilities of a plain forward."""
     sampler.publish(adapter)
     prompts = [tuple(IDS[:30]), tuple(IDS[:45]), tuple(IDS[20:30])]
@@ -142,7 +142,7 @@ def check_sampling(sampler: Sampler, adapter: Any, model: PeftModel) -> None:
         check_reply(model, prompt, completion)
 
 
-def check_conversation(sampler: Sampler, adapter: Any, model: PeftModel, family: Family) -> None:
+def check_conversation(sampler: LocalSampler, adapter: Any, model: PeftModel, family: Family) -> None:
     """Turns in the words of a chat template: its own first prompt, then every earlier id as it was."""
     sampler.publish(adapter)
     chat, told = sampler.chat, [Message("system", "You sell."), Message("user", "Day 1 é🙂")]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from onthejob.models.native import huge_pages
-from onthejob.models.native.huge_pages import Memory, Room
+from onthejob.models.native.huge_pages import PagedMemory, Room
 
 ROOMS = {"a": Room((3, 5)), "b": Room((7,), torch.bfloat16), "c": Room((2, 2), torch.uint8)}
 
 
 def test_tensors_have_their_shapes_and_do_not_overlap():
-    _, found = Memory().take(ROOMS)
+    _, found = PagedMemory().take(ROOMS)
     for number, (name, room) in enumerate(ROOMS.items()):
         assert found[name].shape == torch.Size(room.shape)
         assert found[name].dtype is room.dtype
@@ -21,7 +21,7 @@ def test_tensors_have_their_shapes_and_do_not_overlap():
 
 
 def test_a_mapping_serves_again_when_it_is_given_back():
-    held = Memory()
+    held = PagedMemory()
     first, _ = held.take(ROOMS)
     second, _ = held.take(ROOMS)
     assert second.data_ptr() != first.data_ptr()
@@ -35,7 +35,7 @@ def test_a_mapping_serves_again_when_it_is_given_back():
 
 
 def test_large_mappings_are_not_kept(monkeypatch):
-    held = Memory()
+    held = PagedMemory()
     monkeypatch.setattr(huge_pages, "MOST_KEPT", 0.0)
     whole, _ = held.take(ROOMS)
     held.give_back(whole)

@@ -21,7 +21,7 @@ from onthejob.models.native import compiling, shared_library
 from onthejob.models.native.compiling import VARIANTS, compile_library, find_compiler
 from onthejob.models.native.engine import NativeEngine
 from onthejob.models.native.shared_library import Library, cpu_flags, load_library
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 
 FUZZ = Path(__file__).with_name("native_fuzz.py")
 HERE = [variant for variant in VARIANTS if variant.needs <= cpu_flags()]
@@ -139,7 +139,7 @@ def test_a_machine_without_compiler_samples_with_torch(make_model, chat, monkeyp
         assert "no C compiler" in shared_library.why_none(bf16=False) or not HERE
         assert make_engine(make_model("llama")).describe() == "torch"
         with pytest.raises(ModelError, match="no compiled code"):
-            Sampler(make_model("llama"), chat, engine="native")
+            LocalSampler(make_model("llama"), chat, engine="native")
     finally:
         shared_library._load.cache_clear()
 

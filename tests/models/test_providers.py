@@ -25,14 +25,14 @@ from onthejob.models.breaker import BreakerConfig
 from onthejob.models.catalogue import behaviour_of, find, load_catalogue, make_client, window_of
 from onthejob.models.hosted import Accounts, HostedPolicy, Price
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient, Question, plain_schema
-from onthejob.models.transport import Limits, Outcome, Transport, retry_after
+from onthejob.models.transport import Outcome, Transport, TurnLimits, retry_after
 from onthejob.rollout.play import act_each
 from onthejob.types import Completion, Context, Message, Sampling, TextObservation
 
 REPLY = '{"action_type":"TEAM_SYNC","target":""}'
 SECRET = "sk-never-to-be-seen-0123456789"
 # A deadline far beyond what a loaded machine needs for two answers, and one for the faults that only a deadline ends.
-LIMITS = Limits(deadline_s=20, retry_after_s=1, body_bytes=100_000)
+LIMITS = TurnLimits(deadline_s=20, retry_after_s=1, body_bytes=100_000)
 HURRIED = replace(LIMITS, deadline_s=0.7)
 CLIENTS = ("openai", "anthropic", "bedrock")
 
@@ -118,7 +118,7 @@ def provider() -> Iterator[Provider]:
 
 @contextmanager
 def client_of(
-    kind: str, url: str, monkeypatch: pytest.MonkeyPatch, limits: Limits = LIMITS
+    kind: str, url: str, monkeypatch: pytest.MonkeyPatch, limits: TurnLimits = LIMITS
 ) -> Iterator[tuple[ChatClient, Transport]]:
     transport = Transport(limits)
     try:
@@ -264,7 +264,7 @@ def test_every_turn_ends_with_a_named_outcome(kind: str, fault: str, provider: P
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_good_answer_and_what_was_asked(kind: str, provider: Provider, monkeypatch: pytest.MonkeyPatch):
     schema = action_schema("hr")
-    with client_of(kind, provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+    with client_of(kind, provider.url, monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
         accounts = Accounts()
         policy = HostedPolicy(
             client, transport, accounts=accounts, price=Price(prompt=1.0, completion=5.0), schema=lambda _: schema, min_tokens=64
@@ -312,7 +312,7 @@ def test_a_wait_that_was_asked_for_is_kept_and_the_second_answer_counts(provider
             send(handler, good(handler))
 
     provider.behave = behave
-    limits = Limits(deadline_s=20, retry_after_s=1)
+    limits = TurnLimits(deadline_s=20, retry_after_s=1)
     with client_of("openai", provider.url, monkeypatch, limits) as (client, transport):
         started = time.monotonic()
         (completion,) = HostedPolicy(client, transport, accounts=Accounts()).act([context()], Sampling())
@@ -331,7 +331,7 @@ def test_a_wait_beyond_the_limit_ends_the_turn(provider: Provider, monkeypatch):
 
 def test_a_reply_that_was_cut_gets_one_request_with_twice_the_room(provider: Provider, monkeypatch):
     provider.behave = lambda handler, number: send(handler, good(handler, stop="length" if number == 1 else "stop"))
-    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+    with client_of("openai", provider.url, monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
         accounts = Accounts()
         (completion,) = HostedPolicy(client, transport, accounts=accounts, min_tokens=50).act([context()], Sampling())
     assert [request["body"]["max_tokens"] for request in provider.requests] == [50, 100]
@@ -344,7 +344,7 @@ def test_what_was_cut_is_the_answer_when_the_longer_one_fails(status: int, provi
     provider.behave = lambda handler, number: (
         send(handler, good(handler, stop="length")) if number == 1 else send(handler, b"{}", status=status)
     )
-    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+    with client_of("openai", provider.url, monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
         (completion,) = HostedPolicy(client, transport, accounts=Accounts()).act([context()], Sampling())
     assert (completion.text, completion.finish_reason) == (REPLY, "length")
     assert len(provider.requests) == 2
@@ -358,7 +358,7 @@ def test_answers_without_a_count_are_unknown_and_end_a_limited_run(kind: str, pr
         send(handler, json.dumps(said).encode())
 
     provider.behave = behave
-    with client_of(kind, provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+    with client_of(kind, provider.url, monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
         free, limited = Accounts(), Accounts(max_tokens=1_000_000)
         for _ in range(2):
             HostedPolicy(client, transport, accounts=free).act([context()], Sampling())
@@ -371,7 +371,7 @@ def test_answers_without_a_count_are_unknown_and_end_a_limited_run(kind: str, pr
 
 
 def test_a_budget_stops_sending(provider: Provider, monkeypatch):
-    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20, parallel=1)) as (client, transport):
+    with client_of("openai", provider.url, monkeypatch, TurnLimits(deadline_s=20, parallel=1)) as (client, transport):
         accounts = Accounts(max_tokens=100)
         policy = HostedPolicy(client, transport, accounts=accounts)
         policy.act([context()], Sampling())
@@ -390,7 +390,7 @@ def test_one_failure_of_a_batch_costs_one_answer_and_nothing_is_asked_again(prov
     other = Message("system", "You are Dev.")
     messages = (other, Message("user", "Act."))
     asked = [context(), Context(observation=TextObservation(actor="dev", messages=messages), messages=messages)]
-    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20, parallel=1)) as (client, transport):
+    with client_of("openai", provider.url, monkeypatch, TurnLimits(deadline_s=20, parallel=1)) as (client, transport):
         first, second = act_each(HostedPolicy(client, transport, accounts=Accounts()), asked, Sampling())
     assert isinstance(first, ProviderError)
     assert first.outcome == Outcome.AUTHENTICATION
@@ -415,7 +415,7 @@ def test_a_dead_endpoint_is_asked_by_one_at_a_time_until_it_answers(kind: str, p
         send(handler, b"{}" if down.is_set() else good(handler), status=500 if down.is_set() else 200)
 
     provider.behave = behave
-    limits = Limits(deadline_s=20, parallel=12, attempts=1, breaker=QUICK)
+    limits = TurnLimits(deadline_s=20, parallel=12, attempts=1, breaker=QUICK)
     with client_of(kind, provider.url, monkeypatch, limits) as (client, transport):
         policy = HostedPolicy(client, transport, accounts=Accounts())
         failed = act_each(policy, [context()] * 3, Sampling())
@@ -435,7 +435,9 @@ def test_a_dead_endpoint_is_asked_by_one_at_a_time_until_it_answers(kind: str, p
 
 def test_turns_at_a_dead_endpoint_end_at_their_deadline_and_send_nothing(provider: Provider, monkeypatch):
     provider.behave = lambda handler, _: send(handler, b"{}", status=500)
-    limits = Limits(deadline_s=0.5, parallel=12, attempts=1, breaker=BreakerConfig(failures=3, pause_s=60, longest_pause_s=60))
+    limits = TurnLimits(
+        deadline_s=0.5, parallel=12, attempts=1, breaker=BreakerConfig(failures=3, pause_s=60, longest_pause_s=60)
+    )
     accounts = Accounts()
     with client_of("openai", provider.url, monkeypatch, limits) as (client, transport):
         policy = HostedPolicy(client, transport, accounts=accounts)
@@ -455,7 +457,10 @@ def test_turns_at_a_dead_endpoint_end_at_their_deadline_and_send_nothing(provide
 def test_refusals_do_not_open_the_breaker(provider: Provider, monkeypatch):
     """401 and 429 come from a server that is there."""
     provider.behave = lambda handler, number: send(handler, b"{}", status=401 if number % 2 else 429)
-    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20, attempts=1, breaker=QUICK)) as (client, transport):
+    with client_of("openai", provider.url, monkeypatch, TurnLimits(deadline_s=20, attempts=1, breaker=QUICK)) as (
+        client,
+        transport,
+    ):
         answers = act_each(HostedPolicy(client, transport, accounts=Accounts()), [context()] * 12, Sampling())
     assert {outcome_of(answer) for answer in answers} == {Outcome.AUTHENTICATION, Outcome.RATE_LIMITED}
     assert len(provider.requests) == 12
@@ -471,7 +476,7 @@ def test_our_request_is_the_sdks(provider: Provider, monkeypatch):
     """The official SDK, asked for the same, sends the same body to the same path."""
     openai = pytest.importorskip("openai")
     schema = action_schema("sales")
-    with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+    with client_of("openai", provider.url, monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
         question = Question(messages=[Message("user", "Act.")], max_tokens=64, temperature=0.0, schema=schema)
         ours = transport.run(client.ask(question))
     with openai.OpenAI(base_url=f"{provider.url}/v1", api_key=SECRET, max_retries=0) as sdk:
@@ -493,7 +498,7 @@ def test_our_request_is_the_sdks(provider: Provider, monkeypatch):
 def test_our_messages_request_is_the_sdks(provider: Provider, monkeypatch):
     anthropic = pytest.importorskip("anthropic")
     schema = plain_schema(action_schema("sales"))
-    with client_of("anthropic", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+    with client_of("anthropic", provider.url, monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
         messages = [Message("system", "You sell."), Message("user", "Act.")]
         ours = transport.run(client.ask(Question(messages=messages, max_tokens=64, schema=schema)))
     with anthropic.Anthropic(base_url=provider.url, api_key=SECRET, max_retries=0) as sdk:
@@ -538,7 +543,7 @@ def test_converse_agrees_with_botocores_own_model(monkeypatch):
 
     from onthejob.models.bedrock import BedrockClient
 
-    with client_of("bedrock", "http://127.0.0.1:9", monkeypatch, Limits(deadline_s=20)) as (client, transport):
+    with client_of("bedrock", "http://127.0.0.1:9", monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
         assert isinstance(client, BedrockClient)
         schema = plain_schema(action_schema("hr"))
         expected = {
@@ -580,7 +585,7 @@ def test_names_find_models_and_keys(provider: Provider):
     assert (entry.provider, entry.input_usd) == ("anthropic", 1.0)
     assert find("openai:something-new", catalogue)[0].id == "something-new"
     provider.behave = lambda handler, _: send(handler, b'{"object": "list", "data": [{"id": "base"}]}')
-    transport = Transport(Limits(deadline_s=20))
+    transport = Transport(TurnLimits(deadline_s=20))
     try:
         client, _ = make_client(f"openai:{provider.url}/v1", transport, catalogue=catalogue, environ={"OPENAI_API_KEY": SECRET})
         assert client.name == f"openai:{provider.url}/v1#base"
@@ -628,7 +633,7 @@ def test_a_context_is_stated_or_reported(provider: Provider):
     assert {name: catalogue.models[name].window for name in stated} == stated
     served: list[dict[str, Any]] = [{"id": "base", "max_model_len": 4096}]
     provider.behave = lambda handler, _: send(handler, json.dumps({"data": served}).encode())
-    transport = Transport(Limits(deadline_s=20))
+    transport = Transport(TurnLimits(deadline_s=20))
 
     def window(spec: str) -> int | None:
         _, entry = make_client(spec, transport, catalogue=catalogue, environ={"ANTHROPIC_API_KEY": SECRET})
@@ -655,7 +660,7 @@ def test_a_server_of_ones_own_may_take_no_key(tmp_path, provider: Provider):
     text = f'[endpoints.here]\nurl = "{provider.url}/v1"\n[models.mine]\nprovider = "openai"\nid = "x"\nendpoint = "here"\n'
     own.write_text(text, encoding="utf-8")
     catalogue = load_catalogue({"ONTHEJOB_CATALOGUE": str(own)})
-    transport = Transport(Limits(deadline_s=20))
+    transport = Transport(TurnLimits(deadline_s=20))
     try:
         client, _ = make_client("openai:mine", transport, catalogue=catalogue, environ={})
         assert client.name == "openai:mine"
@@ -682,7 +687,7 @@ def test_retry_after_reads_seconds_and_dates():
 
 def test_a_transport_works_inside_a_running_loop(provider: Provider, monkeypatch):
     async def caller() -> str:
-        with client_of("openai", provider.url, monkeypatch, Limits(deadline_s=20)) as (client, transport):
+        with client_of("openai", provider.url, monkeypatch, TurnLimits(deadline_s=20)) as (client, transport):
             return HostedPolicy(client, transport, accounts=Accounts()).act([context()], Sampling())[0].text
 
     assert asyncio.run(caller()) == REPLY

@@ -17,7 +17,7 @@ from onthejob.models.adapter_policy import AdapterPolicy
 from onthejob.models.llama import LlamaBatch
 from onthejob.models.native.packed_caches import NativeBatch
 from onthejob.models.native.shared_library import load_library
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.types import Adapter, Completion, Context, Message, Sampling, TextObservation
 
 NATIVE = load_library(bf16=False) is not None
@@ -60,7 +60,7 @@ def test_logprobs_equal_a_teacher_forced_forward(make_model, chat, kind, engine,
     model = make_model(kind)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(4)]
     sampling = Sampling(temperature=temperature, max_new_tokens=20)
-    done = Sampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
+    done = LocalSampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
     for prompt, completion in zip(prompts, done, strict=True):
         expected = teacher_forced(model, prompt, completion, temperature)
         assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
@@ -70,7 +70,7 @@ def test_logprobs_equal_a_teacher_forced_forward(make_model, chat, kind, engine,
 def test_greedy_equals_transformers_generate(make_model, chat, kind, engine):
     model = make_model(kind)
     prompts = prompts_of(chat)
-    done = Sampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=GREEDY, seeds=[0] * len(prompts))
+    done = LocalSampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=GREEDY, seeds=[0] * len(prompts))
     for prompt, completion in zip(prompts, done, strict=True):
         ids = torch.tensor([prompt])
         out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=2)
@@ -81,7 +81,7 @@ def test_greedy_equals_transformers_generate(make_model, chat, kind, engine):
 def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind, engine):
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(3)]
     seeds = list(range(len(prompts)))
-    together = Sampler(make_model(kind), chat, engine=engine).generate(prompts, adapter=None, sampling=T1, seeds=seeds)
+    together = LocalSampler(make_model(kind), chat, engine=engine).generate(prompts, adapter=None, sampling=T1, seeds=seeds)
     variants = {
         "few rows at once": {"max_rows": 2},
         "few tokens at once": {"max_tokens": 100},
@@ -89,10 +89,10 @@ def test_a_reply_does_not_depend_on_what_else_is_sampled(make_model, chat, kind,
         "no prefix cache": {"prefix_cache_tokens": 0},
     }
     for options in variants.values():
-        sampler = Sampler(make_model(kind), chat, engine=engine, **options)
+        sampler = LocalSampler(make_model(kind), chat, engine=engine, **options)
         assert_same(sampler.generate(prompts, adapter=None, sampling=T1, seeds=seeds), together)
     order = np.random.default_rng(0).permutation(len(prompts)).tolist()
-    sampler = Sampler(make_model(kind), chat, engine=engine)
+    sampler = LocalSampler(make_model(kind), chat, engine=engine)
     shuffled = sampler.generate([prompts[i] for i in order], adapter=None, sampling=T1, seeds=[seeds[i] for i in order])
     assert_same(shuffled, [together[i] for i in order])
     alone = [sampler.generate([p], adapter=None, sampling=T1, seeds=[s])[0] for p, s in zip(prompts, seeds, strict=True)]
@@ -110,7 +110,7 @@ def test_long_and_short_prompts_attend_apart_and_sample_the_same(make_model, cha
     buckets = []
     arrange = LlamaBatch._arrange
     monkeypatch.setattr(LlamaBatch, "_arrange", lambda batch: (arrange(batch), buckets.append(len(batch._buckets)))[0])
-    sampler = Sampler(model, chat, engine="torch")
+    sampler = LocalSampler(model, chat, engine="torch")
     seeds = list(range(len(prompts)))
     sampling = Sampling(temperature=1.5, max_new_tokens=150)
     together = sampler.generate(prompts, adapter=None, sampling=sampling, seeds=seeds)
@@ -123,17 +123,19 @@ def test_long_and_short_prompts_attend_apart_and_sample_the_same(make_model, cha
 @engines
 def test_a_warm_cache_changes_no_bit(make_model, chat, kind, engine):
     prompts = prompts_of(chat)
-    warm = Sampler(make_model(kind), chat, engine=engine)
+    warm = LocalSampler(make_model(kind), chat, engine=engine)
     first = warm.generate(prompts, adapter=None, sampling=T1, seeds=range(5))
     cached = warm.stats.cached
     again = warm.generate(prompts, adapter=None, sampling=T1, seeds=range(5))
     assert again == first
     assert warm.stats.cached - cached > cached
     # A process that resumes at the third call sees the same numbers.
-    assert Sampler(make_model(kind), chat, engine=engine).generate(prompts, adapter=None, sampling=T1, seeds=range(5)) == first
+    assert (
+        LocalSampler(make_model(kind), chat, engine=engine).generate(prompts, adapter=None, sampling=T1, seeds=range(5)) == first
+    )
 
 
-def talk(sampler: Sampler, chat, turns: int, *, conversations: int = 3) -> list[list[Completion]]:
+def talk(sampler: LocalSampler, chat, turns: int, *, conversations: int = 3) -> list[list[Completion]]:
     """Several conversations in lock step, each answered with a message of its own length."""
     contexts = [chat.encode([Message("system", "You sell."), Message("user", "x" * (3 + 8 * i))]) for i in range(conversations)]
     said = []
@@ -150,14 +152,14 @@ def talk(sampler: Sampler, chat, turns: int, *, conversations: int = 3) -> list[
 
 @engines
 def test_a_conversation_that_goes_on_is_not_computed_again(make_model, chat, kind, engine):
-    kept, forgetful = (Sampler(make_model(kind), chat, engine=engine, conversation_cache_tokens=n) for n in (4096, 0))
+    kept, forgetful = (LocalSampler(make_model(kind), chat, engine=engine, conversation_cache_tokens=n) for n in (4096, 0))
     for ours, theirs in zip(talk(kept, chat, 5), talk(forgetful, chat, 5), strict=True):
         assert_same(ours, theirs)
     assert kept.stats.prefilled + kept.stats.cached == forgetful.stats.prefilled + forgetful.stats.cached
     # Turns 1 and 2 are computed whole; after that only what is new.
     assert kept.stats.prefilled < 0.6 * forgetful.stats.prefilled
-    assert talk(Sampler(make_model(kind), chat, engine=engine), chat, 5) == talk(
-        Sampler(make_model(kind), chat, engine=engine), chat, 5
+    assert talk(LocalSampler(make_model(kind), chat, engine=engine), chat, 5) == talk(
+        LocalSampler(make_model(kind), chat, engine=engine), chat, 5
     )
 
 
@@ -165,7 +167,8 @@ def test_a_conversation_that_goes_on_is_not_computed_again(make_model, chat, kin
 def test_where_conversations_go_on_only_what_is_new_is_computed(make_model, chat, kind, engine, monkeypatch):
     """From the second turn on, and replies neither: what ends a reply is left, and what was heard since."""
     going, whole = (
-        Sampler(make_model(kind), chat, engine=engine, goes_on=on, conversation_cache_tokens=4096 * on) for on in (True, False)
+        LocalSampler(make_model(kind), chat, engine=engine, goes_on=on, conversation_cache_tokens=4096 * on)
+        for on in (True, False)
     )
     calls = []
     generate = going.generate
@@ -184,7 +187,7 @@ def test_where_conversations_go_on_only_what_is_new_is_computed(make_model, chat
         known = [len(prompt) + len(reply.token_ids) - 1 for prompt, reply in zip(asked, replies, strict=True)]
         new += sum(len(prompt) - count for prompt, count in zip(then, known, strict=True))
     assert going.stats.prefilled == new < 0.3 * whole.stats.prefilled
-    again = Sampler(make_model(kind), chat, engine=engine, goes_on=True, conversation_cache_tokens=4096)
+    again = LocalSampler(make_model(kind), chat, engine=engine, goes_on=True, conversation_cache_tokens=4096)
     assert talk(again, chat, 5) == [replies for _, replies in calls]
 
 
@@ -194,7 +197,7 @@ def test_replies_to_one_prompt_each_go_on_from_their_own(make_model, chat, kind,
     prompt = prompts_of(chat)[2]
     found = []
     for goes_on in (True, False):
-        sampler = Sampler(make_model(kind), chat, engine=engine, goes_on=goes_on, conversation_cache_tokens=100_000)
+        sampler = LocalSampler(make_model(kind), chat, engine=engine, goes_on=goes_on, conversation_cache_tokens=100_000)
         replies = sampler.generate(
             [prompt] * 12, adapter=None, sampling=Sampling(temperature=1.5, max_new_tokens=150), seeds=range(12)
         )
@@ -213,10 +216,10 @@ batches = pytest.mark.parametrize("batch", [pytest.param(NativeBatch, marks=nati
 @batches
 def test_prompts_computed_side_by_side_are_what_they_are_alone(make_model, chat, monkeypatch, batch):
     engine = "native" if batch is NativeBatch else "torch"
-    sampler = Sampler(make_model("llama"), chat, engine=engine)
+    sampler = LocalSampler(make_model("llama"), chat, engine=engine)
     together = sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5))
     monkeypatch.setattr("onthejob.models.llama.TOGETHER", 1)
-    sampler = Sampler(make_model("llama"), chat, engine=engine)
+    sampler = LocalSampler(make_model("llama"), chat, engine=engine)
     assert_same(sampler.generate(prompts_of(chat), adapter=None, sampling=T1, seeds=range(5)), together)
 
 
@@ -239,7 +242,7 @@ def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, cha
         monkeypatch.setattr("onthejob.models.sampler._SHARE", 0.0)
         trunks.clear()
         # The second one forgets conversations, so that it loads first turns behind which nothing is known.
-        samplers = [Sampler(model, chat, conversation_cache_tokens=n, engine=engine) for n in (4096, 0)]
+        samplers = [LocalSampler(model, chat, conversation_cache_tokens=n, engine=engine) for n in (4096, 0)]
         for sampler in samplers:
             sampler.publish(adapter)
         found[worth] = [talk(sampler, chat, 4, conversations=6) for sampler in samplers]
@@ -253,9 +256,9 @@ def test_prompts_share_a_trunk_and_sample_the_same(make_model, make_adapter, cha
 @pytest.mark.parametrize("engine", [pytest.param("native", marks=native), "torch"])
 def test_a_conversation_goes_on_with_and_without_its_trunk(make_model, chat, monkeypatch, engine):
     """What was kept next to a trunk serves a call that has none, and the other way round."""
-    everything = talk(Sampler(make_model("llama"), chat, engine=engine), chat, 6, conversations=5)
+    everything = talk(LocalSampler(make_model("llama"), chat, engine=engine), chat, 6, conversations=5)
     for order in ((1, 10**6), (10**6, 1)):
-        sampler, calls = Sampler(make_model("llama"), chat, engine=engine), []
+        sampler, calls = LocalSampler(make_model("llama"), chat, engine=engine), []
         generate = sampler.generate
 
         def alternating(*args, order=order, calls=calls, generate=generate, **options):
@@ -271,8 +274,8 @@ def test_a_conversation_goes_on_with_and_without_its_trunk(make_model, chat, mon
 
 
 def test_kept_conversations_stay_within_their_bound(make_model, make_adapter, chat):
-    sampler = Sampler(make_model("llama"), chat, conversation_cache_tokens=150)
-    everything = talk(Sampler(make_model("llama"), chat), chat, 4)
+    sampler = LocalSampler(make_model("llama"), chat, conversation_cache_tokens=150)
+    everything = talk(LocalSampler(make_model("llama"), chat), chat, 4)
     for ours, theirs in zip(talk(sampler, chat, 4), everything, strict=True):
         assert_same(ours, theirs)
     assert 0 < len(sampler._conversations) <= 150
@@ -288,7 +291,7 @@ def test_kept_conversations_stay_within_their_bound(make_model, make_adapter, ch
 
 
 def test_seeds_decide(make_model, chat):
-    sampler = Sampler(make_model("llama"), chat)
+    sampler = LocalSampler(make_model("llama"), chat)
     prompt = prompts_of(chat)[0]
     a, b, c = sampler.generate([prompt] * 3, adapter=None, sampling=T1, seeds=[1, 1, 2])
     assert a == b
@@ -303,7 +306,7 @@ def test_samples_follow_the_model(make_model, chat):
     prompt = prompts_of(chat)[0]
     count = 4000
     once = Sampling(max_new_tokens=1)
-    done = Sampler(model, chat, max_rows=count).generate([prompt] * count, adapter=None, sampling=once, seeds=range(count))
+    done = LocalSampler(model, chat, max_rows=count).generate([prompt] * count, adapter=None, sampling=once, seeds=range(count))
     with torch.no_grad():
         probabilities = model(torch.tensor([prompt])).logits[0, -1].softmax(-1).numpy()
     seen = np.bincount([c.token_ids[0] for c in done], minlength=len(probabilities)) / count
@@ -313,7 +316,7 @@ def test_samples_follow_the_model(make_model, chat):
 
 @engines
 def test_the_end_of_turn_stops_a_reply(make_model, chat, kind, engine):
-    sampler = Sampler(make_model(kind), chat, engine=engine)
+    sampler = LocalSampler(make_model(kind), chat, engine=engine)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(30)]
     limit = Sampling(temperature=1.5, max_new_tokens=40)
     done = sampler.generate(prompts, adapter=None, sampling=limit, seeds=range(len(prompts)))
@@ -332,7 +335,7 @@ def test_the_end_of_turn_stops_a_reply(make_model, chat, kind, engine):
 def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, engine, targets):
     adapter, trained = make_adapter(kind, targets=targets)
     base = make_model(kind)
-    sampler = Sampler(base, chat, engine=engine)
+    sampler = LocalSampler(base, chat, engine=engine)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(2)]
     before = sampler.generate(prompts, adapter=None, sampling=T1, seeds=range(10))
     sampler.publish(adapter)
@@ -348,7 +351,7 @@ def test_a_published_adapter_equals_peft(make_model, make_adapter, chat, kind, e
 def test_an_adapter_of_the_head_is_refused(make_model, make_adapter, chat, kind, engine):
     adapter, _ = make_adapter(kind, targets="q_proj,lm_head")
     with pytest.raises(ModelError, match=r"lm_head.* belongs to no linear layer of the base other than the output head"):
-        Sampler(make_model(kind), chat, engine=engine).publish(adapter)
+        LocalSampler(make_model(kind), chat, engine=engine).publish(adapter)
 
 
 @engines
@@ -362,8 +365,8 @@ def test_neither_side_of_a_shared_base_notices_the_other(make_model, make_adapte
     trainable = {name for name, parameter in training.named_parameters() if parameter.requires_grad}
     prompts = prompts_of(chat)
     adapter, _ = make_adapter(kind)
-    sampler = Sampler(training, chat, engine=engine)
-    alone = Sampler(make_model(kind), chat, engine=engine)
+    sampler = LocalSampler(training, chat, engine=engine)
+    alone = LocalSampler(make_model(kind), chat, engine=engine)
     for one in (sampler, alone):
         one.publish(adapter)
     for name in (None, "sales@0001"):
@@ -377,7 +380,7 @@ def test_neither_side_of_a_shared_base_notices_the_other(make_model, make_adapte
 
 
 def test_publishing_replaces_older_versions_of_the_role(make_model, make_adapter, chat):
-    sampler = Sampler(make_model("llama"), chat)
+    sampler = LocalSampler(make_model("llama"), chat)
     first, _ = make_adapter("llama", seed=1, version=1)
     second, _ = make_adapter("llama", seed=2, version=2)
     sampler.publish(first)
@@ -399,7 +402,7 @@ def test_publishing_replaces_older_versions_of_the_role(make_model, make_adapter
 
 
 def test_damaged_adapters_are_refused(make_model, make_adapter, chat, tmp_path):
-    sampler = Sampler(make_model("llama"), chat, base_digest="b" * 64)
+    sampler = LocalSampler(make_model("llama"), chat, base_digest="b" * 64)
     good, _ = make_adapter("llama")
     tensors = load_file(good.path / "adapter_model.safetensors")
     config = json.loads((good.path / "adapter_config.json").read_text())
@@ -437,7 +440,7 @@ def test_damaged_adapters_are_refused(make_model, make_adapter, chat, tmp_path):
 
 def test_misuse_is_refused(make_model, chat):
     model = make_model("llama")
-    sampler = Sampler(model, chat)
+    sampler = LocalSampler(model, chat)
     assert sampler.generate([], adapter=None, sampling=T1, seeds=[]) == []
     with pytest.raises(ContractError, match="one seed for each"):
         sampler.generate([(1, 2)], adapter=None, sampling=T1, seeds=[])
@@ -447,7 +450,7 @@ def test_misuse_is_refused(make_model, chat):
         sampler.generate([(1, 2)], adapter=None, sampling=Sampling(temperature=-1.0), seeds=[1])
     for limits in ({"max_rows": 0}, {"max_tokens": 0}):
         with pytest.raises(ConfigError, match="max_rows and max_tokens must be >= 1"):
-            Sampler(model, chat, **limits)
+            LocalSampler(model, chat, **limits)
 
 
 @engines
@@ -455,7 +458,7 @@ def test_misuse_is_refused(make_model, chat):
     ("limits", "most"), [({"max_rows": 7}, (7, 10**6)), ({"max_tokens": 400}, (10**6, 400))], ids=["rows", "tokens"]
 )
 def test_no_more_rows_and_tokens_are_held_at_once_than_allowed(make_model, chat, kind, engine, limits, most, monkeypatch):
-    sampler = Sampler(make_model(kind), chat, engine=engine, **limits)
+    sampler = LocalSampler(make_model(kind), chat, engine=engine, **limits)
     held = []
     make = sampler._engine.batch
 
@@ -485,7 +488,7 @@ def test_bfloat16_stays_near_a_teacher_forced_forward(make_model, chat, monkeypa
     monkeypatch.setattr("onthejob.models.sampler._SHARE", 0.0)
     model = make_model("llama", dtype=torch.bfloat16)
     prompts = [prompt for prompt in prompts_of(chat) for _ in range(4)]
-    done = Sampler(model, chat).generate(prompts, adapter=None, sampling=T1, seeds=range(20))
+    done = LocalSampler(model, chat).generate(prompts, adapter=None, sampling=T1, seeds=range(20))
     gaps = [
         (torch.tensor(completion.logprobs) - teacher_forced(model, prompt, completion, 1.0)).abs()
         for prompt, completion in zip(prompts, done, strict=True)
@@ -494,7 +497,7 @@ def test_bfloat16_stays_near_a_teacher_forced_forward(make_model, chat, monkeypa
 
 
 def test_the_policy_answers_contexts(make_model, make_adapter, chat):
-    sampler = Sampler(make_model("llama"), chat)
+    sampler = LocalSampler(make_model("llama"), chat)
     adapter, _ = make_adapter("llama")
     sampler.publish(adapter)
     messages = (Message("system", "You sell."), Message("user", "Day 1"))
@@ -515,7 +518,7 @@ def test_the_embedded_model_answers(smollm2_path):
     base = load_base(smollm2_path, dtype="float32")
     chat = ChatEncoder(base.tokenizer)
     prompt = chat.encode([Message("user", "What is the capital of France?")])
-    sampler = Sampler(base.model, chat, base_digest=base.digest)
+    sampler = LocalSampler(base.model, chat, base_digest=base.digest)
     greedy, *sampled = [
         sampler.generate([prompt] * n, adapter=None, sampling=Sampling(temperature=t, max_new_tokens=12), seeds=range(n))
         for n, t in ((1, 0.0), (4, 1.0))

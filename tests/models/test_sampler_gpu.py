@@ -10,7 +10,7 @@ import torch
 from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.draw import draw
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.types import Completion, Message, Sampling
 
 pytestmark = pytest.mark.gpu
@@ -48,7 +48,7 @@ def test_logprobs_equal_a_plain_forward_on_the_gpu(make_model, chat, kind, engin
     model = make_model(kind, dtype=dtype).to(DEVICE)
     prompts = prompts_of(chat)
     sampling = dataclasses.replace(T1, temperature=temperature)
-    done = Sampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
+    done = LocalSampler(model, chat, engine=engine).generate(prompts, adapter=None, sampling=sampling, seeds=range(len(prompts)))
     found = gaps(model, prompts, done, temperature=temperature)
     assert found.mean() < mean
     assert found.max() < most
@@ -56,7 +56,7 @@ def test_logprobs_equal_a_plain_forward_on_the_gpu(make_model, chat, kind, engin
 
 @engines
 def test_adapters_of_several_roles_equal_pefts_own_forward(make_model, make_adapter, chat, kind, engine):
-    sampler = Sampler(make_model(kind).to(DEVICE), chat, engine=engine)
+    sampler = LocalSampler(make_model(kind).to(DEVICE), chat, engine=engine)
     prompts, said = prompts_of(chat), {}
     for seed, role in enumerate(("sales", "dev"), 1):
         saved, trained = make_adapter(kind, seed=seed)
@@ -75,7 +75,7 @@ def test_replies_in_float32_are_those_of_the_cpu(make_model, make_adapter, chat,
     """Draws are keyed by seeds and inverted in float64, so the same tokens come out of the same distribution."""
     prompts, replies = prompts_of(chat), []
     for device in ("cpu", DEVICE):
-        sampler = Sampler(make_model(kind).to(device), chat, engine=engine)
+        sampler = LocalSampler(make_model(kind).to(device), chat, engine=engine)
         sampler.publish(make_adapter(kind)[0])
         replies.append(sampler.generate(prompts, adapter="sales@0001", sampling=sampling, seeds=range(len(prompts))))
     assert [reply.token_ids for reply in replies[0]] == [reply.token_ids for reply in replies[1]]
@@ -88,7 +88,7 @@ def test_a_shared_trunk_and_conversations_that_go_on_change_nothing(make_model, 
     monkeypatch.setattr("onthejob.models.sampler._WORTH", 0)
     monkeypatch.setattr("onthejob.models.sampler._SHARE", 0.0)
     model, system = make_model("llama").to(DEVICE), Message("system", "You sell. " * 8)
-    sampler = Sampler(model, chat, goes_on=goes_on)
+    sampler = LocalSampler(model, chat, goes_on=goes_on)
     contexts = [chat.encode([system, Message("user", "x" * (3 + 8 * i))]) for i in range(4)]
     for turn in range(4):
         done = sampler.generate(contexts, adapter=None, sampling=T1, seeds=range(10 * turn, 10 * turn + 4))
@@ -100,7 +100,7 @@ def test_a_shared_trunk_and_conversations_that_go_on_change_nothing(make_model, 
 
 def test_scores_are_those_of_the_cpu(make_model, chat):
     ids = prompts_of(chat)[0]
-    here, there = (Sampler(make_model("llama").to(device), chat).score(ids, adapter=None) for device in ("cpu", DEVICE))
+    here, there = (LocalSampler(make_model("llama").to(device), chat).score(ids, adapter=None) for device in ("cpu", DEVICE))
     assert here == pytest.approx(there, abs=1e-4)
 
 
@@ -117,7 +117,7 @@ def test_the_embedded_model_on_the_gpu(smollm2_path):
         base = load_base(smollm2_path, dtype=dtype, device=device)
         chat = ChatEncoder(base.tokenizer)
         asked = [chat.encode([system, Message("user", question)]) for question in questions]
-        sampler = Sampler(base.model, chat)
+        sampler = LocalSampler(base.model, chat)
         greedy[dtype, device] = sampler.generate(asked, adapter=None, sampling=GREEDY, seeds=[0] * len(asked))
         if mean is not None and most is not None:
             prompts = [prompt for prompt in asked for _ in range(8)]

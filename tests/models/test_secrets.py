@@ -12,7 +12,7 @@ from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.addresses import is_internal
 from onthejob.models.catalogue import load_catalogue, make_client
 from onthejob.models.providers import Question
-from onthejob.models.transport import Outcome, Request, Transport, refuse_links
+from onthejob.models.transport import HttpRequest, Outcome, Transport, refuse_links
 from onthejob.types import Message
 
 from .test_providers import LIMITS, SECRET, Provider, client_of, good, provider, send  # noqa: F401  # a fixture
@@ -147,7 +147,7 @@ def test_every_connection_is_looked_at(provider: Provider, monkeypatch: pytest.M
     transport = Transport(LIMITS)
     try:
         with pytest.raises(ProviderError, match="link-local"):
-            transport.run(transport.send(Request(url=f"{provider.url}/v1/models", body=b"{}", headers={"a": "b"})))
+            transport.run(transport.send(HttpRequest(url=f"{provider.url}/v1/models", body=b"{}", headers={"a": "b"})))
     finally:
         transport.close()
     assert provider.requests == []

@@ -11,7 +11,7 @@ from transformers import BloomConfig, GenerationConfig, GPT2Config, LlamaConfig,
 from onthejob.errors import ConfigError, ModelError
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.encoder import load_encoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.models.window import context_window
 from onthejob.types import Message, Sampling
 
@@ -64,8 +64,8 @@ def test_a_reply_ends_at_every_end_token(make_model, tokenizer):
         model.lm_head.weight[17] += 50 * torch.ones(64).sign()
     prompt = (5, 6, 7)
     sampling = Sampling(temperature=0.0, max_new_tokens=6)
-    (free,) = Sampler(model, ChatEncoder(tokenizer)).generate([prompt], adapter=None, sampling=sampling, seeds=[0])
-    ended = Sampler(model, ChatEncoder(tokenizer, end_ids=[free.token_ids[1]]))
+    (free,) = LocalSampler(model, ChatEncoder(tokenizer)).generate([prompt], adapter=None, sampling=sampling, seeds=[0])
+    ended = LocalSampler(model, ChatEncoder(tokenizer, end_ids=[free.token_ids[1]]))
     (reply,) = ended.generate([prompt], adapter=None, sampling=sampling, seeds=[0])
     assert (free.finish_reason, len(free.token_ids)) == ("length", 6)
     assert reply.finish_reason == "stop"
@@ -75,7 +75,7 @@ def test_a_reply_ends_at_every_end_token(make_model, tokenizer):
 
 
 def test_the_sampler_refuses_what_exceeds_the_context(make_model, chat: ChatEncoder):
-    sampler = Sampler(make_model("llama"), chat)
+    sampler = LocalSampler(make_model("llama"), chat)
     fits = tuple(range(3, 7)) * 126  # 504 tokens of 512
     sampler.generate([fits], adapter=None, sampling=Sampling(max_new_tokens=8), seeds=[0])
     with pytest.raises(ConfigError, match="a prompt of 504 tokens with a reply of up to 9 exceeds the model's context of 512"):

@@ -13,7 +13,7 @@ from onthejob.claw import JUDGED as CLAW_JUDGED
 from onthejob.errors import ConfigError, RecordError, TrainingError
 from onthejob.models.breaker import BreakerConfig
 from onthejob.models.providers import OpenAIClient
-from onthejob.models.transport import Limits, Transport
+from onthejob.models.transport import Transport, TurnLimits
 from onthejob.office import JUDGED
 from onthejob.rollout.judge import Item, Judge, JudgeConfig, add_opinion, canaries, prompt, verdict
 from onthejob.types import Completion, Group, Rubric, StopReason, Trajectory, Turn
@@ -29,7 +29,9 @@ class Bench:
         self.chat = Chat()
         self.chat.reply = self._reply
         self.seen = self.chat.seen
-        self.transport = Transport(Limits(deadline_s=20, attempts=1, breaker=BreakerConfig(pause_s=0.05, longest_pause_s=0.05)))
+        self.transport = Transport(
+            TurnLimits(deadline_s=20, attempts=1, breaker=BreakerConfig(pause_s=0.05, longest_pause_s=0.05))
+        )
 
     def judge(self, cache=None, rubric: Rubric = JUDGED, **options) -> Judge:
         client = OpenAIClient(self.transport, base_url=self.chat.url, model="m", name="openai:m")

@@ -12,7 +12,7 @@ from peft import PeftModel
 from onthejob.learn import adapter_files, lora
 from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.serve.intake import BaseShape
 from onthejob.testing.tiny import tiny_model
 from onthejob.types import Adapter
@@ -39,8 +39,8 @@ class Workshop:
             self.model, role, self.out, version=version, parent=None, base_digest=self.base.digest, dtype="float32"
         )
 
-    def sampler(self) -> Sampler:
-        return Sampler(self.model, self.chat, base_digest=self.base.digest)
+    def sampler(self) -> LocalSampler:
+        return LocalSampler(self.model, self.chat, base_digest=self.base.digest)
 
 
 @pytest.fixture

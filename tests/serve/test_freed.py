@@ -19,7 +19,7 @@ from onthejob.record.listing import FREED
 from onthejob.serve.freed import Freed, Holder, Meter, account
 from onthejob.serve.publish import Slots
 from onthejob.serve.server import ModelServer
-from onthejob.serve.supervisor import Memory
+from onthejob.serve.supervisor import MemoryUse
 
 from .conftest import Workshop
 from .test_server import PROTOCOL, OurServer
@@ -31,25 +31,25 @@ ORPHAN = Holder("VLLM::EngineCore (process 77)", 6 * GIB, "gpu")
 class Scripted(Meter):
     """Reads out what was written down, the last reading forever."""
 
-    def __init__(self, *beside: Memory, held: Memory) -> None:
+    def __init__(self, *beside: MemoryUse, held: MemoryUse) -> None:
         self._beside, self._held = list(beside), held
         self.asked = 0
 
-    def beside(self) -> Memory:
+    def beside(self) -> MemoryUse:
         self.asked += 1
         return self._beside.pop(0) if len(self._beside) > 1 else self._beside[0]
 
-    def held_by(self, processes: Collection[int]) -> Memory:
+    def held_by(self, processes: Collection[int]) -> MemoryUse:
         return self._held
 
-    def server(self, processes: Collection[int], idle: Memory) -> Memory:
+    def server(self, processes: Collection[int], idle: MemoryUse) -> MemoryUse:
         return self._held
 
     def holders(self, since: float) -> tuple[Holder, ...]:
         return (ORPHAN,)
 
 
-def ended(*after: Memory, held: Memory, before: Memory) -> tuple[Freed, float]:
+def ended(*after: MemoryUse, held: MemoryUse, before: MemoryUse) -> tuple[Freed, float]:
     waited: list[float] = []
     meter = Scripted(*after, held=held)
     done = account("stop", held=held, before=before, since=0.0, meter=meter, patience_s=2.0, sleep=waited.append)
@@ -57,22 +57,26 @@ def ended(*after: Memory, held: Memory, before: Memory) -> tuple[Freed, float]:
 
 
 def test_what_comes_back_late_is_waited_for_and_what_does_not_is_named():
-    held, before = Memory(system=2 * GIB, gpu=8 * GIB), Memory(system=10 * GIB, gpu=20 * GIB)
-    done, waited = ended(Memory(system=8 * GIB, gpu=12 * GIB), held=held, before=before)
+    held, before = MemoryUse(system=2 * GIB, gpu=8 * GIB), MemoryUse(system=10 * GIB, gpu=20 * GIB)
+    done, waited = ended(MemoryUse(system=8 * GIB, gpu=12 * GIB), held=held, before=before)
     assert (done.complete, done.holders, waited) == (True, (), 0.0)
     assert done.freed == held
     assert done.said().endswith("(stop) and gave back 2,048 of 2,048 MiB of memory and 8,192 of 8,192 MiB of GPU memory")
-    late = (Memory(system=10 * GIB, gpu=20 * GIB), Memory(system=9 * GIB, gpu=20 * GIB), Memory(system=8 * GIB, gpu=12 * GIB))
+    late = (
+        MemoryUse(system=10 * GIB, gpu=20 * GIB),
+        MemoryUse(system=9 * GIB, gpu=20 * GIB),
+        MemoryUse(system=8 * GIB, gpu=12 * GIB),
+    )
     done, waited = ended(*late, held=held, before=before)
     assert (done.complete, waited) == (True, 1.0)
-    done, waited = ended(Memory(system=8 * GIB, gpu=18 * GIB), held=held, before=before)
-    assert (done.complete, waited, done.missing) == (False, 2.0, Memory(system=0, gpu=6 * GIB))
+    done, waited = ended(MemoryUse(system=8 * GIB, gpu=18 * GIB), held=held, before=before)
+    assert (done.complete, waited, done.missing) == (False, 2.0, MemoryUse(system=0, gpu=6 * GIB))
     assert "What holds memory now: VLLM::EngineCore (process 77) 6,144 MiB (gpu). End it" in done.warning()
     # A quarter of what was held, and always 512 MiB, may be missing; an unknown GPU says nothing.
-    small = Memory(system=600 << 20, gpu=None)
-    assert ended(Memory(system=10 * GIB, gpu=None), held=small, before=before)[0].complete is False
-    assert ended(Memory(system=before.system - (100 << 20), gpu=None), held=small, before=before)[0].complete
-    assert Memory(system=1, gpu=None).at_least(Memory(system=0, gpu=5)) == Memory(system=1, gpu=5)
+    small = MemoryUse(system=600 << 20, gpu=None)
+    assert ended(MemoryUse(system=10 * GIB, gpu=None), held=small, before=before)[0].complete is False
+    assert ended(MemoryUse(system=before.system - (100 << 20), gpu=None), held=small, before=before)[0].complete
+    assert MemoryUse(system=1, gpu=None).at_least(MemoryUse(system=0, gpu=5)) == MemoryUse(system=1, gpu=5)
 
 
 @pytest.mark.server
@@ -80,8 +84,8 @@ def test_every_end_of_a_server_is_told_and_missing_memory_is_a_warning(
     workshop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     kept: list[Freed] = []
-    held, full = Memory(system=0, gpu=8 * GIB), Memory(system=0, gpu=20 * GIB)
-    empty = Memory(system=0, gpu=12 * GIB)
+    held, full = MemoryUse(system=0, gpu=8 * GIB), MemoryUse(system=0, gpu=20 * GIB)
+    empty = MemoryUse(system=0, gpu=12 * GIB)
     # Idle, running, before the restart, after it; idle and running; nothing more is given back.
     meter = Scripted(empty, full, full, empty, empty, full, held=held)
     slots = Slots(max_loras=3, max_cpu_loras=5, max_rank=8)
@@ -129,7 +133,9 @@ def test_a_process_is_measured_and_named(tmp_path: Path):
 
 
 def test_the_record_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    done = Freed(why="killed", held=Memory(system=GIB, gpu=8 * GIB), freed=Memory(system=GIB, gpu=2 * GIB), holders=(ORPHAN,))
+    done = Freed(
+        why="killed", held=MemoryUse(system=GIB, gpu=8 * GIB), freed=MemoryUse(system=GIB, gpu=2 * GIB), holders=(ORPHAN,)
+    )
     with Run.create(tmp_path, config={}, name="served") as run:
         with run.iteration(0):
             pass

@@ -15,16 +15,16 @@ import pytest
 import uvicorn
 
 from checks.servers.model_server import ModelState, make_handler
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
 from onthejob.loop import train
 from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.providers import OpenAIClient
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.models.scripted import ScriptedPolicy
-from onthejob.models.transport import Limits, Transport
+from onthejob.models.transport import Transport, TurnLimits
 from onthejob.office import JUDGED
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
@@ -83,19 +83,19 @@ class Rig:
         self.run = helpers.enter_context(Run.create(folder, config={"seed": 0}, name=name))
         self._load = AutoModelForCausalLM
 
-    def new_learner(self) -> Learner:
+    def new_learner(self) -> LocalLearner:
         from transformers import AutoModelForCausalLM
 
         model = attach(AutoModelForCausalLM.from_pretrained(self.base), ROLES, LoraSpec(rank=4, alpha=8), seed=1)
         config = LearnerConfig(lr=3e-3, loss=LossConfig(correction="token_truncate"))
-        return Learner(model, ROLES, config=config, seed=0)
+        return LocalLearner(model, ROLES, config=config, seed=0)
 
     def train(self, **changes: Any) -> TrainResult:
         arguments: dict[str, Any] = {
             "make_env": ToyWorkplace,
             "pool": TaskPool(toy_tasks(8), seed=0),
             "learner": self.learner,
-            "sampler": Sampler(self.learner.model, self.chat),
+            "sampler": LocalSampler(self.learner.model, self.chat),
             "encoder": self.chat,
             "run": self.run,
             "partners": {"maker": HEURISTIC, "seller": HEURISTIC},
@@ -184,7 +184,7 @@ def test_a_judges_opinion_is_recorded_and_without_weight_changes_nothing(make_ri
     digests = {}
     for weight in (0.0, 0.2):
         rig = make_rig(f"judged{weight}")
-        transport = Transport(Limits(deadline_s=30))
+        transport = Transport(TurnLimits(deadline_s=30))
         rig.helpers.callback(transport.close)
         client = OpenAIClient(transport, base_url=f"{rig.listen(Handler)}/v1", model="m", name="openai:m")
         judge = Judge(client, transport, rubric=JUDGED, config=JudgeConfig(weight=weight), cache=rig.run.path / "judge.sqlite")

@@ -11,7 +11,7 @@ import pytest
 
 from onthejob.errors import ConfigError, ContractError, ModelError, ServeError
 from onthejob.models.engines import Engine
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.serve.intake import Intake
 from onthejob.serve.publish import Probe, Publisher, Slots, distance, trainer_scores
 from onthejob.types import Adapter, Sampling
@@ -25,7 +25,7 @@ PROBE = Probe(ids=IDS, mean_tolerance=1e-3, max_tolerance=1e-2)
 class LocalServer:
     """The sampler of this process as a server: what is published computes real numbers. Older versions stay until unloaded."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: LocalSampler) -> None:
         self._sampler = sampler
 
     def names(self) -> tuple[str, ...]:
@@ -285,7 +285,7 @@ def test_options_that_cannot_work_are_refused(workshop: Workshop, tmp_path: Path
 @pytest.mark.parametrize("engine", ["auto", "torch", "transformers"])
 def test_a_samplers_scores_are_the_trainers(engine: Engine, workshop: Workshop):
     adapter = workshop.write("sales", 1)
-    sampler = Sampler(workshop.model, workshop.chat, engine=engine)
+    sampler = LocalSampler(workshop.model, workshop.chat, engine=engine)
     sampler.publish(adapter)
     assert sampler.score(IDS, adapter="sales@0001") == pytest.approx(trainer_scores(workshop.model, "sales", IDS), abs=1e-4)
     with pytest.raises(ContractError, match="two ids"):

@@ -27,7 +27,7 @@ from onthejob.learn import lora
 from onthejob.models.base_model import load_base
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient, Question
-from onthejob.models.transport import Limits, Outcome, Transport
+from onthejob.models.transport import Outcome, Transport, TurnLimits
 from onthejob.record import Run
 from onthejob.serve.guard import descendants, stat_of
 from onthejob.serve.intake import BaseShape, Intake
@@ -155,7 +155,7 @@ def test_the_temperature_is_in_the_numbers(vllm: Vllm):
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
 def test_both_clients_speak_to_vllms_own_routes(wire: str, vllm: Vllm):
     name = vllm.publish("hr").adapter.name
-    transport = Transport(Limits(deadline_s=START_S))
+    transport = Transport(TurnLimits(deadline_s=START_S))
     kinds: dict[str, Callable[[], ChatClient]] = {
         "openai": lambda: OpenAIClient(transport, base_url=f"{vllm.server.client.url}/v1", model=name, name="openai:here"),
         "anthropic": lambda: AnthropicClient(

@@ -24,7 +24,7 @@ from fastapi import FastAPI
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
 from onthejob.learn.advantage import AdvantageConfig, advantages
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import Snapshot, state, weight_delta
 from onthejob.learn.loss import LossConfig
 from onthejob.serve.jobs import MAX_ATTEMPTS, Jobs, identity
@@ -40,12 +40,12 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 BASE = "b" * 64
 
 
-def tiny_learner(config: LearnerConfig | None = None) -> Learner:
+def tiny_learner(config: LearnerConfig | None = None) -> LocalLearner:
     from onthejob.learn import lora
     from onthejob.testing.tiny import tiny_model
 
     model = lora.attach(tiny_model().model, ["sales", "dev"], lora.LoraSpec(rank=4, alpha=8), seed=0)
-    return Learner(model, ["sales", "dev"], config=config or LearnerConfig(lr=1e-2))
+    return LocalLearner(model, ["sales", "dev"], config=config or LearnerConfig(lr=1e-2))
 
 
 def group(actor: str = "sales") -> Group:
@@ -83,7 +83,7 @@ def service(tmp_path: Path) -> TrainingService:
     return TrainingService(tiny_learner().model, folder=tmp_path / "worker", base_digest=BASE)
 
 
-def remote(url: str, learner: Learner, **options) -> RemoteLearner:
+def remote(url: str, learner: LocalLearner, **options) -> RemoteLearner:
     return RemoteLearner(learner, url, base_digest=BASE, token=TOKEN, wait_s=0.05, **options)
 
 
@@ -119,10 +119,10 @@ def test_a_worker_with_another_alpha_is_refused(service: TrainingService):
 
     model = lora.attach(tiny_model().model, ["sales", "dev"], lora.LoraSpec(rank=4, alpha=32), seed=0)
     with serving(service) as url, pytest.raises(ConfigError, match="has alpha 8 for sales, here it is 32"):
-        remote(url, Learner(model, ["sales", "dev"], config=LearnerConfig()))
+        remote(url, LocalLearner(model, ["sales", "dev"], config=LearnerConfig()))
 
 
-def request_for(learner: Learner, service: TrainingService) -> TrainRequest:
+def request_for(learner: LocalLearner, service: TrainingService) -> TrainRequest:
     from safetensors.torch import save
 
     digest = service.store(save({name: tensor.contiguous() for name, tensor in learner.export_state("sales").items()}))

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from onthejob.cli import main
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.files import sha256
 from onthejob.plugins import resolve
 from onthejob.record import Run
@@ -29,7 +29,7 @@ class Recorder:
 
     def __init__(self, folder: Path, guess: Path) -> None:
         self.path = folder / "runs" / "a"
-        self._place = Workplace(ref=f"{guess}:Guess", env=resolve(f"{guess}:Guess")())
+        self._place = NamedEnv(ref=f"{guess}:Guess", env=resolve(f"{guess}:Guess")())
         self._run: Run | None = Run.create(folder / "runs", config={"seed": 0, "env": {"ref": "guess.py:Guess"}}, name="a")
         self.next = 0
 

@@ -62,11 +62,11 @@ def test_tensorboard_forgets_what_was_written_and_not_confirmed(recorder, sync):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from onthejob.track.sent_state import State, write_state
+    from onthejob.track.sent_state import SentState, write_state
 
     recorder.add(3)
     sync("tensorboard")
-    write_state(recorder.path, State(tracker="tensorboard", sent=1))  # as if killed before that was noted
+    write_state(recorder.path, SentState(tracker="tensorboard", sent=1))  # as if killed before that was noted
     time.sleep(1.1)  # event files are read in the order of the seconds in their names
     sync("tensorboard")
     read = EventAccumulator(str(recorder.path / "track" / "tensorboard"), size_guidance={"scalars": 0}).Reload()

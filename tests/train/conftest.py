@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.loop import train
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run
 from onthejob.rollout.pool import TaskPool
@@ -29,8 +29,8 @@ class Started:
     """One run and everything it needs; `train` may be called again to resume it."""
 
     run: Run
-    learner: Learner
-    sampler: Sampler
+    learner: LocalLearner
+    sampler: LocalSampler
     roles: tuple[str, ...]
 
     def train(
@@ -62,8 +62,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         path = tmp_path / name
         run = Run.open(path) if path.exists() else Run.create(tmp_path, config={}, name=name)
         runs.append(run)
-        learner = Learner(model, tuple(roles), config=LearnerConfig(lr=lr), seed=0)
-        return Started(run, learner, Sampler(model, ChatEncoder(tiny.tokenizer)), tuple(roles))
+        learner = LocalLearner(model, tuple(roles), config=LearnerConfig(lr=lr), seed=0)
+        return Started(run, learner, LocalSampler(model, ChatEncoder(tiny.tokenizer)), tuple(roles))
 
     yield make
     for run in runs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from onthejob.envs.office.company_state import Stage, State
+from onthejob.envs.office.company_state import CompanyState, Stage
 from onthejob.envs.office.market import churn_hazard, close_probability, efficacy
 from onthejob.envs.office.roles import TRAINED_ROLES
 
@@ -13,7 +13,7 @@ SHARES = ("alignment", "morale", "debt", "docs_level", "load", "competitor", "co
 STOCKS = ("content_stock", "brand", "velocity", "hazard", "board_pool", "bug_critical", "bug_major", "bug_minor", "won", "lost")
 
 
-def audit(s: State) -> Iterator[str]:
+def audit(s: CompanyState) -> Iterator[str]:
     """What is wrong with the company, in plain sentences; nothing when all is well."""
     if s.cash != sum(s.ledger.values()):
         yield f"cash is {s.cash} cents, the ledger says {sum(s.ledger.values())}"
@@ -37,7 +37,7 @@ def audit(s: State) -> Iterator[str]:
     yield from _accounts(s)
 
 
-def _accounts(s: State) -> Iterator[str]:
+def _accounts(s: CompanyState) -> Iterator[str]:
     ids = [a.id for a in s.accounts]
     if len(set(ids)) != len(ids):
         yield "two accounts have the same id"
@@ -56,7 +56,7 @@ def _accounts(s: State) -> Iterator[str]:
                 yield f"{name} of account {a.id} is {value!r}, outside [0, 1]"
 
 
-def moved_back(before: Mapping[int, int], s: State) -> Iterator[str]:
+def moved_back(before: Mapping[int, int], s: CompanyState) -> Iterator[str]:
     """Accounts whose stage is lower than it was; `before` is id -> stage."""
     for a in s.accounts:
         if a.stage < before.get(a.id, 0):

@@ -14,7 +14,7 @@ from statistics import fmean
 from checks.office.gates.audit import audit, moved_back
 from checks.office.gates.teams import SEATS, Kind, TeamTable, all_teams
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.company_state import TURNS_PER_DAY, State
+from onthejob.envs.office.company_state import TURNS_PER_DAY, CompanyState
 from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.reward_parts import team_reward
@@ -44,7 +44,7 @@ class Result:
     rewards: tuple[float, ...] = ()
     """The same per role, in the order of `SEATS`."""
     luck: float
-    """What chance contributed, dollars (`State.luck`); its expectation should be 0 for every team."""
+    """What chance contributed, dollars (`CompanyState.luck`); its expectation should be 0 for every team."""
     won: int
     churned: int
     goal: bool | None = None
@@ -109,12 +109,12 @@ class Match:
         )
 
 
-def ledger_gap(s: State) -> int:
+def ledger_gap(s: CompanyState) -> int:
     """Cents in the till that no booking explains."""
     return s.cash - sum(s.ledger.values())
 
 
-def _point(s: State) -> tuple[float, ...]:
+def _point(s: CompanyState) -> tuple[float, ...]:
     return (sum(s.traffic), s.mrr() / 100.0, s.satisfaction(), s.stability, float(len(s.customers())))
 
 

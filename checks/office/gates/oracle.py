@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.market import prospects
@@ -64,7 +64,7 @@ class Oracle:
         self._seats = dict(seats)
         self._planning = planning or Planning()
 
-    def play(self, s: State, *, turns: int) -> dict[str, float]:
+    def play(self, s: CompanyState, *, turns: int) -> dict[str, float]:
         """Advance `s` in place by at most `turns` turns; returns role -> sum of rewards."""
         total: dict[str, float] = {}
         for _ in range(turns):
@@ -76,7 +76,7 @@ class Oracle:
                 total[name] = total.get(name, 0.0) + reward
         return total
 
-    def choose(self, s: State, role: str) -> Action | None:
+    def choose(self, s: CompanyState, role: str) -> Action | None:
         """What `role` should do in `s`; changes nothing.
 
         Raises:
@@ -110,7 +110,7 @@ class Oracle:
                 best, best_gain = action, gain
         return best
 
-    def _candidates(self, s: State, role: str, own: Action | None) -> list[Action]:
+    def _candidates(self, s: CompanyState, role: str, own: Action | None) -> list[Action]:
         """Other legal actions by lot, one of each type first; they say what the rule player would have said."""
         key = mix(s.seed, Sub.POLICY, s.turn)
         legal = self._simulator.legal(s, role)
@@ -125,11 +125,11 @@ class Oracle:
         chosen = [replace(legal[index], message_to=said.message_to, message=said.message) for _, index in sorted(ranked)]
         return [action for action in chosen if action != own][: self._planning.candidates]
 
-    def _gains(self, s: State, action: Action, first: int, base: list[float]) -> list[float]:
+    def _gains(self, s: CompanyState, action: Action, first: int, base: list[float]) -> list[float]:
         """By how much `action` beats `base`, the values of the rule player's own action in the same worlds from `first` on."""
         return [value - own for value, own in zip(self._values(s, action, first, len(base)), base, strict=True)]
 
-    def _values(self, s: State, action: Action | None, first: int, count: int) -> list[float]:
+    def _values(self, s: CompanyState, action: Action | None, first: int, count: int) -> list[float]:
         """Cents that the company gains after `action`, in `count` planning worlds from number `first` on."""
         values = []
         for world in range(PLANNING_WORLD + first, PLANNING_WORLD + first + count):

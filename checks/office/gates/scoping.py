@@ -13,14 +13,14 @@ from checks.office.gates.matches import FIRST_SEED
 from checks.office.gates.signal import TEACHER
 from checks.office.gates.teams import SEATS, STRANGERS, TeamTable
 from onthejob.envs.office import prompt, scenarios
-from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, Account, State
+from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, Account, CompanyState
 from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.simulator import Simulator
 from onthejob.envs.office.views import view
 
-Reader = Callable[[State, str], bytes]
+Reader = Callable[[CompanyState, str], bytes]
 """What a role is shown, as bytes."""
 
 
@@ -32,13 +32,13 @@ class Secret(NamedTuple):
     """Something that only some roles may know."""
 
     known_to: frozenset[str]
-    change: Callable[[State], None]
+    change: Callable[[CompanyState], None]
     visible: bool = True
     """Somebody is shown it, so that changing it must alter something; False for what nobody may know."""
 
 
-def _accounts(change: Callable[[Account], None], *, known: bool | None = None) -> Callable[[State], None]:
-    def all_of_them(s: State) -> None:
+def _accounts(change: Callable[[Account], None], *, known: bool | None = None) -> Callable[[CompanyState], None]:
+    def all_of_them(s: CompanyState) -> None:
         for account in s.accounts:
             if known is None or account.known == known:
                 change(account)
@@ -62,39 +62,39 @@ def _object(a: Account) -> None:
     a.objections += 1
 
 
-def _demand(s: State) -> None:
+def _demand(s: CompanyState) -> None:
     s.demand = [list(reversed(wants)) for wants in s.demand]
 
 
-def _morale(s: State) -> None:
+def _morale(s: CompanyState) -> None:
     s.morale = 1.0 - s.morale
 
 
-def _debt(s: State) -> None:
+def _debt(s: CompanyState) -> None:
     s.docs_level = 1.0 - s.docs_level
     s.feature_left = [left + 1.0 for left in s.feature_left]
 
 
-def _funnel(s: State) -> None:
+def _funnel(s: CompanyState) -> None:
     s.competitor = 1.0 - s.competitor
     s.researched = [2, 2, 2]
 
 
-def _content(s: State) -> None:
+def _content(s: CompanyState) -> None:
     s.content_stock += 5_000.0
 
 
-def _pool(s: State) -> None:
+def _pool(s: CompanyState) -> None:
     s.board_pool += 900_000
     s.envelopes["dev"] += 70_000
 
 
-def _calendar(s: State) -> None:
+def _calendar(s: CompanyState) -> None:
     s.schedule.append([s.days, "pr_crisis"])
 
 
-def _whisper(reader: str) -> Callable[[State], None]:
-    def change(s: State) -> None:
+def _whisper(reader: str) -> Callable[[CompanyState], None]:
+    def change(s: CompanyState) -> None:
         s.inbox.setdefault(reader, []).append([s.turn, "customer", "need coffee", reader])
 
     return change
@@ -137,7 +137,7 @@ class Leak:
     """Secrets that those who know them were shown here."""
 
 
-def shown(s: State, role: str) -> bytes:
+def shown(s: CompanyState, role: str) -> bytes:
     """The compact prompt of `role`."""
     return "\n".join(message.content for message in prompt.messages(view(s, role), profile="compact")).encode()
 

@@ -14,9 +14,9 @@ from fastapi.staticfiles import StaticFiles
 
 from onthejob import __version__
 from onthejob.api import comparisons, exported, playing, run_routes, watching
-from onthejob.api.collecting import Collecting
-from onthejob.api.feed import Live
-from onthejob.api.game_tables import Tables
+from onthejob.api.collecting import CollectingRun
+from onthejob.api.feed import LiveFeed
+from onthejob.api.game_tables import GameTables
 from onthejob.api.one_file import PAGES
 from onthejob.api.players import Hosted, LoadTeam, Players
 from onthejob.api.schema_office import Problem, Reset
@@ -45,8 +45,8 @@ def create_app(
     hosted: Hosted | None = None,
     default: Reset | None = None,
     replay: Replay | None = None,
-    tables: Tables | None = None,
-    collecting: Collecting | None = None,
+    tables: GameTables | None = None,
+    collecting: CollectingRun | None = None,
     pages: Path = PAGES,
 ) -> FastAPI:
     """The application.
@@ -96,7 +96,7 @@ def create_app(
     app.include_router(reading)
     app.include_router(comparisons.routes(store.root))
     app.include_router(exported.routes(reading, lambda name: watching.describe(worlds.all(), runs=True, open_run=name), pages))
-    live = Live(worlds)
+    live = LiveFeed(worlds)
 
     @app.websocket("/ws/live")
     async def feed(socket: WebSocket) -> None:

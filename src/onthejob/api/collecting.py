@@ -12,7 +12,7 @@ from onthejob.record import Run
 from onthejob.train.collected import TurnRecorder
 
 
-class Collecting:
+class CollectingRun:
     """The run of a viewer's collected turns. May be used from any thread."""
 
     def __init__(self, name: str, open_run: Callable[[Asking], Run]) -> None:

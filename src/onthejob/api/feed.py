@@ -8,7 +8,7 @@ import json
 from fastapi import WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
 
-from onthejob.api.schema_office import Seats
+from onthejob.api.schema_office import SeatsView
 from onthejob.api.worlds import Worlds
 from onthejob.errors import ConfigError
 
@@ -20,7 +20,7 @@ CHUNK = 60
 """Frames per message, so that a late viewer sees something at once."""
 
 
-class Live:
+class LiveFeed:
     """`/ws/live`: sends a world's frames from where the client is. The feed is the world's own list, so nothing queues up."""
 
     def __init__(self, worlds: Worlds) -> None:
@@ -48,7 +48,7 @@ class Live:
             await asyncio.gather(listening, return_exceptions=True)
 
     async def _send(self, socket: WebSocket, name: str, cursor: _Cursor, listening: asyncio.Task[None]) -> None:
-        told: Seats | None = None
+        told: SeatsView | None = None
         while not listening.done():
             try:
                 world = self._worlds.get(name)

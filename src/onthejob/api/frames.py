@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from onthejob.api.schema_office import Account, Base, Feature, Floor, Frame, Kpis, LossName, Move, Talk
+from onthejob.api.schema_office import AccountMove, AccountView, Base, Feature, Floor, Frame, Kpis, LossName, Talk
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import CATALOGUE, FOCI, PAINS, SEGMENTS, SIZES, STAGES, TIERS, TURNS_PER_DAY, State
-from onthejob.envs.office.company_state import Account as Row
+from onthejob.envs.office.company_state import (
+    CATALOGUE,
+    FOCI,
+    PAINS,
+    SEGMENTS,
+    SIZES,
+    STAGES,
+    TIERS,
+    TURNS_PER_DAY,
+    Account,
+    CompanyState,
+)
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.memory import REFLECTION_TURNS, Memory
-from onthejob.envs.office.records import Kind
+from onthejob.envs.office.records import MemoryKind
 from onthejob.envs.office.reward_parts import ORDER, TurnLog
 from onthejob.envs.office.simulator import actor_of, phase_of
 from onthejob.texts import encodable
@@ -26,7 +36,7 @@ Memories = Callable[[str], Sequence[Memory]]
 """Role -> what it remembers."""
 
 
-class Reply(NamedTuple):
+class FrameReply(NamedTuple):
     """A policy's reply in the turn of a frame."""
 
     policy: str
@@ -48,7 +58,7 @@ class Teller:
         self._reflected: dict[str, int] = {}
         """The same of all frames so far."""
 
-    def found(self, s: State, memories: Memories) -> None:
+    def found(self, s: CompanyState, memories: Memories) -> None:
         """Write the first frame, which need not be the founding; forgets all frames before."""
         self.frames, self._bases = [], []
         self._before = {role: max((m.turn for m in _reflections(memories(role))), default=0) for role in SEATS}
@@ -57,9 +67,9 @@ class Teller:
         self._stages = Stages(() if s.turn == 0 else ((a.id, a.stage) for a in s.accounts))
         log = TurnLog(s)
         log.turn = s.turn - 1
-        self._tell(s, actor="", reply=Reply("", "", 0), action=None, log=log, valid=True)
+        self._tell(s, actor="", reply=FrameReply("", "", 0), action=None, log=log, valid=True)
 
-    def turn(self, s: State, role: str, action: Action | None, log: TurnLog, reply: Reply) -> None:
+    def turn(self, s: CompanyState, role: str, action: Action | None, log: TurnLog, reply: FrameReply) -> None:
         """Tell one turn or, of `NIGHT`, what happened overnight; `s` is the state after it."""
         said = reply._replace(policy="world", text="") if role in self._world else reply
         self._tell(s, actor=role, reply=said, action=action, log=log, valid=action is not None or role == NIGHT)
@@ -106,7 +116,7 @@ class Teller:
         """What was true after frame `seq - 1`."""
         return self._bases[seq - 1] if 0 < seq <= len(self._bases) else Base(accounts=[], features=[], floor=None)
 
-    def _tell(self, s: State, *, actor: str, reply: Reply, action: Action | None, log: TurnLog, valid: bool) -> None:
+    def _tell(self, s: CompanyState, *, actor: str, reply: FrameReply, action: Action | None, log: TurnLog, valid: bool) -> None:
         before = self._bases[-1] if self._bases else Base(accounts=[], features=[], floor=None)
         now = Base(accounts=[_account(a) for a in s.accounts], features=_features(s), floor=_floor(s))
         shown = max(log.turn, 0)
@@ -150,7 +160,7 @@ class Stages:
     def __init__(self, stages: Iterable[tuple[int, int]]) -> None:
         self._stages = dict(stages)
 
-    def moves(self, s: State, log: TurnLog) -> list[Move]:
+    def moves(self, s: CompanyState, log: TurnLog) -> list[AccountMove]:
         """Accounts that arrived or changed their stage, and those that left: they are in the log, no longer in the state."""
         moves = [_move(a, self._stages.get(a.id), a.stage) for a in s.accounts if self._stages.get(a.id) != a.stage]
         for a, after, reason in log.departures:
@@ -159,16 +169,16 @@ class Stages:
         return moves
 
 
-def _move(a: Row, before: int | None, after: int, reason: LossName = "") -> Move:
+def _move(a: Account, before: int | None, after: int, reason: LossName = "") -> AccountMove:
     told = STAGES[before] if before is not None else ""
-    return Move(id=a.id, name=a.name, before=told, after=STAGES[after], price=a.price / 100, reason=reason)
+    return AccountMove(id=a.id, name=a.name, before=told, after=STAGES[after], price=a.price / 100, reason=reason)
 
 
 def _reflections(memories: Iterable[Memory]) -> list[Memory]:
-    return [memory for memory in memories if memory.kind is Kind.REFLECTION]
+    return [memory for memory in memories if memory.kind is MemoryKind.REFLECTION]
 
 
-def kpis(s: State) -> Kpis:
+def kpis(s: CompanyState) -> Kpis:
     """The company in numbers."""
     return Kpis(
         value=company_value(s) / 100,
@@ -209,8 +219,8 @@ def _parts(lines: Sequence[Sequence[float]]) -> dict[str, list[float]]:
     return {role: list(line) for role, line in zip(ORDER, lines, strict=True) if any(line)}
 
 
-def _account(a: Row) -> Account:
-    return Account(
+def _account(a: Account) -> AccountView:
+    return AccountView(
         id=a.id,
         name=a.name,
         segment=SEGMENTS[a.segment],
@@ -227,14 +237,14 @@ def _account(a: Row) -> Account:
     )
 
 
-def _features(s: State) -> list[Feature]:
+def _features(s: CompanyState) -> list[Feature]:
     rows = zip(CATALOGUE, s.feature_left, s.feature_shipped, strict=True)
     return [
         Feature(name=spec.name, pain=PAINS[spec.pain], effort=spec.effort, left=left, shipped=day) for spec, left, day in rows
     ]
 
 
-def _floor(s: State) -> Floor:
+def _floor(s: CompanyState) -> Floor:
     drafts = sum(1 for piece in s.pieces if piece.left > 0)
     return Floor(
         focus=FOCI[s.focus] if s.focus >= 0 and s.focus_left > 0 else "",

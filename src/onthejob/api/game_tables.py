@@ -39,7 +39,7 @@ FAILURES = (Exception, SystemExit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class TableTurn:
     """One reply, with what it answers and what it paid."""
 
     role: str
@@ -52,7 +52,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedEnv:
     """What is known of an environment besides what plays it."""
 
     workplace: Served
@@ -63,7 +63,7 @@ class Played:
     max_new_tokens: int
 
 
-class Table:
+class GameTable:
     """One episode. Its methods are called by one thread at a time."""
 
     def __init__(self, place: Served, task: Task, row: TaskRow, split: Split, seats: Mapping[str, str], seed: int) -> None:
@@ -76,7 +76,7 @@ class Table:
         self._place, self._task, self._row, self._split, self._seed = place, task, row, split, seed
         self._seats = dict(seats)
         self._mine = frozenset(role for role, player in seats.items() if player == HUMAN)
-        self._turns: list[Turn] = []
+        self._turns: list[TableTurn] = []
         self._replies = 0
         self._stop = self._error = ""
         self._metrics: Mapping[str, float] = {}
@@ -199,7 +199,7 @@ class Table:
         except FAILURES as error:
             self._fail("step", error)
             return
-        turn = Turn(
+        turn = TableTurn(
             role=asked.actor,
             player=player,
             messages=tuple(asked.messages),
@@ -220,10 +220,10 @@ class Table:
         self._asked, self._stop, self._error = None, "error", said
 
 
-class Tables:
+class GameTables:
     """All episodes of one environment, for as long as the context lasts."""
 
-    def __init__(self, opened: Callable[[], AbstractContextManager[Played]], *, threads: int, name: str) -> None:
+    def __init__(self, opened: Callable[[], AbstractContextManager[PlayedEnv]], *, threads: int, name: str) -> None:
         """Describe what is played; entering the context opens it.
 
         Args:
@@ -233,12 +233,12 @@ class Tables:
         """
         self._opened, self._threads, self._name = opened, threads, name
         self._stack = ExitStack()
-        self._tables: OrderedDict[str, Table] = OrderedDict()
+        self._tables: OrderedDict[str, GameTable] = OrderedDict()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         self._hands = Hands(self._threads, name=self._name, patience_s=PATIENCE_S)
-        self._played: Played = self._hands.do(lambda: self._stack.enter_context(self._opened()))
+        self._played: PlayedEnv = self._hands.do(lambda: self._stack.enter_context(self._opened()))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -282,7 +282,7 @@ class Tables:
             raise ConfigError(f"task {asked.index + 1} must be in 1..{len(held)}, the tasks of the split {asked.split}.")
         task = held[asked.index]
         row = self._row(task, asked.index)
-        table = self._hands.do(partial(Table, self._played.workplace, task, row, asked.split, seats, asked.seed))
+        table = self._hands.do(partial(GameTable, self._played.workplace, task, row, asked.split, seats, asked.seed))
         with self._lock:
             self._tables[table.id] = table
             forgotten = [self._tables.popitem(last=False)[1] for _ in range(len(self._tables) - MOST_TABLES)]
@@ -290,7 +290,7 @@ class Tables:
             self._hands.do(one.close)
         return table.view()
 
-    def get(self, name: str) -> Table:
+    def get(self, name: str) -> GameTable:
         """The table of this id.
 
         Raises:
@@ -308,7 +308,7 @@ class Tables:
 
         Raises:
             RecordError: no such table.
-            ContractError: as `Table.reply`, or the environment takes too long.
+            ContractError: as `GameTable.reply`, or the environment takes too long.
         """
         table = self.get(name)
 

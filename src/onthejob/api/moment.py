@@ -13,7 +13,7 @@ from onthejob.api.schema_office import RoleName, WorldName
 from onthejob.api.tokens import Tokens
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, render
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.market import company_value
@@ -126,7 +126,7 @@ class _Values:
     def __init__(self) -> None:
         self.dollars: list[float] = []
 
-    def __call__(self, s: State, role: str, action: Action | None, log: TurnLog) -> None:
+    def __call__(self, s: CompanyState, role: str, action: Action | None, log: TurnLog) -> None:
         if role == NIGHT:
             self.dollars.pop()
         self.dollars.append(company_value(s) / 100)

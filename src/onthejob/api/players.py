@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from onthejob.api.asking import Asking, asking_of
 from onthejob.api.schema_office import NeedInfo, PlayerInfo
-from onthejob.api.seated import Seat
+from onthejob.api.seated import SeatedPlayer
 from onthejob.checkout import missing_player
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.envs.office.policies import players
@@ -130,7 +130,7 @@ class Players:
             found += [_hosted(name, catalogue, spent) for name in away]
         return list({info.name: info for info in reversed(found)}.values())[::-1]
 
-    def seat(self, name: str, role: str, *, beside: Collection[str] = ()) -> Seat:
+    def seat(self, name: str, role: str, *, beside: Collection[str] = ()) -> SeatedPlayer:
         """`name` for the seat of `role`; loads a model when it is the first time.
 
         Args:
@@ -146,9 +146,9 @@ class Players:
         if role == CUSTOMER:
             check_customer(name)
         if name in players():
-            return Seat(name=name, policy=scripted(name))
+            return SeatedPlayer(name=name, policy=scripted(name))
         if is_hosted(name):
-            return Seat(name=name, policy=self._hosted_policy(name), retries=HOSTED_RETRIES)
+            return SeatedPlayer(name=name, policy=self._hosted_policy(name), retries=HOSTED_RETRIES)
         runs = self._office_runs()
         if self._load is None or not (name in (BASE, *self._extra, *runs) or name.startswith(OTHER_BASE)):
             known = ", ".join(sorted(player.name for player in self.list()))
@@ -157,7 +157,7 @@ class Players:
             stay = {self._source(one, runs) for one in (*self.seated(), *beside)}
             loaded = self._load(self._source(name, runs), stay)
         policy = _OneAtATime(loaded.team.policies[role], self._lock)
-        return Seat(
+        return SeatedPlayer(
             name=name,
             policy=policy,
             encoder=loaded.encoder,

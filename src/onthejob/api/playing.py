@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from onthejob.api.game_tables import Tables
+from onthejob.api.game_tables import GameTables
 from onthejob.api.schema_play import OpenTable, TableReply, TableView, TaskPage
 from onthejob.errors import ConfigError
 from onthejob.types import Split
@@ -14,11 +14,11 @@ from onthejob.types import Split
 Id = Annotated[str, Path(min_length=1, max_length=40)]
 
 
-def routes(tables: Tables | None) -> APIRouter:
+def routes(tables: GameTables | None) -> APIRouter:
     """Tasks and tables; None: the server plays no such environment, and says how one is named."""
     api = APIRouter(prefix="/api", tags=["play"])
 
-    def held() -> Tables:
+    def held() -> GameTables:
         if tables is None:
             raise ConfigError("this viewer was started without an environment of your own. Name one: onthejob view --env REF.")
         return tables

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from onthejob.api.asking import office_options
-from onthejob.api.frames import NIGHT, Reply, Stages, Teller
-from onthejob.api.schema_office import Frames, Seats
+from onthejob.api.frames import NIGHT, FrameReply, Stages, Teller
+from onthejob.api.schema_office import Frames, SeatsView
 from onthejob.api.schema_runs import BranchTrace, Traces, TraceTurn
 from onthejob.api.tokens import model_of
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.reward_parts import TurnLog, team_reward
@@ -26,7 +26,7 @@ from onthejob.evaluate.recorded import recorded_scales
 from onthejob.evaluate.reexecute import begin, learners_of, place_of, same_numbers
 from onthejob.office import office_of
 from onthejob.record import Run
-from onthejob.record.from_rows import Episode
+from onthejob.record.from_rows import RecordedEpisode
 from onthejob.rollout.branch import BranchConfig, Scales, playing_on
 from onthejob.rollout.origin import Origin, read_origin
 from onthejob.rollout.stand_ins import Rates
@@ -49,7 +49,7 @@ def rules_of(run: Run) -> OfficeConfig:
     return OfficeConfig(**{field: options[name] for name, field in RULES.items() if name in options})
 
 
-def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
+def episode_frames(episode: RecordedEpisode, run: str, rules: OfficeConfig) -> Frames:
     """A recorded segment of the office as frames.
 
     Raises:
@@ -57,9 +57,9 @@ def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
     """
     origin = _origin(episode, run)
     teller = Teller()
-    saying = Reply("", "", 0)
+    saying = FrameReply("", "", 0)
 
-    def tell(s: State, role: str, action: Action | None, log: TurnLog) -> None:
+    def tell(s: CompanyState, role: str, action: Action | None, log: TurnLog) -> None:
         teller.turn(s, role, action, log, saying)
 
     # Frames show no prompt, so no tokenizer is needed.
@@ -68,14 +68,14 @@ def episode_frames(episode: Episode, run: str, rules: OfficeConfig) -> Frames:
     teller.found(env.company, env.memories)
     first = env.company.turn
     for number, turn in enumerate(episode.timeline):
-        saying = Reply(str(turn["policy"]), str(turn["text"]), number + 1)
+        saying = FrameReply(str(turn["policy"]), str(turn["text"]), number + 1)
         _repeat(env, turn, number, episode, run)
         if not turn["valid"]:
             teller.explain(str(turn["facts"].get("why", "")))
         teller.reflect(env.company.turn, env.memories)
     payload, policies = origin.task.payload, episode.policies
     length = len(teller.frames)
-    seats = Seats(
+    seats = SeatsView(
         world="recorded",
         epoch=0,
         length=length,
@@ -151,12 +151,12 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
 class _Trace:
     """Spectator of one branch."""
 
-    def __init__(self, actor: str, s: State) -> None:
+    def __init__(self, actor: str, s: CompanyState) -> None:
         self.turns: list[TraceTurn] = []
         self._actor = actor
         self._stages = Stages((account.id, account.stage) for account in s.accounts)
 
-    def __call__(self, s: State, role: str, action: Action | None, log: TurnLog) -> None:
+    def __call__(self, s: CompanyState, role: str, action: Action | None, log: TurnLog) -> None:
         paid = log.rewards()
         self.turns.append(
             TraceTurn(
@@ -177,7 +177,7 @@ class _Trace:
 def _at(run: Run, name: str, group: Group, iteration: int) -> tuple[OfficeEnvironment, Rates]:
     """The company as it was when the group's replies were sampled, and the stand-ins of then."""
     place = place_of(group.key)
-    episodes: Iterator[Episode] = run.read_episodes(iteration, place[0]) if place else iter(())
+    episodes: Iterator[RecordedEpisode] = run.read_episodes(iteration, place[0]) if place else iter(())
     episode = next(iter(episodes), None)
     if episode is None:
         raise RecordError(f"run {name!r} does not hold the episode to which group {group.key!r} belongs.")
@@ -196,7 +196,7 @@ def _at(run: Run, name: str, group: Group, iteration: int) -> tuple[OfficeEnviro
     return env, learners_of(group, origin)
 
 
-def _origin(episode: Episode, run: str) -> Origin:
+def _origin(episode: RecordedEpisode, run: str) -> Origin:
     where = f"episode {episode.name!r} of run {run!r}"
     origin = read_origin(episode.facts, where)
     if origin is None:
@@ -206,7 +206,7 @@ def _origin(episode: Episode, run: str) -> Origin:
     return origin
 
 
-def _repeat(env: OfficeEnvironment, turn: Mapping[str, Any], number: int, episode: Episode, run: str) -> None:
+def _repeat(env: OfficeEnvironment, turn: Mapping[str, Any], number: int, episode: RecordedEpisode, run: str) -> None:
     """Step the recorded reply; what it pays must be what it paid."""
     pending = env.observe()
     if pending is not None and pending.actor == turn["actor"]:

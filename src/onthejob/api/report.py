@@ -22,7 +22,7 @@ from onthejob.evaluate.comparison import Comparison
 from onthejob.evaluate.numbers import decoding_words, describe, featured_team
 from onthejob.evaluate.pass_fail import Sheet, document, matched_dict
 from onthejob.evaluate.scores import Cell, Quality
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 from onthejob.files import published_file
 
 GROUPS, EPISODES = 60, 8
@@ -36,7 +36,7 @@ class Picture:
     title: str
     unit: str
     """Label of the axis."""
-    rows: Sequence[tuple[str, Estimate]]
+    rows: Sequence[tuple[str, IntervalEstimate]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

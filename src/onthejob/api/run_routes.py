@@ -26,12 +26,12 @@ from onthejob.api.schema_runs import (
     GroupPage,
     GroupRow,
     GroupView,
+    MetricSeries,
     ReplyView,
     RunDamage,
     RunEvent,
-    RunInfo,
+    RunRow,
     RunView,
-    Series,
     Traces,
     TurnView,
 )
@@ -41,7 +41,7 @@ from onthejob.errors import RecordError
 from onthejob.evaluate.recorded import TRAIN_SCOPE, recorded_scales
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.record import Run, RunSummary, list_runs, series
-from onthejob.record.from_rows import Episode, GroupHead
+from onthejob.record.from_rows import GroupHead, RecordedEpisode
 from onthejob.record.listing import summary
 from onthejob.record.store import check_name
 from onthejob.rollout.origin import read_origin
@@ -75,7 +75,7 @@ class Runs:
         model = model_of(config)
         return self._tokens.setdefault(model, Tokens(model))
 
-    def list(self) -> list[RunInfo]:
+    def list(self) -> list[RunRow]:
         """All runs by name."""
         return [_info(found) for found in list_runs(self.root)] if self.root.is_dir() else []
 
@@ -85,7 +85,7 @@ def routes(runs: Runs) -> APIRouter:
     api = APIRouter(prefix="/api/runs", tags=["runs"])
 
     @api.get("")
-    def list_all() -> list[RunInfo]:
+    def list_all() -> list[RunRow]:
         return runs.list()
 
     @api.get("/{name}")
@@ -109,12 +109,12 @@ def routes(runs: Runs) -> APIRouter:
         name: str,
         scope: Annotated[str | None, Query(max_length=200)] = None,
         metric: Annotated[list[str] | None, Query(max_length=50)] = None,
-    ) -> list[Series]:
+    ) -> list[MetricSeries]:
         wanted = set(metric or ())
         with runs.open(name) as run:
             found = series(run.read_metrics(scope))
         return [
-            Series(scope=s, name=n, iterations=list(at), values=[_safe(value) for value in values])
+            MetricSeries(scope=s, name=n, iterations=list(at), values=[_safe(value) for value in values])
             for s, n, at, values in found
             if not wanted or n in wanted
         ]
@@ -202,8 +202,8 @@ def routes(runs: Runs) -> APIRouter:
     return api
 
 
-def _info(s: RunSummary) -> RunInfo:
-    return RunInfo(
+def _info(s: RunSummary) -> RunRow:
+    return RunRow(
         name=s.name,
         env=_short_ref(s.env),
         created_at=s.created_at,
@@ -331,7 +331,7 @@ def _rule(config: Mapping[str, Any]) -> AdvantageRule:
     return AdvantageRule.model_validate({name: rule[name] for name in AdvantageRule.model_fields})
 
 
-def _episode_row(episode: Episode) -> EpisodeRow:
+def _episode_row(episode: RecordedEpisode) -> EpisodeRow:
     facts = episode.facts
     return EpisodeRow(
         iteration=episode.iteration,

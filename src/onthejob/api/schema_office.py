@@ -27,7 +27,7 @@ SeatName = Literal["ceo", "dev", "marketing", "sales", "content", "hr"]
 Text = Annotated[str, StringConstraints(max_length=MAX_REPLY_BYTES)]
 
 
-class Account(Sent):
+class AccountView(Sent):
     """A lead, a deal or a customer."""
 
     id: int
@@ -78,7 +78,7 @@ class Floor(Sent):
     ledger: dict[str, float]
 
 
-class Move(Sent):
+class AccountMove(Sent):
     """An account that arrived, changed its stage or left."""
 
     id: int
@@ -168,11 +168,11 @@ class Frame(Sent):
     rewards: dict[str, float]
     parts: dict[str, list[float]]
     """Role -> the six parts in the order of `parts` in `/api/config`; roles that were paid nothing are omitted."""
-    moves: list[Move]
+    moves: list[AccountMove]
     kpis: Kpis
     waiting: str
     """The next actor; empty at the end."""
-    accounts: list[Account] | None
+    accounts: list[AccountView] | None
     """None: as in the frame before. So are the next two."""
     features: list[Feature] | None
     floor: Floor | None
@@ -181,12 +181,12 @@ class Frame(Sent):
 class Base(Sent):
     """State before the first frame of an answer, so that frames can omit what did not change."""
 
-    accounts: list[Account]
+    accounts: list[AccountView]
     features: list[Feature]
     floor: Floor | None
 
 
-class Seats(Sent):
+class SeatsView(Sent):
     """Who plays, and how."""
 
     world: ShownName
@@ -217,7 +217,7 @@ class Seats(Sent):
 class Frames(Sent):
     """A stretch of a world."""
 
-    seats: Seats
+    seats: SeatsView
     start: int
     """Of the first frame. A client that has other frames from here on drops them."""
     base: Base
@@ -233,7 +233,7 @@ class Config(Sent):
     """Role -> who it is."""
     actions: dict[str, list[str]]
     duties: dict[str, str]
-    worlds: list[Seats]
+    worlds: list[SeatsView]
     runs: bool
     """A folder of runs is served."""
     open_run: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from onthejob.api.schema_office import Move, Sent
+from onthejob.api.schema_office import AccountMove, Sent
 
 
-class RunInfo(Sent):
+class RunRow(Sent):
     """One line of the list of runs."""
 
     name: str
@@ -37,7 +37,7 @@ class RunDamage(Sent):
 class RunView(Sent):
     """One run."""
 
-    info: RunInfo
+    info: RunRow
     config: dict[str, Any]
     iterations: list[int]
     actors: list[str]
@@ -55,7 +55,7 @@ class RunEvent(Sent):
     payload: dict[str, Any]
 
 
-class Series(Sent):
+class MetricSeries(Sent):
     """One metric over iterations."""
 
     scope: str
@@ -152,7 +152,7 @@ class GroupView(Sent):
 
     key: str
     env: str
-    """As in `RunInfo`."""
+    """As in `RunRow`."""
     iteration: int
     actor: str
     prompt: str | None
@@ -233,7 +233,7 @@ class TraceTurn(Sent):
     value: float
     """Company value after it, dollars."""
     mrr: float
-    moves: list[Move]
+    moves: list[AccountMove]
 
 
 class BranchTrace(Sent):

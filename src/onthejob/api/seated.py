@@ -19,7 +19,7 @@ PROFILE = "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class SeatedPlayer:
     """A player that can be asked for a reply."""
 
     name: str
@@ -47,7 +47,7 @@ class Seat:
         return self.asking.sampling() if self.recorder is None else self.asking.sampling(TEMPERATURE)
 
 
-def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
+def context(env: OfficeEnvironment, seat: SeatedPlayer, seed: int) -> Context:
     """All that `seat` may look at when it is asked in `env`; a model reads the prompt on which it was trained.
 
     Raises:
@@ -65,7 +65,7 @@ def context(env: OfficeEnvironment, seat: Seat, seed: int) -> Context:
     return Context(observation=observation, prompt_ids=seat.encoder.encode(seat.asking.messages(env, observation)), seed=seed)
 
 
-def corrected(before: bytes, asked: Context, text: str, seat: Seat) -> str:
+def corrected(before: bytes, asked: Context, text: str, seat: SeatedPlayer) -> str:
     """`text`, or the reply of `seat` after it read what is wrong with `text`, with as many corrections as are allowed.
 
     The tries happen in a copy of the company: the world's own turn is the last reply, usable or not.

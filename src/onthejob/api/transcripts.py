@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from onthejob.api.tokens import Tokens
 from onthejob.record import Run
-from onthejob.record.from_rows import Episode
+from onthejob.record.from_rows import RecordedEpisode
 from onthejob.types import Trajectory, Turn
 
 
@@ -22,7 +22,7 @@ def read_by_turn(turns: Sequence[Turn], tokens: Tokens) -> Iterator[str | None]:
         held = (*turn.prompt_ids, *turn.completion.token_ids)
 
 
-def requests(run: Run, episode: Episode, tokens: Tokens) -> dict[int, str]:
+def requests(run: Run, episode: RecordedEpisode, tokens: Tokens) -> dict[int, str]:
     """Place in the timeline -> the request that the turn answered, for the roles whose trajectories the run recorded whole."""
     found: dict[int, str] = {}
     for trajectory in _trajectories(run, episode):
@@ -35,7 +35,7 @@ def requests(run: Run, episode: Episode, tokens: Tokens) -> dict[int, str]:
     return found
 
 
-def _trajectories(run: Run, episode: Episode) -> Iterator[Trajectory]:
+def _trajectories(run: Run, episode: RecordedEpisode) -> Iterator[Trajectory]:
     """The episode's trajectories: members of its task's groups, which hold the attempts in the order of their episodes."""
     task = str(episode.facts.get("task", ""))
     keys = [key for at, key in run.read_group_keys() if at == episode.iteration and key.split("/")[1:-1] == task.split("/")]

@@ -22,7 +22,7 @@ from onthejob.api.schema_office import (
     Reset,
     ScenarioInfo,
     SeatName,
-    Seats,
+    SeatsView,
     StepAsk,
     UndoAsk,
     WorldName,
@@ -74,11 +74,11 @@ def routes(
         return worlds.get(world).frames(start, stop)
 
     @api.post("/reset")
-    def reset(asked: Reset) -> Seats:
+    def reset(asked: Reset) -> SeatsView:
         return worlds.reset(asked).status()
 
     @api.post("/step")
-    def step(asked: StepAsk) -> Seats:
+    def step(asked: StepAsk) -> SeatsView:
         world = worlds.get(asked.world)
         world.step(asked.text)
         if asked.text is not None:
@@ -86,14 +86,14 @@ def routes(
         return world.status()
 
     @api.post("/undo")
-    def undo(asked: UndoAsk) -> Seats:
+    def undo(asked: UndoAsk) -> SeatsView:
         world = worlds.get(asked.world)
         if not world.undo():
             raise ContractError("there is no reply to take back.")
         return world.status()
 
     @api.post("/reconfigure")
-    def reconfigure(asked: Reconfigure) -> Seats:
+    def reconfigure(asked: Reconfigure) -> SeatsView:
         world = worlds.get(asked.world)
         seats = worlds.changed(world, asked.seats, asked.modes)
         world.configure(seats=seats, human=asked.human, playing=asked.playing, pace_s=asked.pace_s)

@@ -11,11 +11,11 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 
-from onthejob.api.frames import WORLD, Reply, Teller
-from onthejob.api.schema_office import Frames, Seats, WorldName
-from onthejob.api.seated import PROFILE, Seat, context, corrected
+from onthejob.api.frames import WORLD, FrameReply, Teller
+from onthejob.api.schema_office import Frames, SeatsView, WorldName
+from onthejob.api.seated import PROFILE, SeatedPlayer, context, corrected
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.env import CUSTOMER, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.reward_parts import TurnLog
@@ -39,10 +39,12 @@ RECORDED = "recorded"
 class World:
     """One company in play. All methods may be called from any thread."""
 
-    def __init__(self, name: WorldName, task: Task, seats: Mapping[str, Seat], *, human: str = "", pace_s: float = 0.5) -> None:
+    def __init__(
+        self, name: WorldName, task: Task, seats: Mapping[str, SeatedPlayer], *, human: str = "", pace_s: float = 0.5
+    ) -> None:
         self.name: WorldName = name
         self.task = task
-        self.seats: dict[str, Seat] = dict(seats)
+        self.seats: dict[str, SeatedPlayer] = dict(seats)
         """Role -> who sits there; without the customer its script plays it."""
         self.human = human
         self.pace_s = pace_s
@@ -62,7 +64,7 @@ class World:
         self._snapshots: list[bytes] = []
         self._kept: CompanyRecorder | None = None
         """Receives all turns from the first one of a seat in training mode on."""
-        self._saying = Reply("", "", 0)
+        self._saying = FrameReply("", "", 0)
         self._env = OfficeEnvironment(self._config, on_turn=self._on_turn)
         self._change = threading.Condition(threading.RLock())
         self._env.reset(task)
@@ -76,9 +78,9 @@ class World:
         """Frames so far."""
         return len(self._teller.frames)
 
-    def status(self) -> Seats:
+    def status(self) -> SeatsView:
         """Seats of the world, and its progress."""
-        return Seats(
+        return SeatsView(
             world=self.name,
             epoch=self.epoch,
             length=self.length,
@@ -183,7 +185,7 @@ class World:
     def configure(
         self,
         *,
-        seats: Mapping[str, Seat] | None = None,
+        seats: Mapping[str, SeatedPlayer] | None = None,
         human: str | None = None,
         playing: bool | None = None,
         pace_s: float | None = None,
@@ -205,7 +207,7 @@ class World:
             self._end_kept()
             self._change.notify_all()
 
-    def suggest(self, seq: int, seat: Seat, count: int, temperature: float) -> tuple[str, list[str]]:
+    def suggest(self, seq: int, seat: SeatedPlayer, count: int, temperature: float) -> tuple[str, list[str]]:
         """Who is asked at `seq`, and `count` replies that `seat` would give.
 
         Raises:
@@ -278,7 +280,7 @@ class World:
                 self._play(observation.actor, seat.policy.version, text, sampled)
         return True
 
-    def _sampled(self, seat: Seat, before: bytes, asked: Context, completion: Completion) -> Sampled:
+    def _sampled(self, seat: SeatedPlayer, before: bytes, asked: Context, completion: Completion) -> Sampled:
         """The pending turn of a seat in training mode."""
         return Sampled(
             snapshot=before if seat.asking.profile == PROFILE else without_memories(before),
@@ -318,7 +320,7 @@ class World:
     def _say(self, actor: str, policy: str, text: str) -> Step:
         self._marks.append(self.length)
         self._replies.append((actor, policy, text))
-        self._saying = Reply(policy, text, len(self._replies))
+        self._saying = FrameReply(policy, text, len(self._replies))
         step = self._env.step(text)
         if not step.valid:
             self._teller.explain(str(step.facts.get("why", "")))
@@ -327,5 +329,5 @@ class World:
             self._snapshots.append(self._env.snapshot())
         return step
 
-    def _on_turn(self, s: State, role: str, action: Action | None, turn: TurnLog) -> None:
+    def _on_turn(self, s: CompanyState, role: str, action: Action | None, turn: TurnLog) -> None:
         self._teller.turn(s, role, action, turn, self._saying)

@@ -6,10 +6,10 @@ import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 
-from onthejob.api.collecting import Collecting
+from onthejob.api.collecting import CollectingRun
 from onthejob.api.players import Players
 from onthejob.api.schema_office import Reset, RoleName, SeatName
-from onthejob.api.seated import Seat
+from onthejob.api.seated import SeatedPlayer
 from onthejob.api.world import World
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
@@ -28,7 +28,7 @@ class Worlds:
     """The companies of this server."""
 
     def __init__(
-        self, players: Players, default: Reset, replay: Replay | None = None, collecting: Collecting | None = None
+        self, players: Players, default: Reset, replay: Replay | None = None, collecting: CollectingRun | None = None
     ) -> None:
         """Found the first company.
 
@@ -48,7 +48,7 @@ class Worlds:
             if CUSTOMER in default.seats:
                 raise ConfigError("in a recorded game the script plays the customer. Leave --seat customer=... out.")
             task = dataclasses.replace(replay.task, payload={"scenario": "baseline", "days": 30} | dict(replay.task.payload))
-            seats: dict[str, Seat] = {role: players.seat(DEFAULT_PLAYER, role) for role in SEATS}
+            seats: dict[str, SeatedPlayer] = {role: players.seat(DEFAULT_PLAYER, role) for role in SEATS}
             seats |= self.seats(default.seats, default.modes, task, seats)
             world = World("live", task, seats, pace_s=default.pace_s)
             world.recall(replay.replies)
@@ -69,7 +69,7 @@ class Worlds:
         """Found a world anew; seats that are not named are kept."""
         task = Office().served_tasks().task_of(asked.seed, {"scenario": asked.scenario, "days": asked.days})
         before = self._worlds.get(asked.world)
-        seats: dict[str, Seat] = dict(before.seats) if before is not None else {}
+        seats: dict[str, SeatedPlayer] = dict(before.seats) if before is not None else {}
         seats |= {role: self._players.seat(DEFAULT_PLAYER, role) for role in SEATS if role not in {**seats, **asked.seats}}
         seats |= self.seats(asked.seats, asked.modes, task, seats)
         if asked.seats.get("customer") == SCRIPT:
@@ -88,7 +88,7 @@ class Worlds:
         world.configure(playing=asked.playing)
         return world
 
-    def changed(self, world: World, asked: Mapping[SeatName, str], modes: Mapping[SeatName, Mode]) -> dict[str, Seat]:
+    def changed(self, world: World, asked: Mapping[SeatName, str], modes: Mapping[SeatName, Mode]) -> dict[str, SeatedPlayer]:
         """The seats of `world` that are given away, or taken in another mode; errors as of `seats`."""
         return self.seats(asked, modes, world.task, world.seats)
 
@@ -97,8 +97,8 @@ class Worlds:
         asked: Mapping[RoleName, str] | Mapping[SeatName, str],
         modes: Mapping[SeatName, Mode],
         task: Task,
-        held: Mapping[str, Seat],
-    ) -> dict[str, Seat]:
+        held: Mapping[str, SeatedPlayer],
+    ) -> dict[str, SeatedPlayer]:
         """The named players for these seats, in these modes; none for the script of the customer.
 
         Args:
@@ -114,7 +114,7 @@ class Worlds:
         recorders = self._recorders(training, task, seats) if training else {}
         return made | {role: dataclasses.replace(seats[role], recorder=recorders.get(role)) for role in modes}
 
-    def _recorders(self, training: Sequence[str], task: Task, seats: Mapping[str, Seat]) -> dict[str, TurnRecorder]:
+    def _recorders(self, training: Sequence[str], task: Task, seats: Mapping[str, SeatedPlayer]) -> dict[str, TurnRecorder]:
         """Role -> the writer of its turns; the first one makes the run, so everything that can be refused is refused before."""
         refuse_evaluation([task])
         if CUSTOMER in seats:

@@ -16,9 +16,9 @@ from typing import Any
 
 from onthejob.envs.claw.families import FAMILIES
 from onthejob.envs.claw.form import MAX_GOLD_TURNS
-from onthejob.envs.claw.gold_proof import Proof
+from onthejob.envs.claw.gold_proof import GoldProof
 from onthejob.envs.claw.keyed_choices import Draw
-from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
+from onthejob.envs.claw.lint import TaskFault, TaskProblem, validate_candidate
 from onthejob.envs.claw.personas import CARDS
 from onthejob.envs.claw.skills import DESCRIPTIONS, Skill, skills_of
 from onthejob.envs.claw.splits import split_of
@@ -145,7 +145,7 @@ class Counts:
     accepted: int = 0
     refused: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """`Fault` -> refused candidates that have it; one may have several."""
+    """`TaskFault` -> refused candidates that have it; one may have several."""
     unanswered: Counter[str] = field(default_factory=Counter)
     """How the provider failed -> how often; such a task is not asked for again."""
 
@@ -159,7 +159,7 @@ class Author:
     """Has tasks written, checks them, and gives them back to be corrected."""
 
     def __init__(
-        self, policy: Policy, prove: Callable[[ClawTask], Proof], *, seed: int, tries: int, known: Collection[str], jobs: int
+        self, policy: Policy, prove: Callable[[ClawTask], GoldProof], *, seed: int, tries: int, known: Collection[str], jobs: int
     ) -> None:
         """Nothing is asked yet.
 
@@ -209,7 +209,9 @@ class Author:
         for (wanted, text), found in zip(answered, self._proven(read), strict=True):
             if isinstance(found, ClawTask) and content_key(found) in self._known:
                 found = (
-                    Problem(fault=Fault.REPEATED, message="its files and assertions are those of another. Write a new one."),
+                    TaskProblem(
+                        fault=TaskFault.REPEATED, message="its files and assertions are those of another. Write a new one."
+                    ),
                 )
             if isinstance(found, ClawTask):
                 self.counts.accepted += 1
@@ -222,14 +224,16 @@ class Author:
             left.append(wanted)
         return left
 
-    def _read(self, wanted: Draft, text: str) -> ClawTask | tuple[Problem, ...]:
+    def _read(self, wanted: Draft, text: str) -> ClawTask | tuple[TaskProblem, ...]:
         written = json_object(text)
         if written is None:
-            return (Problem(fault=Fault.FORM, message="there is no JSON object in the reply. Write one and nothing else."),)
+            return (
+                TaskProblem(fault=TaskFault.FORM, message="there is no JSON object in the reply. Write one and nothing else."),
+            )
         return validate_candidate(wanted.complete(written))
 
-    def _proven(self, read: Sequence[ClawTask | tuple[Problem, ...]]) -> list[ClawTask | tuple[Problem, ...]]:
-        def proven(found: ClawTask | tuple[Problem, ...]) -> ClawTask | tuple[Problem, ...]:
+    def _proven(self, read: Sequence[ClawTask | tuple[TaskProblem, ...]]) -> list[ClawTask | tuple[TaskProblem, ...]]:
+        def proven(found: ClawTask | tuple[TaskProblem, ...]) -> ClawTask | tuple[TaskProblem, ...]:
             return (self._prove(found).problems or found) if isinstance(found, ClawTask) else found
 
         with ThreadPoolExecutor(self._jobs) as threads:
@@ -248,7 +252,7 @@ def json_object(text: str) -> dict[str, Any] | None:
     return found
 
 
-def correction(problems: Sequence[Problem]) -> str:
+def correction(problems: Sequence[TaskProblem]) -> str:
     """What is wrong with a candidate, for its author."""
     told = [f"- {problem}" for problem in problems[:PROBLEMS_TOLD]]
     more = [f"- and {len(problems) - PROBLEMS_TOLD} more"] if len(problems) > PROBLEMS_TOLD else []

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 
-from onthejob.commands.found import Case, Groups, Player, Report
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.found import Case, CheckReport, Groups, Player
+from onthejob.commands.named_env import NamedEnv
 from onthejob.envs.env import Env
 from onthejob.envs.exchange import Reply
 from onthejob.envs.running import partner_of
@@ -49,7 +49,7 @@ QUICK_S, QUICK_TURNS = 2.0, 50
 EMPTY, RANDOM, MALFORMED = "empty replies", "random", "malformed replies"
 
 
-def quick_check(place: Workplace) -> str:
+def quick_check(place: NamedEnv) -> str:
     """Play some episodes for about two seconds, before a model is loaded; the environment is open.
 
     Returns:
@@ -94,7 +94,7 @@ def _same(env: Env) -> str:
     )
 
 
-def check(place: Workplace, *, tasks: int, size: int, limit_s: float, progress: Callable[[str], None]) -> Report:
+def check(place: NamedEnv, *, tasks: int, size: int, limit_s: float, progress: Callable[[str], None]) -> CheckReport:
     """Play an environment in many ways.
 
     Args:
@@ -104,7 +104,7 @@ def check(place: Workplace, *, tasks: int, size: int, limit_s: float, progress: 
         limit_s: seconds after which no further episode begins.
         progress: is called with what is being done.
     """
-    report, before = Report(), children()
+    report, before = CheckReport(), children()
     try:
         # What the environment prints must not stand among the results; where it does is noted.
         with redirect_stdout(io.StringIO()), _unreported():
@@ -122,12 +122,12 @@ def check(place: Workplace, *, tasks: int, size: int, limit_s: float, progress: 
     return report
 
 
-def place_name(place: Workplace) -> str:
+def place_name(place: NamedEnv) -> str:
     """The name of the environment's class."""
     return type(place.env).__name__
 
 
-def _tasks(place: Workplace, report: Report) -> list[Task]:
+def _tasks(place: NamedEnv, report: CheckReport) -> list[Task]:
     """The training tasks; what is odd about the splits is noted."""
     name, ids, contents = place_name(place), {}, {}
     place.check()
@@ -164,7 +164,7 @@ class _Check:
     size: int
     end: float
     progress: Callable[[str], None]
-    report: Report
+    report: CheckReport
     played: list[Played] = field(default_factory=list)
     refused: str | None = None
     """Why episodes cannot be forked."""

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from onthejob.commands.collect_demonstrations import Collecting
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.collect_demonstrations import CollectOptions
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.terminal import Terminal, table
 from onthejob.envs.claw.demonstrations import Demonstration, DemonstrationConfig
 from onthejob.envs.claw.env import ACTOR
@@ -17,7 +17,7 @@ from onthejob.types import Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectClaw(Collecting):
+class CollectClaw(CollectOptions):
     """Work on tasks with their gold commands, in sandboxes, and write one whole conversation per line, at most 400, for `sft`.
 
     --gold says how many of them end with TASK_COMPLETE and how many are near misses.
@@ -26,7 +26,7 @@ class CollectClaw(Collecting):
     gold: DemonstrationConfig = field(default_factory=DemonstrationConfig)
     """How many demonstrations of which kind."""
 
-    def collect(self, terminal: Terminal, place: Workplace) -> int:
+    def collect(self, terminal: Terminal, place: NamedEnv) -> int:
         from onthejob.envs.claw.demonstrations import demonstrations as play_gold
 
         place.check()

@@ -18,7 +18,7 @@ import tyro
 from onthejob.checkout import missing_player
 from onthejob.commands.conversations import Conversation, Listened
 from onthejob.commands.env_options import EnvOptions, starting
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.outputs import check_folder
 from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.prompt_lengths import Fit
@@ -38,7 +38,7 @@ RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collecting(ABC):
+class CollectOptions(ABC):
     """Options of `onthejob collect` in every environment."""
 
     env: str = "office"
@@ -50,7 +50,7 @@ class Collecting(ABC):
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     @classmethod
-    def starting(cls, env: str) -> Collecting:
+    def starting(cls, env: str) -> CollectOptions:
         """The defaults in workplace `env`."""
         return cls(env=env)
 
@@ -60,17 +60,17 @@ class Collecting(ABC):
         return self.collect(terminal, self.place)
 
     @property
-    def place(self) -> Workplace:
+    def place(self) -> NamedEnv:
         """The workplace of these options."""
-        return Workplace(ref=self.env, env=starting(self.env, "Collect") if self.own is None else self.own)
+        return NamedEnv(ref=self.env, env=starting(self.env, "Collect") if self.own is None else self.own)
 
     @abstractmethod
-    def collect(self, terminal: Terminal, place: Workplace) -> int:
+    def collect(self, terminal: Terminal, place: NamedEnv) -> int:
         """Write the files; returns the exit code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collect(Collecting):
+class Collect(CollectOptions):
     """Play training tasks and write what every role saw and replied: one JSONL file per role, which `sft` imitates.
 
     A line is one conversation of one role, as a model would have it in its context; a fresh request begins another one. A
@@ -86,11 +86,11 @@ class Collect(Collecting):
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of the hosted model, when one plays."""
 
-    def collect(self, terminal: Terminal, place: Workplace) -> int:
+    def collect(self, terminal: Terminal, place: NamedEnv) -> int:
         return collect(terminal, place, who=self.policy, count=self.count, out=self.out, hosted=self.hosted)
 
 
-def collect(terminal: Terminal, place: Workplace, *, who: str, count: int, out: Path, hosted: HostedOptions) -> int:
+def collect(terminal: Terminal, place: NamedEnv, *, who: str, count: int, out: Path, hosted: HostedOptions) -> int:
     """Play `count` episodes of training tasks and write every role's conversations.
 
     Args:
@@ -143,7 +143,7 @@ def spread(tasks: Sequence[Task], count: int) -> list[Task]:
     return [*list(tasks) * rounds, *(tasks[index * len(tasks) // rest] for index in range(rest))]
 
 
-def player_of(place: Workplace, who: str, tasks: Sequence[Task], hosted: HostedSeats) -> Policy:
+def player_of(place: NamedEnv, who: str, tasks: Sequence[Task], hosted: HostedSeats) -> Policy:
     """The player of that name; the environment's usual one without a name."""
     if is_hosted(who):
         return hosted.policy(who)
@@ -168,7 +168,7 @@ def player_of(place: Workplace, who: str, tasks: Sequence[Task], hosted: HostedS
 
 
 def _conversations(
-    terminal: Terminal, place: Workplace, make_env: Callable[[], Environment], policy: Policy, tasks: Sequence[Task]
+    terminal: Terminal, place: NamedEnv, make_env: Callable[[], Environment], policy: Policy, tasks: Sequence[Task]
 ) -> tuple[list[tuple[Task, Conversation]], int]:
     """All conversations with their tasks, in order, and the number of episodes that failed."""
     found: list[tuple[Task, Conversation]] = []
@@ -198,7 +198,7 @@ def _conversations(
     return found, failed
 
 
-def _write(out: Path, place: Workplace, found: Sequence[tuple[Task, Conversation]], *, version: str) -> dict[str, Path]:
+def _write(out: Path, place: NamedEnv, found: Sequence[tuple[Task, Conversation]], *, version: str) -> dict[str, Path]:
     """Role -> its file; a role that never replied has none."""
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, Path] = {}

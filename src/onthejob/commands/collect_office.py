@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from onthejob.commands.collect_demonstrations import Collecting
-from onthejob.commands.named_env import Workplace, refuse_unused
+from onthejob.commands.collect_demonstrations import CollectOptions
+from onthejob.commands.named_env import NamedEnv, refuse_unused
 from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
 from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Terminal, table
@@ -18,7 +18,7 @@ from onthejob.texts import encodable_in
 from onthejob.types import Policy, Sampling, Split, Task
 
 if TYPE_CHECKING:
-    from onthejob.models.hosted import Account
+    from onthejob.models.hosted import HostedUsage
 
 UNUSED = (
     "partner",
@@ -34,7 +34,7 @@ EXPLAINED = "expert-explained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectOffice(Collecting):
+class CollectOffice(CollectOptions):
     """Let a scripted player work and write what every role saw and replied: one JSONL file per role, which `sft` imitates.
 
     With --random-share the player is a stochastic teacher: some turns are a random legal action instead, so that a model that
@@ -58,7 +58,7 @@ class CollectOffice(Collecting):
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Bounds of the hosted model, when one plays."""
 
-    def collect(self, terminal: Terminal, place: Workplace) -> int:
+    def collect(self, terminal: Terminal, place: NamedEnv) -> int:
         counts, accounts = self.write(terminal)
         rows = [(role, *marks.values(), str(self.out / f"{role}.jsonl")) for role, marks in counts.items()]
         tables = [table(("role", "expert", "random", "negative", "file"), rows)]
@@ -67,7 +67,7 @@ class CollectOffice(Collecting):
         terminal.result({"out": self.out, "counts": counts, "hosted": accounts}, *tables)
         return 0
 
-    def write(self, terminal: Terminal) -> tuple[dict[str, dict[str, int]], Mapping[str, Account]]:
+    def write(self, terminal: Terminal) -> tuple[dict[str, dict[str, int]], Mapping[str, HostedUsage]]:
         """The office's demonstrations without a table: role -> mark -> how many were written, and what hosted models cost."""
         from onthejob.envs.office.env import SEATS
         from onthejob.models.catalogue import is_hosted

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onthejob.commands.env_options import OFFICE, as_table
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.options import overlay
 from onthejob.commands.outputs import check_folder, check_plain_name
 from onthejob.commands.player_specs import BASE
@@ -59,7 +59,7 @@ def modes_of(given: Sequence[str], seats: Mapping[str, str], scripted: Collectio
     return found
 
 
-def office_place(office: Office) -> Workplace:
+def office_place(office: Office) -> NamedEnv:
     """The office with the options on which its turns depend, without those that choose companies.
 
     Args:
@@ -69,7 +69,7 @@ def office_place(office: Office) -> Workplace:
     rules = {
         name: getattr(office, name) for name in ("profile", "prompt_budget", "tokenizer", "crisis_bonus", "reader", "reflect")
     }
-    return Workplace(ref=OFFICE, env=Office(**rules, scenarios=files or ("all",), retries=0))
+    return NamedEnv(ref=OFFICE, env=Office(**rules, scenarios=files or ("all",), retries=0))
 
 
 def collected_folder(named: str, root: Path = RUNS) -> Path:
@@ -83,7 +83,7 @@ def collected_folder(named: str, root: Path = RUNS) -> Path:
     return folder
 
 
-def open_collected(folder: Path, place: Workplace, *, model: str, template_arguments: Sequence[str], sampling: Sampling) -> Run:
+def open_collected(folder: Path, place: NamedEnv, *, model: str, template_arguments: Sequence[str], sampling: Sampling) -> Run:
     """The run in `folder`, made if it does not exist, for more turns of the same kind.
 
     Args:
@@ -148,7 +148,7 @@ def load_collected(named: str, roles: Sequence[str] = ()) -> Collected:
     return found
 
 
-def check_same_place(collected: Collected, place: Workplace) -> None:
+def check_same_place(collected: Collected, place: NamedEnv) -> None:
     """Refuse to train in another environment than that in which the turns were collected."""
     recorded = dict(collected.config["env"])
     now = as_table(place.ref, place.env)

@@ -13,7 +13,7 @@ import tyro
 from onthejob.commands.compare_report import check_names, complete, run_behind
 from onthejob.commands.env_options import EnvOptions, as_table, starting
 from onthejob.commands.evaluation import CACHE, check_learned, check_teams, steps
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.outputs import check_plain_name, check_writable
 from onthejob.commands.player_specs import (
     ACCOUNT_COLUMNS,
@@ -36,7 +36,7 @@ from onthejob.types import Sampling, Split, Task
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from onthejob.evaluate.pass_fail import Earlier
+    from onthejob.evaluate.pass_fail import EarlierComparison
     from onthejob.models.chat import ChatEncoder
 
 
@@ -97,12 +97,12 @@ class Compare:
         """The defaults in workplace `env`."""
         return cls(teams=tyro.MISSING, env=env)
 
-    def place(self) -> Workplace:
+    def place(self) -> NamedEnv:
         """The workplace of these options."""
         own = starting(self.env, "Compare") if self.own is None else self.own
         named = names_and_sources(self.teams)
         hosted = any(is_hosted(source) for _, source in named)
-        return Workplace(ref=self.env, env=own).fitted(model=local_model(named, own, self.model), hosted=hosted)
+        return NamedEnv(ref=self.env, env=own).fitted(model=local_model(named, own, self.model), hosted=hosted)
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
@@ -215,7 +215,7 @@ class Compare:
         terminal.result(data, *tables)
         return 1 if comparison.failed else 0
 
-    def _check(self, place: Workplace) -> None:
+    def _check(self, place: NamedEnv) -> None:
         if self.alone and len(place.roles) == 1:
             raise ConfigError(f"--alone has no effect in {place.name}, which has one role. Leave it out.")
         if unknown := [role for role in self.alone if role not in place.roles]:
@@ -232,8 +232,8 @@ class Compare:
         place.check()
 
     def _earlier(
-        self, place: Workplace, tasks: Sequence[Task], sampling: Sampling, featured: str, *, names: Sequence[str]
-    ) -> Earlier | None:
+        self, place: NamedEnv, tasks: Sequence[Task], sampling: Sampling, featured: str, *, names: Sequence[str]
+    ) -> EarlierComparison | None:
         """The comparison of `--beside`, if any, after a check that it matches the teams `names`; all names are known."""
         from onthejob.evaluate.comparison import settings_for
         from onthejob.evaluate.pass_fail import read_comparison
@@ -245,7 +245,7 @@ class Compare:
         check_names(featured, self.before, names, earlier.teams if earlier is not None else ())
         return earlier
 
-    def _tasks(self, place: Workplace) -> list[Task]:
+    def _tasks(self, place: NamedEnv) -> list[Task]:
         from onthejob.keys import keyed_sample
 
         tasks = place.tasks(Split(self.split))

@@ -11,7 +11,7 @@ from onthejob.commands.terminal import Listing, table
 from onthejob.files import published_file
 
 if TYPE_CHECKING:
-    from onthejob.envs.claw.gold_proof import Proof
+    from onthejob.envs.claw.gold_proof import GoldProof
     from onthejob.envs.claw.task_schema import ClawTask
     from onthejob.types import Split
 
@@ -58,7 +58,7 @@ def _levels(tasks: Sequence[ClawTask]) -> list[tuple[str, list[ClawTask]]]:
     return [*((name, chosen) for name, chosen in levels if chosen), ("all", list(tasks))]
 
 
-def _row(level: str, tasks: Sequence[ClawTask], proofs: dict[str, Proof]) -> tuple[Any, ...]:
+def _row(level: str, tasks: Sequence[ClawTask], proofs: dict[str, GoldProof]) -> tuple[Any, ...]:
     """Shares and means over the tasks of one difficulty; None where nothing was run."""
     run = [proofs[task.id] for task in tasks if task.id in proofs]
     return (

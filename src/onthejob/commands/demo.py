@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from onthejob.commands.collect_office import CollectOffice
-from onthejob.commands.demo_judge import LEAST, Judge, curve_line, progress_line
+from onthejob.commands.demo_judge import LEAST, DemoJudge, curve_line, progress_line
 from onthejob.commands.demo_result import Result, finish, write
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.player_specs import ModelOptions, load_model
@@ -39,7 +39,7 @@ from onthejob.train import TrainConfig
 from onthejob.types import Adapter, Split
 
 if TYPE_CHECKING:
-    from onthejob.learn.learner import Learner
+    from onthejob.learn.learner import LocalLearner
     from onthejob.record import Run
     from onthejob.stack import Stack
 
@@ -116,7 +116,7 @@ class Demo:
             init = kept or self._train_start(run.path / "start", terminal)
             shape = shape_of(init, LoraSpec(), where=str(self.start))
             stack, learner = attach_learner(stack, (ROLE,), lora=shape, config=LEARNER, seed=self.seed, init=init)
-            with Judge(stack, stack.sampler(), ROLE, horizon=HORIZON, states=self.states) as judge:
+            with DemoJudge(stack, stack.sampler(), ROLE, horizon=HORIZON, states=self.states) as judge:
                 step(2, f"practice of {ROLE} by GRPO, judged on {LEAST} held-out decisions at T = 1")
                 left = (1 - COMPARING) * (until - begun) - (time.monotonic() - begun)
                 # A limit of 0 would be none.
@@ -184,7 +184,9 @@ class Demo:
         ).imitate(terminal)
         return find_adapters(folder / "sft")
 
-    def _practise(self, config: TrainConfig, stack: Stack, learner: Learner, judge: Judge, run: Run, terminal: Terminal) -> None:
+    def _practise(
+        self, config: TrainConfig, stack: Stack, learner: LocalLearner, judge: DemoJudge, run: Run, terminal: Terminal
+    ) -> None:
         from onthejob.loop import train
         from onthejob.rollout.pool import TaskPool
         from onthejob.train import Setup

@@ -17,7 +17,7 @@ from onthejob.evaluate.held_out import collect_states
 from onthejob.evaluate.numbers import describe
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 from onthejob.evaluate.teams import Team, scripted_team
 from onthejob.models.adapter_policy import AdapterPolicy
 from onthejob.office import make_office
@@ -27,7 +27,7 @@ from onthejob.train import IterationReport
 from onthejob.types import Adapter, Sampling, Split
 
 if TYPE_CHECKING:
-    from onthejob.models.sampler import Sampler
+    from onthejob.models.sampler import LocalSampler
     from onthejob.stack import Stack
 
 STEP, LEAST = 20, 40
@@ -44,11 +44,11 @@ class Point:
     """One point of the learning curve."""
 
     update: int
-    reward: Estimate
+    reward: IntervalEstimate
     """Of a decision: what it earned the role within the horizon."""
     valid: float
     """Share of valid replies."""
-    gain: Estimate | None
+    gain: IntervalEstimate | None
     """`reward` minus that of the start, paired by decision; None at the start."""
     best: float
     """Reward of the scripted heuristic on the same decisions: the length of the longest bar."""
@@ -58,10 +58,10 @@ class Point:
         return {"reward": self.reward.mean, "valid_rate": self.valid, "gain": 0.0 if self.gain is None else self.gain.mean}
 
 
-class Judge:
+class DemoJudge:
     """Judges versions of one role's adapter on held-out decisions, sampled at temperature 1."""
 
-    def __init__(self, stack: Stack, sampler: Sampler, role: str, *, horizon: int, states: int) -> None:
+    def __init__(self, stack: Stack, sampler: LocalSampler, role: str, *, horizon: int, states: int) -> None:
         """Collect the decisions: two of each of `states` / 2 dev episodes that the heuristic plays."""
         self.sampler = sampler
         self.points: list[Point] = []
@@ -173,6 +173,6 @@ def progress_line(report: IterationReport) -> str:
     )
 
 
-def signed(gain: Estimate) -> str:
+def signed(gain: IntervalEstimate) -> str:
     """A paired difference with its sign, e.g. `+0.77 [0.51, 1.02]`."""
     return f"{'+' if gain.mean > 0 else ''}{describe(gain)}"

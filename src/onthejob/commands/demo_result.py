@@ -13,7 +13,7 @@ from rich.text import Text
 from onthejob.commands.demo_judge import BAR, START, TRAINED, YARDSTICKS, Point, signed
 from onthejob.commands.terminal import Terminal
 from onthejob.evaluate.scores import Cell, QualityResult
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 from onthejob.evaluate.verdict import Verdict, verdict
 
 KEPT = Path("adapters/office")
@@ -46,7 +46,7 @@ class Result:
         return Cell(team, self.role, self.quality.decodings[0])
 
     @property
-    def gain(self) -> Estimate:
+    def gain(self) -> IntervalEstimate:
         """Reward of a decision after practice minus before, paired by decision."""
         return self.quality.reward_difference(self.cell(TRAINED), self.cell(START))
 
@@ -61,7 +61,7 @@ class Result:
             f"of its replies are valid instead of {was:.0%}."
         )
 
-    def rows(self) -> list[tuple[str, Estimate, float]]:
+    def rows(self) -> list[tuple[str, IntervalEstimate, float]]:
         """(name, reward of a decision, share of valid replies) of the compared policies."""
         return [
             (NAMES[name], self.quality.reward(self.cell(name)), self.quality.valid_rate(self.cell(name)))

@@ -25,7 +25,7 @@ DISK_BYTES = 2_000_000_000
 MEMORY_BYTES = 4_000_000_000
 
 
-class Finding(NamedTuple):
+class DoctorLine(NamedTuple):
     """One line of the report."""
 
     name: str
@@ -53,23 +53,23 @@ class Doctor:
         return 0 if all(finding.ok for finding in findings) else 1
 
 
-def software() -> Iterator[Finding]:
+def software() -> Iterator[DoctorLine]:
     """Versions of Python, this package, and what it depends on."""
-    yield Finding("python", platform.python_version(), sys.version_info >= (3, 11), "Python >= 3.11 is needed.")
-    yield Finding("onthejob", version("onthejob") or "not installed (run from the source tree)", True)
+    yield DoctorLine("python", platform.python_version(), sys.version_info >= (3, 11), "Python >= 3.11 is needed.")
+    yield DoctorLine("onthejob", version("onthejob") or "not installed (run from the source tree)", True)
     for name in REQUIRED:
         found = version(name)
-        yield Finding(name, found or "missing", found is not None, f"pip install {name}")
+        yield DoctorLine(name, found or "missing", found is not None, f"pip install {name}")
     for name in OPTIONAL:
-        yield Finding(name, version(name) or "not installed (optional)", True)
+        yield DoctorLine(name, version(name) or "not installed (optional)", True)
 
 
-def sandboxes() -> Iterator[Finding]:
+def sandboxes() -> Iterator[DoctorLine]:
     """What the claw's sandboxes need of the machine. Whether they hold, `onthejob sandbox doctor` says."""
     from onthejob.envs.claw.sandbox.requirements import requirements
 
     for name, found, remedy in requirements():
-        yield Finding(f"sandbox: {name}", found or f"missing (the claw needs it). {remedy}", True)
+        yield DoctorLine(f"sandbox: {name}", found or f"missing (the claw needs it). {remedy}", True)
 
 
 def version(name: str) -> str | None:
@@ -80,7 +80,7 @@ def version(name: str) -> str | None:
         return None
 
 
-def machine() -> Iterator[Finding]:
+def machine() -> Iterator[DoctorLine]:
     """Cores, memory, threads, how fast float32 and bfloat16 are, and what samples and trains."""
     if version("torch") is None:
         return
@@ -90,37 +90,39 @@ def machine() -> Iterator[Finding]:
     from onthejob.models.native.shared_library import foresee, trains
 
     cores = usable_cores()
-    yield Finding("cores usable", cores, True)
+    yield DoctorLine("cores usable", cores, True)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield Finding("memory", bytes_text(memory), memory >= MEMORY_BYTES, f"At least {bytes_text(MEMORY_BYTES)} are needed.")
+    yield DoctorLine("memory", bytes_text(memory), memory >= MEMORY_BYTES, f"At least {bytes_text(MEMORY_BYTES)} are needed.")
     threads = torch.get_num_threads()
-    yield Finding("torch threads", threads, threads <= cores, f"Set OMP_NUM_THREADS={cores}: more threads than cores slow down.")
+    yield DoctorLine(
+        "torch threads", threads, threads <= cores, f"Set OMP_NUM_THREADS={cores}: more threads than cores slow down."
+    )
     capability = torch.backends.cpu.get_cpu_capability()
-    yield Finding("cpu capability", capability, True)
-    yield Finding("float32", f"{measure_pace():.2f} times as fast as bfloat16", True)
+    yield DoctorLine("cpu capability", capability, True)
+    yield DoctorLine("float32", f"{measure_pace():.2f} times as fast as bfloat16", True)
     for kind in ("bfloat16", "float32"):
         bf16 = kind == "bfloat16"
         variant, note = foresee(bf16=bf16)
         found = f"compiled code, {variant.name}" if variant else "torch"
         found += f" ({note})" if note else ""
-        yield Finding(f"sampler, {kind}", found, True)
-        yield Finding(f"training, {kind}", found if variant is None or trains(bf16=bf16) else "torch (which uses AMX)", True)
-    yield Finding("gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU is used)", True)
+        yield DoctorLine(f"sampler, {kind}", found, True)
+        yield DoctorLine(f"training, {kind}", found if variant is None or trains(bf16=bf16) else "torch (which uses AMX)", True)
+    yield DoctorLine("gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else "none (the CPU is used)", True)
 
 
-def storage(model: str) -> Iterator[Finding]:
+def storage(model: str) -> Iterator[DoctorLine]:
     """The cache directory, free disk space, and whether the model is there."""
     from onthejob.models.fetch import cache_dir
 
     directory = cache_dir()
-    yield Finding(
+    yield DoctorLine(
         "cache", directory, writable(directory), f"{directory} cannot be written. Set ONTHEJOB_CACHE to a folder that can."
     )
     existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     free = shutil.disk_usage(existing).free
-    yield Finding("disk free", bytes_text(free), free >= DISK_BYTES, f"At least {bytes_text(DISK_BYTES)} are needed.")
+    yield DoctorLine("disk free", bytes_text(free), free >= DISK_BYTES, f"At least {bytes_text(DISK_BYTES)} are needed.")
     path = present(model, directory)
-    yield Finding(f"model {model}", path or "not fetched", path is not None, f"onthejob model fetch {model}")
+    yield DoctorLine(f"model {model}", path or "not fetched", path is not None, f"onthejob model fetch {model}")
 
 
 def present(model: str, cache: Path) -> Path | None:

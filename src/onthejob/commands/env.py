@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import tyro
 
 from onthejob.commands.env_options import EnvOptions, check_parsed
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.declared import LIMITS, options_of
 from onthejob.envs.env import Env
@@ -52,7 +52,7 @@ class New:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class CheckEnv:
     """Play an environment in many ways and say what is wrong with it. Ends with 1 when something is.
 
     The environment's own options are `--env.NAME`: `onthejob env check FILE --help` shows them.
@@ -71,7 +71,7 @@ class Check:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     @classmethod
-    def starting(cls, env: str) -> Check:
+    def starting(cls, env: str) -> CheckEnv:
         """The defaults for `env`."""
         return cls(ref=env)
 
@@ -80,7 +80,7 @@ class Check:
         from onthejob.commands.checking import check
 
         check_parsed(self.ref, self.own, "env check")
-        place = Workplace(ref=self.ref, env=self.own)
+        place = NamedEnv(ref=self.ref, env=self.own)
         if not place.plain:
             raise ConfigError(
                 f"`env check` plays reset and step of an Env, and {self.ref} brings an environment of its own. Check that with "
@@ -118,7 +118,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class List:
+class ListEnvs:
     """List the built-in environments and those that installed packages offer."""
 
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -143,7 +143,7 @@ class List:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class ShowEnv:
     """Show an environment: roles, limits, options, players, tasks, and the first prompt of one task."""
 
     ref: tyro.conf.Positional[str]
@@ -153,14 +153,14 @@ class Show:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     @classmethod
-    def starting(cls, env: str) -> Show:
+    def starting(cls, env: str) -> ShowEnv:
         """The defaults for `env`."""
         return cls(ref=env)
 
     def run(self, terminal: Terminal) -> int:
         """Print facts, options and the prompt."""
         check_parsed(self.ref, self.own, "env show")
-        place = Workplace(ref=self.ref, env=self.own)
+        place = NamedEnv(ref=self.ref, env=self.own)
         place.check()
         facts: dict[str, Any] = {
             "name": place.name,
@@ -205,7 +205,7 @@ def _first_line(kind: type) -> str:
     return "" if written.startswith(f"{kind.__name__}(") else written.strip().partition("\n")[0]
 
 
-def _tasks(place: Workplace, split: Split) -> list[Any]:
+def _tasks(place: NamedEnv, split: Split) -> list[Any]:
     """The tasks of a split, which need not have any."""
     try:
         return place.tasks(split)
@@ -215,7 +215,7 @@ def _tasks(place: Workplace, split: Split) -> list[Any]:
         return []
 
 
-def _forks(place: Workplace) -> str:
+def _forks(place: NamedEnv) -> str:
     from onthejob.testing.env_check import why_not_forked
 
     env = place.env
@@ -226,7 +226,7 @@ def _forks(place: Workplace) -> str:
     return f"yes, by {env.forks}" if refused is None else f"no: {refused}"
 
 
-def _asked(place: Workplace, tasks: Mapping[Split, list[Any]]) -> Observation | None:
+def _asked(place: NamedEnv, tasks: Mapping[Split, list[Any]]) -> Observation | None:
     """What is asked first in the first training task; None where the machine cannot open the environment."""
     try:
         with place.opened() as make:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 import tyro
 
 from onthejob.claw import Claw
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.options import from_table, overlay
 from onthejob.commands.terminal import jsonable
 from onthejob.envs.declared import options_of
@@ -37,7 +37,7 @@ class Placed(Protocol):
 
     @property
     def own(self) -> Any: ...
-    def place(self) -> Workplace: ...
+    def place(self) -> NamedEnv: ...
 
 
 P = TypeVar("P", bound=Placed)

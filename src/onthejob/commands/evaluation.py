@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.env_options import EnvOptions, as_table, starting
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.options import overlay
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.player_specs import HostedOptions, HostedSeats, ModelOptions, local_model, names_and_sources, teams
@@ -91,11 +91,11 @@ class Eval:
         """The defaults in workplace `env`."""
         return cls(teams=tyro.MISSING, env=env)
 
-    def place(self) -> Workplace:
+    def place(self) -> NamedEnv:
         """The workplace of these options."""
         # Without retries also where hosted models play: a decision is what is replied at first.
         model = local_model(names_and_sources(self.teams), self._own, self.model)
-        return Workplace(ref=self.env, env=self._own).fitted(model=model)
+        return NamedEnv(ref=self.env, env=self._own).fitted(model=model)
 
     @property
     def _own(self) -> Any:
@@ -171,7 +171,7 @@ class Eval:
         name = self.place().name
         return self.states or Path("runs") / f"states-{'' if name == EARLIER_ENV else f'{name}-'}{self.split}.bin"
 
-    def _checked(self, place: Workplace) -> tuple[str, ...]:
+    def _checked(self, place: NamedEnv) -> tuple[str, ...]:
         """The roles that are judged; refuses options that cannot work."""
         roles = self.roles or place.roles
         if unknown := [role for role in roles if role not in place.roles]:
@@ -211,7 +211,7 @@ class Eval:
     def _collected(
         self,
         file: Path,
-        place: Workplace,
+        place: NamedEnv,
         tasks: Sequence[Task],
         made: Sequence[Team],
         make_env: Callable[[], Forkable],

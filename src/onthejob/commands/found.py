@@ -44,7 +44,7 @@ class Case:
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """What a check found."""
 
     errors: list[str] = field(default_factory=list)

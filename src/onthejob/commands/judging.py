@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.player_specs import HostedLimits, HostedSeats
 from onthejob.errors import ConfigError
 from onthejob.rollout.judge import JudgeConfig
@@ -53,7 +53,7 @@ def check_judge(options: Train) -> None:
         )
 
 
-def rubric_of(place: Workplace) -> Rubric:
+def rubric_of(place: NamedEnv) -> Rubric:
     """What a judge grades by there."""
     rubric = type(place.env).judge_rubric
     if rubric is None:
@@ -70,7 +70,7 @@ def _changed(given: Any, usual: Any, prefix: str) -> list[str]:
     return [f"--{prefix}{name.replace('_', '-')}" for name in names]
 
 
-def judge_of(spec: str, judging: JudgingOptions, hosted: HostedSeats, place: Workplace) -> Callable[[Path], Judge]:
+def judge_of(spec: str, judging: JudgingOptions, hosted: HostedSeats, place: NamedEnv) -> Callable[[Path], Judge]:
     """What makes the judge that `spec` names, given the file in which its verdicts are kept."""
     from onthejob.models.hosted import Price
     from onthejob.rollout.judge import VERDICT_TOKENS, Judge

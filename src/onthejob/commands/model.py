@@ -40,7 +40,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class ShowModel:
     """Describe a model that is in the cache or in a folder (it is fetched first if need be)."""
 
     model: tyro.conf.Positional[str] = "smollm2-135m"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workplace:
+class NamedEnv:
     """One environment, as commands play, train and judge in it."""
 
     ref: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onthejob.claw import Claw
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.play_episode import Playing, ending
 from onthejob.commands.play_own import Screen, play_through
 from onthejob.commands.player_specs import ACCOUNT_COLUMNS, BASE, account_rows
@@ -21,7 +21,7 @@ from onthejob.errors import ConfigError
 from onthejob.types import Observation, Sampling, Step, Task
 
 if TYPE_CHECKING:
-    from onthejob.models.hosted import Account
+    from onthejob.models.hosted import HostedUsage
     from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.types import Completion
 
@@ -39,12 +39,12 @@ class PlayClaw(Playing):
     task: str = ""
     """A task id or a family (`onthejob tasks list`); by default the first training task."""
 
-    def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
+    def play(self, terminal: Terminal, place: NamedEnv, sampling: Sampling) -> int:
         return play_claw(terminal, place, self, sampling)
 
 
 def play_claw(
-    terminal: Terminal, place: Workplace, options: PlayClaw, sampling: Sampling, *, ask: Callable[[str], str] = input
+    terminal: Terminal, place: NamedEnv, options: PlayClaw, sampling: Sampling, *, ask: Callable[[str], str] = input
 ) -> int:
     """Play the task that `options` name and print every turn, then the assertions; as `play_own`, but Ctrl-D ends the task."""
     place.check()
@@ -52,18 +52,18 @@ def play_claw(
     who = BASE if options.policy == LLM else options.policy
     if who == "gold" and "gold" not in place.players([task]):
         raise ConfigError(f"task {task.id} has no gold commands. Choose another --policy.")
-    screen = Shell(terminal, ask, stop_table(claw_of(place).rules.protocol.stops))
+    screen = ClawTerminal(terminal, ask, stop_table(claw_of(place).rules.protocol.stops))
     return play_through(terminal, place, options, task, {ACTOR: who}, sampling, screen)
 
 
-def claw_of(place: Workplace) -> Claw:
+def claw_of(place: NamedEnv) -> Claw:
     """The claw that a workplace is."""
     if not isinstance(place.env, Claw):
         raise ConfigError(f"{place.name} is not the claw. Name `claw`, or play it with `onthejob play {place.ref}`.")
     return place.env
 
 
-def find_task(place: Workplace, wanted: str) -> Task:
+def find_task(place: NamedEnv, wanted: str) -> Task:
     """The task of this id, or the first of this family; when nothing is named, the first task of the first split that has any."""
     for split in place.env.task_splits():
         for task in place.tasks(split):
@@ -72,7 +72,7 @@ def find_task(place: Workplace, wanted: str) -> Task:
     raise ConfigError(f"there is no task or family {wanted!r} here. `onthejob tasks list` shows the families.")
 
 
-class Shell(Screen):
+class ClawTerminal(Screen):
     """As an agent sees it: a command, and the answer of the shell."""
 
     help = f"Type a command; heredocs and open quotes may span several lines. {DONE} (or Ctrl-D) ends the task."
@@ -108,7 +108,7 @@ class Shell(Screen):
         if "sentinel" in step.facts:
             self.terminal.say("    (said that it is done)")
 
-    def report(self, episode: Episode, state: Mapping[str, Any], accounts: Mapping[str, Account]) -> int:
+    def report(self, episode: Episode, state: Mapping[str, Any], accounts: Mapping[str, HostedUsage]) -> int:
         """Print how it ended, the assertions, the figures and what a hosted model took."""
         verdicts = state.get("verdicts", [])
         rows = [(v["kind"], v["path"], bool(v["passed"]), v["reason"]) for v in verdicts]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from onthejob.commands.env_options import EnvOptions, check_parsed, starting
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, ModelOptions, account_rows
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
@@ -20,7 +20,7 @@ from onthejob.errors import ConfigError
 from onthejob.types import Sampling
 
 if TYPE_CHECKING:
-    from onthejob.models.hosted import Account
+    from onthejob.models.hosted import HostedUsage
     from onthejob.rollout.episode import Episode
 
 HUMAN = "human"
@@ -63,7 +63,7 @@ class Playing(ABC):
             raise ConfigError(f"the workplace is named twice: {self.workplace} and --env {self.env}. Leave one of them out.")
         options = starting(self.workplace, "Play") if self.own is None else self.own
         check_parsed(self.workplace, options, "play")
-        place = Workplace(ref=self.workplace, env=options)
+        place = NamedEnv(ref=self.workplace, env=options)
         tokens = options.max_new_tokens
         sampling = Sampling(
             temperature=self.temperature or 0.0, max_new_tokens=tokens if self.max_new_tokens is None else self.max_new_tokens
@@ -81,7 +81,7 @@ class Playing(ABC):
         return self.max_new_tokens is not None
 
     @abstractmethod
-    def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
+    def play(self, terminal: Terminal, place: NamedEnv, sampling: Sampling) -> int:
         """Play one episode; returns the exit code."""
 
 
@@ -100,7 +100,7 @@ class Play(Playing):
     split: Literal["train", "dev", "test"] | None = None
     """The split in which the task is looked for; None looks into all of them."""
 
-    def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
+    def play(self, terminal: Terminal, place: NamedEnv, sampling: Sampling) -> int:
         from onthejob.commands.play_own import play_own
 
         return play_own(terminal, place, self, sampling)
@@ -124,7 +124,7 @@ def ending(episode: Episode) -> str:
     return f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else "")
 
 
-def report(terminal: Terminal, episode: Episode, accounts: Mapping[str, Account]) -> int:
+def report(terminal: Terminal, episode: Episode, accounts: Mapping[str, HostedUsage]) -> int:
     """Print the end of an episode; 1 when that was an error."""
     counts = {actor: {"turns": c.turns, "valid": c.valid, "retries": c.retries} for actor, c in episode.actors.items()}
     data = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from onthejob.commands.collected_runs import collected_folder, free_seed, modes_of, office_place, open_collected
-from onthejob.commands.named_env import Workplace, refuse_unused
+from onthejob.commands.named_env import NamedEnv, refuse_unused
 from onthejob.commands.outputs import check_writable
 from onthejob.commands.play_episode import HUMAN, Playing, report, seated_apart, write_transcript
 from onthejob.commands.player_specs import PARTNER, HostedSeats, local_model, local_sources, names_and_sources, teams
@@ -70,7 +70,7 @@ class PlayOffice(Playing):
     """With a seat in training mode: the run to which its turns are added (a folder, or a name in `runs/`), for
     `train --collected` and `sft --collected`."""
 
-    def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
+    def play(self, terminal: Terminal, place: NamedEnv, sampling: Sampling) -> int:
         from onthejob.envs.office.tasks import split_of
         from onthejob.rollout.play import play, require_trainable
         from onthejob.rollout.room import check_room

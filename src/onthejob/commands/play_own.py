@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from onthejob.commands.conversations import Listened
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.play_episode import HUMAN, Play, Playing, report, seated_apart, write_transcript
 from onthejob.commands.player_specs import HostedSeats, ModelOptions, teams
 from onthejob.commands.prompt_lengths import Fit
@@ -20,7 +20,7 @@ from onthejob.types import Completion, Observation, Policy, Sampling, Split, Ste
 
 if TYPE_CHECKING:
     from onthejob.models.chat import ChatEncoder
-    from onthejob.models.hosted import Account
+    from onthejob.models.hosted import HostedUsage
     from onthejob.rollout.episode import Episode, LiveEpisode
     from onthejob.stack import Stack
 
@@ -28,9 +28,7 @@ MOST_LEGAL = 20
 """Legal replies that a person is shown."""
 
 
-def play_own(
-    terminal: Terminal, place: Workplace, options: Play, sampling: Sampling, *, ask: Callable[[str], str] = input
-) -> int:
+def play_own(terminal: Terminal, place: NamedEnv, options: Play, sampling: Sampling, *, ask: Callable[[str], str] = input) -> int:
     """Play the task that `options` name and print every turn, then the figures; returns the exit code.
 
     `ask` prints its argument and returns a line; EOFError ends the game.
@@ -43,7 +41,7 @@ def play_own(
 
 def play_through(
     terminal: Terminal,
-    place: Workplace,
+    place: NamedEnv,
     options: Playing,
     task: Task,
     players: Mapping[str, str],
@@ -101,7 +99,7 @@ def play_through(
     return screen.report(episode, state, accounts)
 
 
-def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
+def find_task(place: NamedEnv, wanted: str, split: str | None) -> Task:
     """The task of this id, or the first of this family; when nothing is named, the first one."""
     first = ""
     for one in place.env.task_splits() if split is None else (Split(split),):
@@ -113,7 +111,7 @@ def find_task(place: Workplace, wanted: str, split: str | None) -> Task:
     raise ConfigError(f"there is no task or family {wanted!r} of {place.name}{where}; its first task is {first}.")
 
 
-def _seating(place: Workplace, who: str | None, others: Sequence[str]) -> dict[str, str]:
+def _seating(place: NamedEnv, who: str | None, others: Sequence[str]) -> dict[str, str]:
     """Role -> who takes its seat."""
     apart = seated_apart(others, place.roles)
     rest = [role for role in place.roles if role not in apart]
@@ -129,7 +127,7 @@ def _seating(place: Workplace, who: str | None, others: Sequence[str]) -> dict[s
 
 
 def _policies(
-    place: Workplace,
+    place: NamedEnv,
     players: Mapping[str, str],
     shipped: Mapping[str, Policy],
     model: ModelOptions,
@@ -198,7 +196,7 @@ class Screen:
         paid = "".join(f"  | {role} {reward:+.2f}" for role, reward in rest.items())
         self.terminal.say(f"{live.turn:4d} {request.actor:<10} {step.rewards.get(request.actor, 0.0):+7.2f}  {reply}{paid}")
 
-    def report(self, episode: Episode, state: Mapping[str, Any], accounts: Mapping[str, Account]) -> int:
+    def report(self, episode: Episode, state: Mapping[str, Any], accounts: Mapping[str, HostedUsage]) -> int:
         """Print the end; returns the exit code."""
         return report(self.terminal, episode, accounts)
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from onthejob.commands.prompt_lengths import Fit
     from onthejob.learn.lora import LoraSpec
     from onthejob.models.base_model import Dtype
-    from onthejob.models.catalogue import Entry
+    from onthejob.models.catalogue import CatalogueModel
     from onthejob.models.chat import ChatEncoder
-    from onthejob.models.hosted import Account, Accounts, HostedPolicy, SchemaOf
+    from onthejob.models.hosted import Accounts, HostedPolicy, HostedUsage, SchemaOf
     from onthejob.models.providers import ChatClient, Schema
     from onthejob.models.transport import Transport
     from onthejob.stack import Stack
@@ -129,15 +129,15 @@ class HostedSeats:
             prompt_budget=self._fit.hosted(spec, entry, transport, exact=self._exact) if self._fit is not None else None,
         )
 
-    def client(self, spec: str) -> tuple[ChatClient, Entry, Transport, Accounts]:
+    def client(self, spec: str) -> tuple[ChatClient, CatalogueModel, Transport, Accounts]:
         """What speaks to the model, what the catalogue says of it, and what all hosted models share."""
         from onthejob.models.catalogue import make_client
         from onthejob.models.hosted import Accounts
-        from onthejob.models.transport import Limits, Transport
+        from onthejob.models.transport import Transport, TurnLimits
 
         options = self._options
         if self._shared is None:
-            limits = Limits(deadline_s=options.deadline_s, attempts=options.attempts, parallel=options.parallel)
+            limits = TurnLimits(deadline_s=options.deadline_s, attempts=options.attempts, parallel=options.parallel)
             self._shared = Transport(limits), Accounts(max_usd=options.max_usd, max_tokens=options.max_tokens)
         return (*make_client(spec, self._shared[0]), *self._shared)
 
@@ -159,7 +159,7 @@ class HostedSeats:
         )
 
     @property
-    def accounts(self) -> dict[str, Account]:
+    def accounts(self) -> dict[str, HostedUsage]:
         """Role -> what it took; empty when no hosted model was seated."""
         return {} if self._shared is None else self._shared[1].roles
 
@@ -173,7 +173,7 @@ class HostedSeats:
 ACCOUNT_COLUMNS = ("role", "turns", "requests", "prompt tokens", "completion tokens", "USD", "unknown", "outcomes")
 
 
-def account_rows(accounts: Mapping[str, Account]) -> list[tuple[object, ...]]:
+def account_rows(accounts: Mapping[str, HostedUsage]) -> list[tuple[object, ...]]:
     """One row per role for `ACCOUNT_COLUMNS`; `unknown` counts requests without known tokens or price."""
     return [
         (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onthejob.envs.env import Env
-from onthejob.models.catalogue import Entry, window_of
+from onthejob.models.catalogue import CatalogueModel, window_of
 from onthejob.models.counting import chat_window, hosted_window
 from onthejob.types import Environment, PromptBudget, Window
 
@@ -37,7 +37,7 @@ class Fit:
         window = chat_window(chat, reply=self.reply)
         return None if window is None else self.env.budget_for(window)
 
-    def hosted(self, spec: str, entry: Entry, transport: Transport, *, exact: bool) -> PromptBudget | None:
+    def hosted(self, spec: str, entry: CatalogueModel, transport: Transport, *, exact: bool) -> PromptBudget | None:
         """Of a hosted model; None where its prompts need none, or its context is unknown. An estimate is reported.
 
         Args:

@@ -25,7 +25,7 @@ class Removed(NamedTuple):
     """The library still has the setting, so that recorded runs are continued with theirs."""
 
 
-class Choice(NamedTuple):
+class RemovedValue(NamedTuple):
     """One value that an option no longer takes."""
 
     option: str
@@ -95,9 +95,9 @@ COMMANDS: Mapping[str, Mapping[str, Removed]] = {
 }
 """Command -> its options that are gone."""
 CHOICES = (
-    *(Choice(option, value, successor, same=True) for (option, value), successor in SAME.items()),
-    Choice("learner.loss.correction", "sequence_truncate", "token_truncate", same=False),
-    Choice("learner.loss.correction", "token_mask", "sequence_mask", same=False),
+    *(RemovedValue(option, value, successor, same=True) for (option, value), successor in SAME.items()),
+    RemovedValue("learner.loss.correction", "sequence_truncate", "token_truncate", same=False),
+    RemovedValue("learner.loss.correction", "token_mask", "sequence_mask", same=False),
 )
 """Values that options of `train` no longer take."""
 SHORT = {"loss": "learner.loss.loss"}

@@ -16,9 +16,9 @@ from onthejob.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
-    from onthejob.evaluate.reexecute import Played
+    from onthejob.evaluate.reexecute import Reexecuted
     from onthejob.record import Run
-    from onthejob.record.from_rows import Episode
+    from onthejob.record.from_rows import RecordedEpisode
     from onthejob.rollout.episode import Encoder
     from onthejob.rollout.origin import Origin
 
@@ -60,7 +60,7 @@ class ReplayRecord:
             encoder = _encoder(options, terminal)
             if options.train.branch.continuation == "policy":
                 terminal.warn("branches are not compared: the policies of that time continued them")
-            found: list[Played] = []
+            found: list[Reexecuted] = []
             skipped: dict[str, str] = {}
             for episode, again in self._episodes(run, options, encoder):
                 if isinstance(again, str):
@@ -102,7 +102,7 @@ class ReplayRecord:
         )
         return 1 if differing else 0
 
-    def _episodes(self, run: Run, options: Train, encoder: Encoder | None) -> Iterator[tuple[Episode, Played | str]]:
+    def _episodes(self, run: Run, options: Train, encoder: Encoder | None) -> Iterator[tuple[RecordedEpisode, Reexecuted | str]]:
         """Each recorded episode, and how it went again, or why it could not."""
         from onthejob.evaluate.recorded import recorded_scales
         from onthejob.evaluate.reexecute import Rules, play_again, sampled_in
@@ -135,13 +135,13 @@ class ReplayRecord:
                     done += 1
 
 
-def _origins(options: Train) -> Callable[[Episode], Origin | str]:
+def _origins(options: Train) -> Callable[[RecordedEpisode], Origin | str]:
     """Where a recorded episode began, or why that cannot be said."""
     from onthejob.rollout.origin import Origin, read_origin
 
     find = options.place().env.task_finder()
 
-    def origin_of(episode: Episode) -> Origin | str:
+    def origin_of(episode: RecordedEpisode) -> Origin | str:
         if episode.facts.get("error") is not None:
             return "they failed when they were recorded"
         origin = read_origin(episode.facts, f"episode {episode.name!r} of iteration {episode.iteration}")

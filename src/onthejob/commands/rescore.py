@@ -25,7 +25,7 @@ from onthejob.types import Split, StopReason, Task, Trajectory, Turn
 
 if TYPE_CHECKING:
     from onthejob.envs.claw.sandbox import SandboxHost
-    from onthejob.evaluate.pass_fail import Earlier
+    from onthejob.evaluate.pass_fail import EarlierComparison
     from onthejob.evaluate.rescoring import Judged
 
 
@@ -170,7 +170,7 @@ def comparison_file(named: str) -> Path | None:
 class Compared:
     """The tasks of a comparison by id; read when the first is asked for."""
 
-    def __init__(self, place: Claw, comparison: Earlier) -> None:
+    def __init__(self, place: Claw, comparison: EarlierComparison) -> None:
         self._place, self._comparison = place, comparison
         self._tasks: dict[str, Task] | None = None
 
@@ -184,7 +184,7 @@ class Compared:
         return task if task is not None and task_key(task) == self._comparison.tasks.get(wanted) else None
 
 
-class Known(StrEnum):
+class GradeKnown(StrEnum):
     """How the grade of an episode under the other rules is known."""
 
     NOT_AFFECTED = "not affected"
@@ -214,7 +214,7 @@ class Judging:
             unchecked: never run anything.
             stack: closes the sandboxes.
         """
-        self.grades = Counter({str(known): 0 for known in Known})
+        self.grades = Counter({str(known): 0 for known in GradeKnown})
         self._other, self._unchecked, self._stack = other, unchecked, stack
         self._own_stops, self._stops = stop_table(place.rules.protocol.stops), stop_table(other.rules.protocol.stops)
         self._find = find
@@ -224,7 +224,7 @@ class Judging:
         from onthejob.evaluate.rescoring import Judged
 
         turns = self._length(row)
-        found, known = metrics, Known.ASSUMED
+        found, known = metrics, GradeKnown.ASSUMED
         if turns <= len(row.turns):
             again, known = self._known(row, turns, metrics)
             found = metrics if again is None else again
@@ -242,12 +242,12 @@ class Judging:
                 return number
         return self._other.rules.protocol.max_turns if row.stop is StopReason.DONE else len(row.turns)
 
-    def _known(self, row: Trajectory, turns: int, metrics: Mapping[str, float]) -> tuple[Mapping[str, float] | None, Known]:
+    def _known(self, row: Trajectory, turns: int, metrics: Mapping[str, float]) -> tuple[Mapping[str, float] | None, GradeKnown]:
         """The grade after `turns` turns where it had to be found out, and how it is known."""
         if _commands(row.turns, self._own_stops) == _commands(row.turns[:turns], self._stops):
-            return None, Known.NOT_AFFECTED
+            return None, GradeKnown.NOT_AFFECTED
         again = None if self._unchecked else self._graded(row, turns)
-        return again, Known.NOT_CHECKED if again is None else _verdict(metrics, again)
+        return again, GradeKnown.NOT_CHECKED if again is None else _verdict(metrics, again)
 
     def _graded(self, row: Trajectory, turns: int) -> Mapping[str, float] | None:
         """The metrics of the episode's first `turns` turns, run again; None when its task is gone or it did not end."""
@@ -270,9 +270,9 @@ def _commands(turns: Sequence[Turn], stops: StopTable) -> list[str]:
     return [command for command in commands if command is not None]
 
 
-def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> Known:
+def _verdict(before: Mapping[str, float], after: Mapping[str, float]) -> GradeKnown:
     same = (before["passed"], before["assertion_rate"]) == (after["passed"], after["assertion_rate"])
-    return Known.UNCHANGED if same else Known.CHANGED
+    return GradeKnown.UNCHANGED if same else GradeKnown.CHANGED
 
 
 def _host(place: Claw) -> SandboxHost:

@@ -72,7 +72,7 @@ class Ls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class ShowRun:
     """Show one run: configuration, newest metrics, adapters, events."""
 
     path: tyro.conf.Positional[Path]
@@ -140,7 +140,7 @@ def _freed_row(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class CheckRun:
     """Check a run for damage: read all of it, compare with its checksums, and name every damaged part."""
 
     path: tyro.conf.Positional[Path]

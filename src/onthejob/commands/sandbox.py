@@ -23,7 +23,7 @@ VERSION_S = 120.0
 """Seconds for one version; a first start of Python may be slow."""
 
 
-class Program(NamedTuple):
+class FoundProgram(NamedTuple):
     """One of `PROGRAMS`, as it was found inside."""
 
     name: str
@@ -32,7 +32,7 @@ class Program(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doctor:
+class SandboxDoctor:
     """Show what isolates sandboxes here and what commands find inside, and attack them.
 
     Ends with 1 when there is no sandbox or an attack succeeds.
@@ -103,10 +103,10 @@ def elsewhere() -> str:
     return "" if checks_folder() is not None else " (further attacks are in checks/sandbox of the project's repository)"
 
 
-def inside(host: SandboxHost) -> Iterator[Program]:
+def inside(host: SandboxHost) -> Iterator[FoundProgram]:
     """What a command finds of `PROGRAMS`. Without one, official tasks whose checks need it cannot be checked."""
     with host.open({}) as sandbox:
         for name, command in PROGRAMS.items():
             result = sandbox.run(command, timeout_s=VERSION_S)
             said = (result.stdout if result.exit_code == 0 else result.stderr).decode("utf-8", "replace").strip().splitlines()
-            yield Program(name, result.exit_code == 0, said[-1] if said else f"exit code {result.exit_code}")
+            yield FoundProgram(name, result.exit_code == 0, said[-1] if said else f"exit code {result.exit_code}")

@@ -15,7 +15,7 @@ from onthejob.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class List:
+class ListScenarios:
     """List the scenarios that ship with the package, and those that are held out from training."""
 
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -45,7 +45,7 @@ class List:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class ShowScenario:
     """Show one scenario: starting stocks and calendar."""
 
     scenario: tyro.conf.Positional[str]

@@ -12,7 +12,7 @@ import tyro
 
 from onthejob.commands.env_options import EnvOptions, check_parsed, starting
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.errors import ConfigError
 
@@ -26,7 +26,7 @@ SPARE_CONNECTIONS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Env:
+class ServeEnv:
     """Serve a workplace under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md."""
 
     workplace: tyro.conf.Positional[str] = "office"
@@ -46,17 +46,17 @@ class Env:
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
 
     @classmethod
-    def starting(cls, env: str) -> Env:
+    def starting(cls, env: str) -> ServeEnv:
         """The defaults in workplace `env`."""
         return cls(workplace=env)
 
     def run(self, terminal: Terminal) -> int:
         """Serve; ends with Ctrl-C."""
-        own = starting(self.workplace, "Env") if self.own is None else self.own
+        own = starting(self.workplace, "ServeEnv") if self.own is None else self.own
         check_parsed(self.workplace, own, "serve env")
         if self.max_sessions < 1:
             raise ConfigError(f"max_sessions must be >= 1, got {self.max_sessions}.")
-        place = self.fitted(Workplace(ref=self.workplace, env=own), terminal)
+        place = self.fitted(NamedEnv(ref=self.workplace, env=own), terminal)
         self.check(place)
         key = None if self.trainer_key_file is None else read_key(self.trainer_key_file)
 
@@ -74,11 +74,11 @@ class Env:
             )
             return self._serve(terminal, app, held)
 
-    def fitted(self, place: Workplace, terminal: Terminal) -> Workplace:
+    def fitted(self, place: NamedEnv, terminal: Terminal) -> NamedEnv:
         """The workplace with the options that follow from others."""
         return place
 
-    def check(self, place: Workplace) -> None:
+    def check(self, place: NamedEnv) -> None:
         """Refuse options that cannot work, or have no effect here."""
         place.check()
 

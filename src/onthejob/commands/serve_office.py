@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from onthejob.commands.named_env import Workplace, refuse_unused
+from onthejob.commands.named_env import NamedEnv, refuse_unused
 from onthejob.commands.player_specs import ModelOptions
 from onthejob.commands.prompt_lengths import local_window
-from onthejob.commands.serve import Env
+from onthejob.commands.serve import ServeEnv
 from onthejob.commands.terminal import Terminal
 from onthejob.errors import ConfigError
 from onthejob.office import Office, counter, reader_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvOffice(Env):
+class EnvOffice(ServeEnv):
     """Serve the office under OpenEnv, until interrupted. One episode per WebSocket connection to `/ws`; see docs/openenv.md.
 
     With --env.tokenizer alone prompts are pruned to the context of that model.
@@ -25,7 +25,7 @@ class EnvOffice(Env):
     """With --env.tokenizer and no --env.prompt-budget: limit of the clients' replies in tokens, for which prompts leave room;
     default 32."""
 
-    def fitted(self, place: Workplace, terminal: Terminal) -> Workplace:
+    def fitted(self, place: NamedEnv, terminal: Terminal) -> NamedEnv:
         office = place.env
         if not isinstance(office, Office):
             return place
@@ -48,9 +48,9 @@ class EnvOffice(Env):
             terminal.progress(f"user messages of up to {fitted.prompt_budget} tokens, as the context of {office.tokenizer} holds")
         return dataclasses.replace(place, env=fitted)
 
-    def check(self, place: Workplace) -> None:
-        Env.check(self, place)
-        start = Office.starting_options("Env")
+    def check(self, place: NamedEnv) -> None:
+        ServeEnv.check(self, place)
+        start = Office.starting_options("ServeEnv")
         refuse_unused(place.env, start, ("scenarios", "seeds", "first", "partner", "curriculum"), "serve env")
         if not isinstance(place.env, Office):
             return

@@ -39,7 +39,7 @@ WORKER_FILES = Path("runs/worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedModel:
     """The language model that vLLM loads; in what dtype and on which device is said by --server."""
 
     name: str = ModelOptions().name
@@ -47,7 +47,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ServeModel:
     """Serve the base model and adapters with vLLM on this machine's loopback, until interrupted; every adapter is checked first.
 
     vLLM loads adapters for anyone who reaches its port: never forward it. See docs/serving.md for its installation.
@@ -55,7 +55,7 @@ class Model:
 
     adapters: tyro.conf.Positional[str] = ""
     """A run or a folder of adapters; the newest of every role is served as `role@version`. Nothing serves the base alone."""
-    model: Served = field(default_factory=Served)
+    model: ServedModel = field(default_factory=ServedModel)
     """The base model."""
     server: ServerConfig = field(default_factory=lambda: ServerConfig(port=8001))
     """vLLM."""

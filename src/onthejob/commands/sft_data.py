@@ -34,7 +34,7 @@ def demonstration_files(folder: Path, roles: Sequence[str]) -> dict[str, Path]:
     return {role: path for role, path in found.items() if not roles or role in roles}
 
 
-class Demonstration(NamedTuple):
+class DemonstrationRow(NamedTuple):
     """One line of a demonstrations file."""
 
     messages: tuple[Message, ...]
@@ -54,7 +54,7 @@ class Demonstration(NamedTuple):
     empty then."""
 
 
-def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstration]) -> list[Example]:
+def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[DemonstrationRow]) -> list[Example]:
     """What is imitated of a file's demonstrations, as token ids."""
     examples: list[Example] = []
     longer: dict[int, int] = {}
@@ -76,7 +76,7 @@ def encoded(chat: ChatEncoder, file: Path, demonstrations: Sequence[Demonstratio
     return examples
 
 
-def examples_of(chat: ChatEncoder, shown: Demonstration) -> list[Example]:
+def examples_of(chat: ChatEncoder, shown: DemonstrationRow) -> list[Example]:
     """What is imitated of one demonstration, as token ids."""
     if shown.sampled:
         check_tokens(chat, shown.sampled)
@@ -94,9 +94,9 @@ def examples_of(chat: ChatEncoder, shown: Demonstration) -> list[Example]:
     ]
 
 
-def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -> list[Demonstration]:
+def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -> list[DemonstrationRow]:
     """Every line with one of `marks`, or such lines of `limit` decisions (or conversations) spread over the file."""
-    decisions: dict[object, list[Demonstration]] = {}
+    decisions: dict[object, list[DemonstrationRow]] = {}
     try:
         lines = json_lines(file)
     except (OSError, UnicodeDecodeError) as error:
@@ -124,7 +124,7 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
             ) from error
         name = f"{file.name}, line {number}" if reply is None else ""
         if marked in marks:
-            decisions.setdefault(decision, []).append(Demonstration(messages, reply, marked, weight, name, number, tools))
+            decisions.setdefault(decision, []).append(DemonstrationRow(messages, reply, marked, weight, name, number, tools))
     if not decisions:
         raise ConfigError(f"{file} has no demonstration marked {', '.join(marks)}. Collect more, or name other marks.")
     return [row for rows in _evenly(list(decisions.values()), limit) for row in rows]
@@ -132,7 +132,7 @@ def read_demonstrations(file: Path, limit: int, marks: Sequence[Mark] = MARKS) -
 
 def bundled_demonstrations(
     file: Path, roles: Sequence[str], *, min_reward: float | None, limit: int
-) -> dict[str, list[Demonstration]]:
+) -> dict[str, list[DemonstrationRow]]:
     """Role -> the conversations of the better trajectories of a file of bundles, at most `limit` of a role (0: all).
 
     Args:
@@ -145,7 +145,7 @@ def bundled_demonstrations(
         ConfigError: a role without such a trajectory.
         RecordError: the file cannot be read.
     """
-    found: dict[str, list[Demonstration]] = {}
+    found: dict[str, list[DemonstrationRow]] = {}
     for one in bundled_groups(file, roles):
         rows = [row for row in one.group.trajectories if row.stop is not StopReason.ERROR]
         mean = sum(row.ret for row in rows) / max(1, len(rows))
@@ -155,7 +155,7 @@ def bundled_demonstrations(
                 continue
             for number, turns in enumerate(row.conversations):
                 name = f"{file.name}, line {one.line}, {index}.{number}"
-                kept.append(Demonstration((), None, "expert", 1.0, name, one.line, sampled=turns))
+                kept.append(DemonstrationRow((), None, "expert", 1.0, name, one.line, sampled=turns))
     if empty := [role for role, kept in found.items() if not kept]:
         wanted = "above the mean of its group" if min_reward is None else f"of at least {min_reward:g}"
         raise ConfigError(f"{file} has no trajectory of {', '.join(empty)} with a return {wanted}. Set a lower --min-reward.")
@@ -164,7 +164,7 @@ def bundled_demonstrations(
 
 def collected_demonstrations(
     named: str, roles: Sequence[str], *, keep_share: float, window: int, limit: int
-) -> dict[str, list[Demonstration]]:
+) -> dict[str, list[DemonstrationRow]]:
     """Role -> its better-paid turns in a run of collected turns, at most `limit` of a role (0: all).
 
     Args:
@@ -181,9 +181,9 @@ def collected_demonstrations(
     from onthejob.train.collected import better_paid
 
     collected = load_collected(named, roles)
-    found: dict[str, list[Demonstration]] = {turn.actor: [] for turn in collected.turns}
+    found: dict[str, list[DemonstrationRow]] = {turn.actor: [] for turn in collected.turns}
     for turn in better_paid(collected.returns(window), keep_share):
-        found[turn.actor].append(Demonstration((), None, "expert", 1.0, "", turn.number, sampled=(turn.turn,)))
+        found[turn.actor].append(DemonstrationRow((), None, "expert", 1.0, "", turn.number, sampled=(turn.turn,)))
     if empty := [role for role, kept in found.items() if not kept]:
         raise ConfigError(
             f"{named} has no usable turn of {', '.join(empty)} that was paid above the mean and followed by {window} turns. "

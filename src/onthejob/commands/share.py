@@ -20,7 +20,7 @@ from onthejob.commands.terminal import Output, Terminal, bytes_text, table
 from onthejob.errors import ConfigError, HubError, ModelError
 
 if TYPE_CHECKING:
-    from onthejob.commands.share_card import Origin
+    from onthejob.commands.share_card import TrainedIn
     from onthejob.record import Run
     from onthejob.types import Adapter
 
@@ -247,9 +247,9 @@ def chosen_adapters(what: str) -> dict[str, Adapter]:
     return {role: found[role]}
 
 
-def origin_of(adapters: Mapping[str, Adapter]) -> Origin:
+def origin_of(adapters: Mapping[str, Adapter]) -> TrainedIn:
     """The run in whose folder the adapters lie; an empty one where there is none, or they are of several."""
-    from onthejob.commands.share_card import Origin
+    from onthejob.commands.share_card import TrainedIn
     from onthejob.record import Run
 
     runs = {
@@ -258,14 +258,14 @@ def origin_of(adapters: Mapping[str, Adapter]) -> Origin:
     }
     folder = runs.pop()
     if folder is None or runs:
-        return Origin()
+        return TrainedIn()
     with Run.open(folder, readonly=True, skip_damaged=True) as run:
         return origin_of_run(run)
 
 
-def origin_of_run(run: Run) -> Origin:
+def origin_of_run(run: Run) -> TrainedIn:
     """What a card states of a run."""
-    from onthejob.commands.share_card import Origin
+    from onthejob.commands.share_card import TrainedIn
     from onthejob.commands.train import recorded_options
 
     try:
@@ -274,7 +274,7 @@ def origin_of_run(run: Run) -> Origin:
         # Of an earlier version, of another command, or of an environment whose file is gone: its configuration is shown instead.
         recipe = ""
     newest = {metric.name: metric.value for metric in run.read_metrics("eval")}
-    return Origin(name=run.name, config=run.config, recipe=recipe, metrics=newest, iterations=run.last_iteration() or 0)
+    return TrainedIn(name=run.name, config=run.config, recipe=recipe, metrics=newest, iterations=run.last_iteration() or 0)
 
 
 def sent(

@@ -41,7 +41,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class TrainedIn:
     """The run in which adapters were trained, as far as a card states it."""
 
     name: str = ""
@@ -129,7 +129,7 @@ def adapters_card(
     repo: str,
     adapters: Mapping[str, Adapter],
     places: Mapping[str, str],
-    origin: Origin,
+    origin: TrainedIn,
     evaluations: Sequence[Evaluation],
     *,
     base: str,
@@ -188,7 +188,7 @@ def adapters_card(
 
 def run_card(
     repo: str,
-    origin: Origin,
+    origin: TrainedIn,
     sizes: Mapping[str, int],
     counts: Mapping[str, int],
     metrics: Mapping[str, Mapping[str, float]],
@@ -243,7 +243,7 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str
     return "\n".join("| " + " | ".join(" ".join(str(item).split()).replace("|", "\\|") for item in line) + " |" for line in lines)
 
 
-def _results(evaluation: Evaluation, origin: Origin) -> list[Any]:
+def _results(evaluation: Evaluation, origin: TrainedIn) -> list[Any]:
     from huggingface_hub import EvalResult
 
     env = origin.env or "environment"
@@ -264,7 +264,7 @@ def _results(evaluation: Evaluation, origin: Origin) -> list[Any]:
     ]
 
 
-def _evaluation_words(evaluations: Sequence[Evaluation], origin: Origin) -> list[str]:
+def _evaluation_words(evaluations: Sequence[Evaluation], origin: TrainedIn) -> list[str]:
     if not evaluations and not origin.metrics:
         return []
     said = ["## Evaluation"]
@@ -297,7 +297,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _base_words(origin: Origin, base: str, base_digest: str) -> str:
+def _base_words(origin: TrainedIn, base: str, base_digest: str) -> str:
     named = (
         f"`{base}`" if base else f"`{origin.model}`, which is not on the Hub," if origin.model else "not named by the adapter,"
     )
@@ -316,7 +316,7 @@ def _scale_words(scaled: Sequence[str]) -> list[str]:
     ]
 
 
-def _loading(repo: str, adapters: Mapping[str, Adapter], places: Mapping[str, str], origin: Origin, base: str) -> list[str]:
+def _loading(repo: str, adapters: Mapping[str, Adapter], places: Mapping[str, str], origin: TrainedIn, base: str) -> list[str]:
     name, role = repo.split("/")[1], next(iter(adapters))
     of = f', subfolder="{places[role]}"' if places[role] else ""
     served = " ".join(f"{role}={name}/{place}".rstrip("/") for role, place in places.items())
@@ -334,7 +334,7 @@ def _loading(repo: str, adapters: Mapping[str, Adapter], places: Mapping[str, st
     ]
 
 
-def _recipe_words(origin: Origin) -> list[str]:
+def _recipe_words(origin: TrainedIn) -> list[str]:
     if not origin.config:
         return []
     facts = [

@@ -31,7 +31,7 @@ MOST_NAME = 96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Uploaded:
     """An upload that the Hub has taken."""
 
     url: str
@@ -83,7 +83,7 @@ def upload(
     revision: str,
     title: str,
     replaces: Sequence[str],
-) -> Sent:
+) -> Uploaded:
     """Make the repository when it is missing, and commit all files of `folder` at once.
 
     Args:
@@ -120,7 +120,7 @@ def upload(
             parent_commit=before.commit,
         )
     place = f"{api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
-    return Sent(url=place, commit=made.oid, revision=revision)
+    return Uploaded(url=place, commit=made.oid, revision=revision)
 
 
 def listed(repo: str, *, kind: Kind, revision: str) -> Listed:

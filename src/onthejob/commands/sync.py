@@ -18,11 +18,11 @@ from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onthejob.track.send_record import Sync as OneTracker
+    from onthejob.track.send_record import Sync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class SyncRun:
     """Send what a run has recorded to trackers; what they hold already is not sent again."""
 
     path: tyro.conf.Positional[Path]
@@ -53,15 +53,14 @@ class Sync:
             signal.signal(signal.SIGTERM, lambda *_: over.set())
             os.nice(NICEST)
         from onthejob.track.place import anchored, check_trackers, maker
-        from onthejob.track.send_record import Sync as OneTracker
-        from onthejob.track.send_record import once
+        from onthejob.track.send_record import Sync, once
         from onthejob.track.sent_state import held
 
         folder = existing_run(self.path)
         check_trackers(self.track)
         rows: list[dict[str, Any]] = []
         for name in map(anchored, self.track):
-            sync = OneTracker(folder=folder, name=name, make=maker(name), adapters=self.adapters, transcripts=self.transcripts)
+            sync = Sync(folder=folder, name=name, make=maker(name), adapters=self.adapters, transcripts=self.transcripts)
             # What libraries print is no result.
             with held(folder, name), contextlib.redirect_stdout(sys.stderr):
                 try:
@@ -75,7 +74,7 @@ class Sync:
         terminal.result(rows, table(("tracker", "iterations sent"), [(row["tracker"], row["sent"]) for row in rows]))
         return 0
 
-    def _follow(self, sync: OneTracker, over: threading.Event) -> None:
+    def _follow(self, sync: Sync, over: threading.Event) -> None:
         from onthejob.track.send_record import follow, is_over
 
         if self.with_parent:

@@ -22,8 +22,8 @@ from onthejob.errors import ConfigError
 from onthejob.files import json_lines
 
 if TYPE_CHECKING:
-    from onthejob.envs.claw.gold_proof import Proof
-    from onthejob.envs.claw.lint import Problem
+    from onthejob.envs.claw.gold_proof import GoldProof
+    from onthejob.envs.claw.lint import TaskProblem
     from onthejob.envs.claw.task_schema import ClawTask
 
 PROBLEMS_SHOWN = 40
@@ -34,7 +34,7 @@ JOBS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class List:
+class ListFamilies:
     """List the task families: persona, difficulty, and whether training may see them."""
 
     output: Annotated[Output, tyro.conf.arg(name="")] = field(default_factory=Output)
@@ -54,7 +54,7 @@ class List:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class ShowTask:
     """Show one task as the agent, the grader and the gold commands see it."""
 
     task: tyro.conf.Positional[str]
@@ -233,7 +233,7 @@ class Validate:
         ]:
             raise ConfigError(f"{', '.join(f'--{name}' for name in unused)} has no effect without --env. Leave it out.")
         tasks, problems = self.read()
-        proofs: dict[str, Proof] = {} if self.static else self.prove(tasks, terminal)
+        proofs: dict[str, GoldProof] = {} if self.static else self.prove(tasks, terminal)
         for name, proof in proofs.items():
             problems.setdefault(name, []).extend(map(str, proof.problems))
         problems = {name: listed for name, listed in problems.items() if listed}
@@ -281,7 +281,7 @@ class Validate:
             raise ConfigError(f"{', '.join(map(str, self.files))} holds no task. Give a JSONL file with one task per line.")
         return tasks, problems
 
-    def prove(self, tasks: Sequence[ClawTask], terminal: Terminal) -> dict[str, Proof]:
+    def prove(self, tasks: Sequence[ClawTask], terminal: Terminal) -> dict[str, GoldProof]:
         """Run every task with nothing done and with its gold commands."""
         from onthejob.envs.claw.gold_proof import in_sandbox, prove
         from onthejob.envs.claw.sandbox import open_host
@@ -290,7 +290,7 @@ class Validate:
         with open_host(unsafe=self.unsafe, data=data) as host, ThreadPoolExecutor(self.jobs) as threads:
             run = in_sandbox(host)
             made = threads.map(lambda task: prove(task, run), tasks)
-            proofs: dict[str, Proof] = {}
+            proofs: dict[str, GoldProof] = {}
             for task, proof in zip(tasks, made, strict=True):
                 proofs[task.id] = proof
                 if len(proofs) % 100 == 0:
@@ -298,9 +298,9 @@ class Validate:
             return proofs
 
 
-def candidates(path: Path) -> Iterable[tuple[str, ClawTask | tuple[Problem, ...]]]:
+def candidates(path: Path) -> Iterable[tuple[str, ClawTask | tuple[TaskProblem, ...]]]:
     """For each line of a JSONL file its place and the task in it, or what is wrong with it."""
-    from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
+    from onthejob.envs.claw.lint import TaskFault, TaskProblem, validate_candidate
 
     try:
         lines = json_lines(path)
@@ -312,7 +312,7 @@ def candidates(path: Path) -> Iterable[tuple[str, ClawTask | tuple[Problem, ...]
             found = validate_candidate(record) if isinstance(record, dict) else f"must be an object, got {type(record).__name__}"
         except (ValueError, RecursionError) as error:
             found = f"is not JSON: {error}"
-        yield f"{path}:{number}", (Problem(fault=Fault.FORM, message=found),) if isinstance(found, str) else found
+        yield f"{path}:{number}", (TaskProblem(fault=TaskFault.FORM, message=found),) if isinstance(found, str) else found
 
 
 def card(task: ClawTask) -> str:

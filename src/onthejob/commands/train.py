@@ -14,7 +14,7 @@ import tyro
 from onthejob.commands.checking import quick_check
 from onthejob.commands.env_options import OFFICE, EnvOptions, as_table, read_options, starting
 from onthejob.commands.judging import JudgingOptions
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
 from onthejob.commands.player_specs import HostedLimits, ModelOptions, absolute_source, adapters_for
@@ -63,7 +63,7 @@ PLACE = (
 """Options that say where, and not what: they are no part of a run's configuration."""
 
 
-OFFICE_LOOP = Workplace(ref=OFFICE, env=Office()).loop()
+OFFICE_LOOP = NamedEnv(ref=OFFICE, env=Office()).loop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +174,9 @@ class Train:
         place = start.place()
         return dataclasses.replace(start, roles=place.roles, train=place.loop())
 
-    def place(self) -> Workplace:
+    def place(self) -> NamedEnv:
         """The workplace of these options."""
-        return Workplace(ref=self.env, env=self.environment).fitted(model=self.model.name)
+        return NamedEnv(ref=self.env, env=self.environment).fitted(model=self.model.name)
 
     @property
     def environment(self) -> Env:
@@ -188,7 +188,7 @@ class Train:
         That is the limits that options of the environment set, where the loop's own were left at their defaults, dr_grpo's
         constant, and the roles that are left to be trained.
         """
-        usual, now, loop = Workplace(ref=self.env, env=type(self.environment)()).loop(), self.place().loop(), self.train
+        usual, now, loop = NamedEnv(ref=self.env, env=type(self.environment)()).loop(), self.place().loop(), self.train
         fitted = {name: getattr(now, name) for name in ("max_turns", "workers") if getattr(loop, name) == getattr(usual, name)}
         if loop.sampling.max_new_tokens == usual.sampling.max_new_tokens:
             fitted["sampling"] = dataclasses.replace(loop.sampling, max_new_tokens=now.sampling.max_new_tokens)

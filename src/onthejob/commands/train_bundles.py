@@ -18,7 +18,7 @@ from onthejob.types import Adapter
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
-    from onthejob.learn.learner import Learner
+    from onthejob.learn.learner import LocalLearner
     from onthejob.learn.lora import Snapshot
     from onthejob.models.chat import ChatEncoder
     from onthejob.record.bundle_file import Bundled
@@ -120,7 +120,7 @@ def _corrected(options: Train, bundled: Sequence[Bundled], terminal: Terminal) -
     return dataclasses.replace(options, learner=dataclasses.replace(options.learner, loss=loss))
 
 
-def _references(options: Train, learner: Learner, base_digest: str) -> dict[str, Snapshot]:
+def _references(options: Train, learner: LocalLearner, base_digest: str) -> dict[str, Snapshot]:
     """Role -> the policy of the KL term: --reference, or the adapter as it is at the start."""
     from onthejob.learn.adapter_files import load_adapter
     from onthejob.learn.lora import Snapshot, load_state

@@ -11,7 +11,7 @@ from onthejob.types import Learner, Sampler
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
-    from onthejob.learn.learner import Learner as LocalLearner
+    from onthejob.learn.learner import LocalLearner
     from onthejob.record import Run
     from onthejob.serve.freed import Freed
     from onthejob.serve.server import ServerConfig

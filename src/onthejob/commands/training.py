@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from onthejob.commands.judging import judge_of
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.player_specs import (
     HostedOptions,
     HostedSeats,
@@ -34,7 +34,7 @@ from onthejob.types import Adapter, Environment, Learner, Policy, Sampler, Sampl
 
 if TYPE_CHECKING:
     from onthejob.commands.train import Train
-    from onthejob.learn.learner import Learner as LocalLearner
+    from onthejob.learn.learner import LocalLearner
     from onthejob.learn.lora import LoraSpec
     from onthejob.models.chat import ChatEncoder
     from onthejob.record import Run
@@ -344,7 +344,7 @@ def corrected(options: Train, terminal: Terminal) -> Train:
 
 def _validator(
     options: Train,
-    place: Workplace,
+    place: NamedEnv,
     make_env: Callable[[], Environment],
     sampler: Sampler,
     partners: Mapping[str, Policy],

@@ -23,7 +23,7 @@ from onthejob.commands.collected_runs import collected_folder, free_seed, modes_
 from onthejob.commands.env import group_prefix
 from onthejob.commands.env_options import EnvOptions, starting
 from onthejob.commands.listening import bind, is_loopback, listen, serve, shown_host
-from onthejob.commands.named_env import Workplace
+from onthejob.commands.named_env import NamedEnv
 from onthejob.commands.player_specs import BASE, PARTNER, HostedOptions, HostedSeats, ModelOptions
 from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.runs import RUNS, run_folder
@@ -39,7 +39,7 @@ from onthejob.office import Office
 from onthejob.train.collected import TEMPERATURE
 
 if TYPE_CHECKING:
-    from onthejob.api.game_tables import Played
+    from onthejob.api.game_tables import PlayedEnv
     from onthejob.record import Run
     from onthejob.rollout.seats import Mode
 
@@ -98,24 +98,24 @@ class View:
 
     def run(self, terminal: Terminal) -> int:
         """Serve until interrupted."""
-        place = Workplace(ref=self.env, env=starting(self.env, "View") if self.own is None else self.own)
+        place = NamedEnv(ref=self.env, env=starting(self.env, "View") if self.own is None else self.own)
         company = self.company(place)
         return self._serve(terminal, company, self.tables(place))
 
-    def company(self, place: Workplace) -> Company:
+    def company(self, place: NamedEnv) -> Company:
         """The office in addition to the environment."""
         return Company()
 
-    def tables(self, place: Workplace) -> Workplace | None:
+    def tables(self, place: NamedEnv) -> NamedEnv | None:
         """The environment of which a person plays episodes; None where the office's own pages are enough."""
         return place
 
-    def _serve(self, terminal: Terminal, company: Company, played: Workplace | None) -> int:
+    def _serve(self, terminal: Terminal, company: Company, played: NamedEnv | None) -> int:
         from pydantic import ValidationError
 
         from onthejob.api.app import PAGES, create_app
-        from onthejob.api.collecting import Collecting
-        from onthejob.api.game_tables import Tables
+        from onthejob.api.collecting import CollectingRun
+        from onthejob.api.game_tables import GameTables
         from onthejob.api.schema_office import Reset
         from onthejob.api.security import LOOPBACK
         from onthejob.rollout.game_file import Replay
@@ -157,10 +157,10 @@ class View:
             tables = None
             if played is not None:
                 played.check()
-                tables = held.enter_context(Tables(tables_of(played), threads=played.env.threads, name=played.name))
+                tables = held.enter_context(GameTables(tables_of(played), threads=played.env.threads, name=played.name))
             collecting = None
             if folder is not None:
-                collecting = held.enter_context(closing(Collecting(folder.name, partial(opened_for, folder))))
+                collecting = held.enter_context(closing(CollectingRun(folder.name, partial(opened_for, folder))))
                 terminal.progress(f"seed {seed}; turns of seats in training mode go to {folder}")
             app = create_app(
                 token=token,
@@ -218,15 +218,15 @@ def opened_for(folder: Path, asking: Asking) -> Run:
     )
 
 
-def tables_of(place: Workplace) -> Callable[[], AbstractContextManager[Played]]:
+def tables_of(place: NamedEnv) -> Callable[[], AbstractContextManager[PlayedEnv]]:
     """How an environment is opened for playing, and closed."""
-    from onthejob.api.game_tables import Played
+    from onthejob.api.game_tables import PlayedEnv
     from onthejob.compat.served import served
 
     @contextmanager
-    def open_() -> Iterator[Played]:
+    def open_() -> Iterator[PlayedEnv]:
         with place.opened():
-            yield Played(
+            yield PlayedEnv(
                 workplace=served(place.env),
                 tasks=place.splits(),
                 family=place.env.family,

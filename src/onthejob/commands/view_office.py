@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from onthejob.api.asking import Asking
-from onthejob.commands.named_env import Workplace, refuse_unused
+from onthejob.commands.named_env import NamedEnv, refuse_unused
 from onthejob.commands.player_specs import HostedOptions, ModelOptions
 from onthejob.commands.view import Company, View
 from onthejob.envs.office.env import CUSTOMER, SEATS
@@ -51,7 +51,7 @@ class ViewOffice(View):
     hosted: HostedOptions = field(default_factory=HostedOptions)
     """Hosted models, when one is seated."""
 
-    def company(self, place: Workplace) -> Company:
+    def company(self, place: NamedEnv) -> Company:
         options = place.env
         unused = [one.name for one in fields(options) if one.name not in USED]  # type: ignore[arg-type]
         refuse_unused(options, Office.starting_options("View"), unused, "view")
@@ -77,7 +77,7 @@ class ViewOffice(View):
             collect=self.collect,
         )
 
-    def tables(self, place: Workplace) -> None:
+    def tables(self, place: NamedEnv) -> None:
         return None
 
     def _seats(self) -> dict[str, str]:

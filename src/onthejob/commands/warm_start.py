@@ -15,7 +15,7 @@ from onthejob.commands.cores import usable_cores
 from onthejob.commands.outputs import check_folder
 from onthejob.commands.player_specs import ModelOptions, adapters_for, load_model, lora_of
 from onthejob.commands.sft_data import (
-    Demonstration,
+    DemonstrationRow,
     Mark,
     bundled_demonstrations,
     collected_demonstrations,
@@ -148,7 +148,7 @@ class Sft:
         if self.marks != Sft().marks:
             raise ConfigError("--marks has no effect with --from-bundles, whose trajectories have none. Use --min-reward.")
 
-    def _demonstrations(self) -> dict[str, list[Demonstration]]:
+    def _demonstrations(self) -> dict[str, list[DemonstrationRow]]:
         """Role -> what is imitated."""
         if self.from_bundles is not None:
             return bundled_demonstrations(self.from_bundles, self.roles, min_reward=self.min_reward, limit=self.limit)
@@ -159,7 +159,7 @@ class Sft:
         files = demonstration_files(self.data, self.roles)
         return {role: read_demonstrations(file, self.limit, self.marks) for role, file in files.items()}
 
-    def _imitate(self, demonstrations: Mapping[str, Sequence[Demonstration]], progress: Callable[[str], None]) -> list[Row]:
+    def _imitate(self, demonstrations: Mapping[str, Sequence[DemonstrationRow]], progress: Callable[[str], None]) -> list[Row]:
         """Train the roles of `demonstrations` in this process."""
         from onthejob.learn.adapter_files import save_adapter
         from onthejob.learn.sft import sft
@@ -201,7 +201,7 @@ class Sft:
                 rows.append((adapter.name, len(shown), len(history), history[0].loss, history[-1].loss, str(adapter.path)))
         return rows
 
-    def _share(self, demonstrations: Mapping[str, Sequence[Demonstration]], terminal: Terminal) -> list[Row]:
+    def _share(self, demonstrations: Mapping[str, Sequence[DemonstrationRow]], terminal: Terminal) -> list[Row]:
         """Train every `processes`-th adapter in a process of its own, each with its share of the cores."""
         sets = list(adapter_sets(self.adapters, list(demonstrations)).values())
         threads = max(1, usable_cores() // self.processes)
@@ -216,8 +216,8 @@ class Sft:
             return sorted(row for part in parts for row in part.result())
 
     def _part(
-        self, sets: Sequence[Sequence[str]], demonstrations: Mapping[str, Sequence[Demonstration]]
-    ) -> tuple[Sft, dict[str, Sequence[Demonstration]]]:
+        self, sets: Sequence[Sequence[str]], demonstrations: Mapping[str, Sequence[DemonstrationRow]]
+    ) -> tuple[Sft, dict[str, Sequence[DemonstrationRow]]]:
         """This command, and the demonstrations, for the roles of some sets alone."""
         shared = ["+".join(members) for members in sets if len(members) > 1]
         own = {role: demonstrations[role] for members in sets for role in members}
@@ -225,7 +225,7 @@ class Sft:
 
 
 def _imitate_apart(
-    command: Sft, demonstrations: Mapping[str, Sequence[Demonstration]], threads: int, said: Queue[str]
+    command: Sft, demonstrations: Mapping[str, Sequence[DemonstrationRow]], threads: int, said: Queue[str]
 ) -> list[Row]:
     """What a process of `Sft._share` does."""
     import torch

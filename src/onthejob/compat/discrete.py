@@ -74,7 +74,7 @@ _SLOTS: MappingProxyType[tuple[str, str], tuple[str, ...] | Shown] = MappingProx
 """(role, action type) -> its target slots. Actions that are not listed have no target."""
 
 
-class Place(NamedTuple):
+class NumberedAction(NamedTuple):
     """What one number means."""
 
     action_type: str
@@ -103,8 +103,8 @@ class DiscreteActions:
             allowed = handlers[role, name].options
             variants = itertools.product(*([(key, value) for value in values] for key, values in allowed.items()))
             chosen = [tuple((key, value) for key, value in variant if value != allowed[key][0]) for variant in variants]
-            places += [Place(name, slot, options) for slot in range(count) for options in chosen]
-        self.places: tuple[Place, ...] = tuple(places)
+            places += [NumberedAction(name, slot, options) for slot in range(count) for options in chosen]
+        self.places: tuple[NumberedAction, ...] = tuple(places)
         self._index = {place: index for index, place in enumerate(places)}
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ class DiscreteActions:
         targets = self.targets(action.action_type, view)
         if action.target not in targets:
             return None
-        return self._index.get(Place(action.action_type, targets.index(action.target), tuple(action.parameters.items())))
+        return self._index.get(NumberedAction(action.action_type, targets.index(action.target), tuple(action.parameters.items())))
 
     def mask(self, env: OfficeEnvironment, view: View) -> npt.NDArray[np.int8]:
         """(n,) 1 where the action is possible for this role in `env` as it is now, else 0."""

@@ -38,7 +38,7 @@ _SENDERS = tuple(str(role) for role in Role)
 _OPEN_STAGES = STAGES[:5]
 
 
-class Feature(NamedTuple):
+class VectorPart(NamedTuple):
     """One stretch of the vector."""
 
     names: tuple[str, ...]
@@ -46,35 +46,35 @@ class Feature(NamedTuple):
     """One number per name."""
 
 
-def _number(key: str, scale: float) -> Feature:
-    return Feature((key,), lambda view: (view[key] / scale,))
+def _number(key: str, scale: float) -> VectorPart:
+    return VectorPart((key,), lambda view: (view[key] / scale,))
 
 
-def _flag(key: str) -> Feature:
-    return Feature((key,), lambda view: (float(bool(view[key])),))
+def _flag(key: str) -> VectorPart:
+    return VectorPart((key,), lambda view: (float(bool(view[key])),))
 
 
-def _one_of(key: str, values: Sequence[str]) -> Feature:
+def _one_of(key: str, values: Sequence[str]) -> VectorPart:
     """All zero when the view holds none of the values."""
-    return Feature(tuple(f"{key}={value}" for value in values), lambda view: [float(view[key] == value) for value in values])
+    return VectorPart(tuple(f"{key}={value}" for value in values), lambda view: [float(view[key] == value) for value in values])
 
 
-def _some_of(key: str, values: Sequence[str]) -> Feature:
-    return Feature(tuple(f"{key}:{value}" for value in values), lambda view: [float(value in view[key]) for value in values])
+def _some_of(key: str, values: Sequence[str]) -> VectorPart:
+    return VectorPart(tuple(f"{key}:{value}" for value in values), lambda view: [float(value in view[key]) for value in values])
 
 
-def _table(key: str, values: Sequence[str], scale: float) -> Feature:
+def _table(key: str, values: Sequence[str], scale: float) -> VectorPart:
     """A mapping of names to numbers; 0 for a name that is not in it."""
-    return Feature(
+    return VectorPart(
         tuple(f"{key}.{value}" for value in values), lambda view: [view[key].get(value, 0) / scale for value in values]
     )
 
 
-def _count(key: str, most: int) -> Feature:
-    return Feature((f"#{key}",), lambda view: (len(view[key]) / most,))
+def _count(key: str, most: int) -> VectorPart:
+    return VectorPart((f"#{key}",), lambda view: (len(view[key]) / most,))
 
 
-def _rows(key: str, most: int, columns: Sequence[tuple[str, Callable[[Any], float]]]) -> Feature:
+def _rows(key: str, most: int, columns: Sequence[tuple[str, Callable[[Any], float]]]) -> VectorPart:
     """The first `most` items of a list, one after the other; 0 where there are fewer."""
 
     def read(view: View) -> list[float]:
@@ -82,7 +82,7 @@ def _rows(key: str, most: int, columns: Sequence[tuple[str, Callable[[Any], floa
         found = [column(item) for item in items for _, column in columns]
         return found + [0.0] * (len(columns) * (most - len(items)))
 
-    return Feature(tuple(f"{key}[{row}].{name}" for row in range(most) for name, _ in columns), read)
+    return VectorPart(tuple(f"{key}[{row}].{name}" for row in range(most) for name, _ in columns), read)
 
 
 def _is(key: str, values: Sequence[str]) -> list[tuple[str, Callable[[Any], float]]]:
@@ -102,7 +102,7 @@ def _goal(view: View) -> list[float]:
 
 
 _COMMON = (
-    Feature(("day",), lambda view: (view["day"] / view["days"],)),
+    VectorPart(("day",), lambda view: (view["day"] / view["days"],)),
     _number("days", 90),
     _one_of("phase", tuple(dict.fromkeys(PHASES))),
     _one_of("focus", FOCI),
@@ -110,9 +110,9 @@ _COMMON = (
     _flag("directive"),
     _some_of("shipped", FEATURES),
     _some_of("events", tuple(EVENTS)),
-    Feature((*(f"inbox from {who}" for who in _SENDERS), *(f"inbox need {pain}" for pain in PAINS)), _inbox),
+    VectorPart((*(f"inbox from {who}" for who in _SENDERS), *(f"inbox need {pain}" for pain in PAINS)), _inbox),
 )
-_OWN: MappingProxyType[str, tuple[Feature, ...]] = MappingProxyType(
+_OWN: MappingProxyType[str, tuple[VectorPart, ...]] = MappingProxyType(
     {
         "ceo": (
             _number("cash", 200),
@@ -126,7 +126,7 @@ _OWN: MappingProxyType[str, tuple[Feature, ...]] = MappingProxyType(
             _number("conversion", 50),
             _number("brand", 100),
             _number("nps", 100),
-            Feature(tuple(f"goal.{name}" for name in MEASURES), _goal),
+            VectorPart(tuple(f"goal.{name}" for name in MEASURES), _goal),
             _number("stability", 100),
             _number("satisfaction", 100),
             _number("okr_left", 10),
@@ -162,7 +162,7 @@ _OWN: MappingProxyType[str, tuple[Feature, ...]] = MappingProxyType(
             _some_of("tired", PAINS),
             _table("tired", PAINS, 7),
             *(
-                Feature(
+                VectorPart(
                     tuple(f"research.{segment}={pain}" for pain in PAINS),
                     lambda view, segment=segment: [float(view["research"].get(segment) == pain) for pain in PAINS],
                 )

@@ -110,7 +110,7 @@ class OfficeOptions:
 
 
 @dataclass(slots=True)
-class Seat:
+class RoleSpaces:
     """What is fixed about one role's place at the interface."""
 
     role: str
@@ -188,7 +188,7 @@ class OfficeTable:
         for scenario in options.scenarios:
             load(scenario)
         self.env = OfficeEnvironment(OfficeConfig(profile=options.profile, days=options.days, retries=options.retries))
-        self.seats = {role: Seat(role, options.observations, options.actions) for role in SEATS}
+        self.seats = {role: RoleSpaces(role, options.observations, options.actions) for role in SEATS}
         self.task: Task | None = None
         self.last: Step | None = None
         """What the last reply did."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field, model_validator
 
 from onthejob import __version__
-from onthejob.compat.seat_session import Seat, SeatError, Seen, Start
+from onthejob.compat.seat_session import SeatError, SeatSession, Seen, SessionStart
 from onthejob.compat.served import Served
 from onthejob.compat.websocket_guard import BodyGuard, FrameGuard
 from onthejob.errors import ConfigError, MissingDependency
@@ -126,7 +126,7 @@ class SeatEnvironment(Environment[SeatAction, SeatObservation, SeatState]):
         """Cheap and without side effects: servers also call it to describe the environment."""
         super().__init__()
         self._workplace = workplace
-        self._seat = Seat(workplace, trainer_key=trainer_key)
+        self._seat = SeatSession(workplace, trainer_key=trainer_key)
 
     def reset(self, /, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> SeatObservation:
         """Start an episode.
@@ -135,14 +135,14 @@ class SeatEnvironment(Environment[SeatAction, SeatObservation, SeatState]):
             seed: whole number >= 0; the same seed, options and replies give the same episode. None draws a training seed.
             episode_id: shown in `state`; by default the task's id.
             kwargs: `role`, `teammates`, `split` with `index`, `max_steps`, `legal`, `injected_state` with `trainer_key` (see
-                `onthejob.compat.seat_session.Start`), and the workplace's own options. Unknown names are refused.
+                `onthejob.compat.seat_session.SessionStart`), and the workplace's own options. Unknown names are refused.
 
         Raises:
             SeatError: a refused reset leaves the running episode as it was.
         """
         names = ("role", "teammates", "split", "index", "max_steps", "legal", "injected_state", "trainer_key")
         given = {name: kwargs.pop(name) for name in names if name in kwargs}
-        return self._shown(self._seat.reset(Start(seed=seed, episode_id=episode_id, options=kwargs, **given)))
+        return self._shown(self._seat.reset(SessionStart(seed=seed, episode_id=episode_id, options=kwargs, **given)))
 
     def step(self, action: SeatAction, timeout_s: float | None = None, **kwargs: Any) -> SeatObservation:
         """Play one reply.

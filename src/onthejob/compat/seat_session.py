@@ -57,8 +57,8 @@ class SeatError(ContractError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What a client may say at reset. Values come from strangers: `Seat.reset` checks all of them."""
+class SessionStart:
+    """What a client may say at reset. Values come from strangers: `SeatSession.reset` checks all of them."""
 
     seed: Any = None
     """Whole number >= 0; None draws a training seed, which the task's id then shows."""
@@ -104,7 +104,7 @@ class Seen:
     """The environment's figures, once the episode is over."""
 
 
-class Seat:
+class SeatSession:
     """One session. Not safe for use by two threads at once; sessions share nothing that changes."""
 
     def __init__(self, workplace: Served, *, trainer_key: str | None = None) -> None:
@@ -142,7 +142,7 @@ class Seat:
         self.returns: dict[str, float] = {}
         """Actor -> sum of the rewards shown so far."""
 
-    def reset(self, start: Start) -> Seen:
+    def reset(self, start: SessionStart) -> Seen:
         """Start an episode; everything is checked first, so that a refused reset leaves the running episode alone.
 
         Raises:
@@ -332,7 +332,7 @@ class Seat:
                 raise SeatError(Code.BAD_RESET, f"{seat} can be played by {known}, got {_short(name)}.")
         return {seat: chosen.get(seat, default) for seat in others}
 
-    def _task(self, start: Start) -> Task:
+    def _task(self, start: SessionStart) -> Task:
         workplace = self.workplace
         try:
             if start.split is None and start.index is None:
@@ -358,7 +358,7 @@ class Seat:
             raise SeatError(Code.TRAINER_ONLY, "this is not the trainer's key of this server.")
         return True
 
-    def _inject(self, env: Environment, start: Start, trainer: bool) -> tuple[Task, Observation | None]:
+    def _inject(self, env: Environment, start: SessionStart, trainer: bool) -> tuple[Task, Observation | None]:
         """Continue from the client's snapshot; the task then only says where the colleagues' luck comes from."""
         if not trainer:
             raise SeatError(

@@ -26,7 +26,7 @@ MAX_DEPTH = 64
 """Nesting of objects and lists in one frame."""
 
 
-class Problem(NamedTuple):
+class BadFrame(NamedTuple):
     """Why a frame is not passed on."""
 
     code: str
@@ -129,21 +129,21 @@ def unreadable(body: bytes) -> str | None:
     return None
 
 
-def check(text: str | None) -> str | Problem:
+def check(text: str | None) -> str | BadFrame:
     """The frame that may be passed on, or what is wrong with it. Halves of surrogate pairs in it become `?`."""
     if text is None:
-        return Problem("INVALID_JSON", "Frames are JSON text, got a binary frame.")
+        return BadFrame("INVALID_JSON", "Frames are JSON text, got a binary frame.")
     if len(text) > MAX_FRAME:
-        return Problem("VALIDATION_ERROR", f"A frame has at most {MAX_FRAME} characters, got {len(text)}.")
+        return BadFrame("VALIDATION_ERROR", f"A frame has at most {MAX_FRAME} characters, got {len(text)}.")
     if text.count("{") + text.count("[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        return Problem("VALIDATION_ERROR", f"A frame nests at most {MAX_DEPTH} levels deep.")
+        return BadFrame("VALIDATION_ERROR", f"A frame nests at most {MAX_DEPTH} levels deep.")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:  # also integers with more digits than Python converts
-        return Problem("INVALID_JSON", f"Invalid JSON: {error}")
+        return BadFrame("INVALID_JSON", f"Invalid JSON: {error}")
     if not isinstance(data, dict):
         kind = "null" if data is None else type(data).__name__
-        return Problem("VALIDATION_ERROR", f'A frame is an object like {{"type": "state"}}, got {kind}.')
+        return BadFrame("VALIDATION_ERROR", f'A frame is an object like {{"type": "state"}}, got {kind}.')
     if "\\ud" in text or "\\uD" in text:
         clean = json.dumps(data, ensure_ascii=False).encode("utf-8", "replace").decode()
         return clean

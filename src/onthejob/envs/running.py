@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from onthejob.calls import Said, read_calls
+from onthejob.calls import ReplyParts, read_calls
 from onthejob.envs.declared import options_of
 from onthejob.envs.env import Env
 from onthejob.envs.exchange import Next, Now, Reply, Request
@@ -154,7 +154,7 @@ class Running:
         request = self._env._now.request
         assert request is not None
         tools = tools_of(self._env, request.role)
-        said = read_calls(reply) if tools else Said(reply)
+        said = read_calls(reply) if tools else ReplyParts(reply)
         if said.problem:
             found = self._env.invalid(f"Error: {said.problem}", reward=self._env.bad_call_reward)
             return dataclasses.replace(found, facts={"problem": said.problem})

@@ -10,16 +10,16 @@ from onthejob.evaluate.recorded import recorded_scales
 from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
 from onthejob.evaluate.sheets import matched_sheets
 from onthejob.evaluate.states import HeldOutState, load_states, save_states
-from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference, ratio_interval, spearman
+from onthejob.evaluate.statistics import IntervalEstimate, mean_interval, paired_difference, ratio_interval, spearman
 from onthejob.evaluate.teams import Team, adapter_fingerprint, one_seat, scripted_team
 from onthejob.evaluate.validation import validator
 
 __all__ = [
     "Cell",
     "Comparison",
-    "Estimate",
     "EvaluationCache",
     "HeldOutState",
+    "IntervalEstimate",
     "McNemar",
     "QualityConfig",
     "QualityResult",

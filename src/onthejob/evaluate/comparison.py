@@ -18,7 +18,7 @@ from onthejob.errors import ConfigError
 from onthejob.evaluate.behaviours import Counts, action_counts, action_of, merge
 from onthejob.evaluate.cache import EvaluationCache, decoding_name
 from onthejob.evaluate.states import refuse_training_tasks
-from onthejob.evaluate.statistics import Estimate, mean_interval, paired_difference
+from onthejob.evaluate.statistics import IntervalEstimate, mean_interval, paired_difference
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.episode import Encoder, Episode, TurnRecord, mean_scores
 from onthejob.rollout.play import play
@@ -40,7 +40,7 @@ class Key(NamedTuple):
     task_id: str
 
 
-class Said(NamedTuple):
+class EpisodeReply(NamedTuple):
     """One reply of an episode."""
 
     actor: str
@@ -56,13 +56,13 @@ class EpisodeResult:
     actions: Mapping[str, Counts]
     """Actor -> action -> how often."""
     stop: str
-    replies: tuple[Said, ...] = ()
+    replies: tuple[EpisodeReply, ...] = ()
     """All of them, in order; none in comparisons of earlier versions."""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Of JSON: the inverse of `dataclasses.asdict`."""
-        return cls(**{**row, "replies": tuple(Said(*said) for said in row["replies"])})
+        return cls(**{**row, "replies": tuple(EpisodeReply(*said) for said in row["replies"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Comparison:
     """Fingerprint of the environment's code and rules."""
     _compared: frozenset[str] = field(init=False, repr=False, compare=False)
     """Ids of the tasks that no team failed; a team that finished none has no say."""
-    _estimates: dict[tuple[str, ...], Estimate] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _estimates: dict[tuple[str, ...], IntervalEstimate] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What was asked for before: tables, documents and reports ask for the same."""
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class Comparison:
             raise ConfigError(f"no metric {metric!r} in this comparison, only {list(self.metrics)}. Choose one of them.")
         return {task: result.metrics[metric] for task, result in self.of(team).items() if stratum in (OVERALL, self.strata[task])}
 
-    def estimate(self, team: str, metric: str, stratum: str = OVERALL) -> Estimate:
+    def estimate(self, team: str, metric: str, stratum: str = OVERALL) -> IntervalEstimate:
         """Mean over tasks with its interval and its worst task. Over all tasks, scenarios count as fixed strata."""
         asked = (team, metric, stratum)
         if asked not in self._estimates:
@@ -128,7 +128,7 @@ class Comparison:
             self._estimates[asked] = mean_interval(list(values.values()), strata=strata, seed=self.seed, binary=share)
         return self._estimates[asked]
 
-    def difference(self, first: str, second: str, metric: str, stratum: str = OVERALL) -> Estimate:
+    def difference(self, first: str, second: str, metric: str, stratum: str = OVERALL) -> IntervalEstimate:
         """Mean of `first` minus `second`, paired by task."""
         asked = (first, second, metric, stratum)
         if asked not in self._estimates:
@@ -249,7 +249,7 @@ def compare(
                     continue
                 metrics = episode_metrics(episode, team.counted)
                 actions = action_counts(episode.transcript, team.counted, action)
-                replies = tuple(Said(turn.actor, turn.text) for turn in episode.transcript)
+                replies = tuple(EpisodeReply(turn.actor, turn.text) for turn in episode.transcript)
                 results[key] = EpisodeResult(metrics=metrics, actions=actions, stop=str(episode.stop), replies=replies)
                 fresh[task_key(task)] = asdict(results[key])
             cache.add_episodes(team.fingerprint, settings, fresh)

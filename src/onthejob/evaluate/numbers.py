@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 
 
-def describe(estimate: Estimate) -> str:
+def describe(estimate: IntervalEstimate) -> str:
     """`0.42 [0.31, 0.55]`, with only as many digits as the interval's width supports."""
     if not math.isfinite(estimate.mean):
         return "not defined"

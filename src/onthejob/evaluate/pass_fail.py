@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onthejob.errors import ConfigError, RecordError
-from onthejob.evaluate.comparison import OVERALL, Comparison, EpisodeResult, Key, Said, settings_of, task_key
-from onthejob.evaluate.statistics import Estimate, ratio_interval
+from onthejob.evaluate.comparison import OVERALL, Comparison, EpisodeReply, EpisodeResult, Key, settings_of, task_key
+from onthejob.evaluate.statistics import IntervalEstimate, ratio_interval
 from onthejob.files import published_file
 from onthejob.texts import encodable
 from onthejob.types import Task
@@ -92,13 +92,13 @@ def kinds(comparison: Comparison) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def kind_rate(comparison: Comparison, team: str, kind: str = OVERALL) -> Estimate:
+def kind_rate(comparison: Comparison, team: str, kind: str = OVERALL) -> IntervalEstimate:
     """Share of the parts of one kind (or of all) that hold, over the tasks that have any."""
     rows = _parts(comparison, team, kind)
     return ratio_interval([row[0] for row in rows.values()], [row[1] for row in rows.values()], seed=comparison.seed)
 
 
-def kind_difference(comparison: Comparison, first: str, second: str, kind: str = OVERALL) -> Estimate:
+def kind_difference(comparison: Comparison, first: str, second: str, kind: str = OVERALL) -> IntervalEstimate:
     """`kind_rate` of `first` minus that of `second`, paired by task."""
     a, b = _parts(comparison, first, kind), _parts(comparison, second, kind)
     shared = [task for task in a if task in b]
@@ -196,7 +196,7 @@ def keep(folder: Path, name: str, data: Mapping[str, Any]) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class EarlierComparison:
     """A comparison as its document holds it."""
 
     path: Path
@@ -237,7 +237,7 @@ class Earlier:
             raise ConfigError(f"{', '.join(repeated)} is in {self.path} too. Write NAME={repeated[0]} to tell them apart.")
 
 
-def read_comparison(path: Path) -> Earlier:
+def read_comparison(path: Path) -> EarlierComparison:
     """The comparison in a file: JSON that `onthejob compare --json` printed.
 
     Raises:
@@ -246,10 +246,10 @@ def read_comparison(path: Path) -> Earlier:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
         said = {
-            Key(row["team"], row["task_id"]): tuple(Said(turn["actor"], turn["text"]) for turn in row["turns"])
+            Key(row["team"], row["task_id"]): tuple(EpisodeReply(turn["actor"], turn["text"]) for turn in row["turns"])
             for row in held.get("replies", ())
         }
-        return Earlier(
+        return EarlierComparison(
             path=path,
             settings=dict(held["settings"]),
             tasks=dict(held["tasks"]),
@@ -267,11 +267,11 @@ def read_comparison(path: Path) -> Earlier:
         raise RecordError(f"{path} holds no comparison: {error!r}. Give what `onthejob compare --json` printed.") from error
 
 
-def joined(comparison: Comparison, earlier: Earlier) -> Comparison:
+def joined(comparison: Comparison, earlier: EarlierComparison) -> Comparison:
     """`comparison` with the teams of an earlier one before its own.
 
     Raises:
-        ConfigError: as `Earlier.refuse_unmatched`.
+        ConfigError: as `EarlierComparison.refuse_unmatched`.
     """
     earlier.refuse_unmatched(comparison.tasks, settings_of(comparison), comparison.teams)
     return replace(

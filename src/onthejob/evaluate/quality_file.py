@@ -11,7 +11,7 @@ from typing import Any
 
 from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.scores import Cell, Method
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +21,9 @@ class QualityFile:
     digest: str
     method: Method
     states: Mapping[str, int]
-    cells: Mapping[Cell, Estimate]
+    cells: Mapping[Cell, IntervalEstimate]
     valid: Mapping[Cell, float]
-    differences: Mapping[tuple[Cell, Cell], Estimate]
+    differences: Mapping[tuple[Cell, Cell], IntervalEstimate]
 
     @property
     def actors(self) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ class QualityFile:
     def decodings(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(cell.decoding for cell in self.cells))
 
-    def score(self, cell: Cell) -> Estimate:
+    def score(self, cell: Cell) -> IntervalEstimate:
         """Decision quality with its interval."""
         return self.cells[cell]
 
@@ -45,7 +45,7 @@ class QualityFile:
         """Share of usable replies, in [0, 1]."""
         return self.valid[cell]
 
-    def difference(self, first: Cell, second: Cell) -> Estimate:
+    def difference(self, first: Cell, second: Cell) -> IntervalEstimate:
         """Score of `first` minus score of `second`, paired by state."""
         if (first, second) not in self.differences:
             raise ConfigError(f"the file has no difference of {first} and {second}. Judge both in one `onthejob eval`.")
@@ -82,8 +82,8 @@ def read_quality(path: Path) -> QualityFile:
     return found
 
 
-def _estimate(row: Mapping[str, Any]) -> Estimate:
-    """What `Estimate.as_dict` wrote: null stands for what is not finite."""
+def _estimate(row: Mapping[str, Any]) -> IntervalEstimate:
+    """What `IntervalEstimate.as_dict` wrote: null stands for what is not finite."""
     missing = {"mean": math.nan, "low": -math.inf, "high": math.inf, "minimum": math.nan}
     fields: dict[str, Any] = {name: missing.get(name) if value is None else value for name, value in row.items()}
-    return Estimate(**fields)
+    return IntervalEstimate(**fields)

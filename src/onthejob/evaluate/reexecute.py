@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 from onthejob.errors import ContractError, RecordError
 from onthejob.record.codec import dump_json, load_json
-from onthejob.record.from_rows import Episode
+from onthejob.record.from_rows import RecordedEpisode
 from onthejob.rollout.branch import BranchConfig, BranchFailure, BranchScorer, ReplyScores, Scales, ScoreRequest, score_replies
-from onthejob.rollout.episode import Encoder, LiveEpisode, TurnRecord
-from onthejob.rollout.episode import Episode as LiveEnd
+from onthejob.rollout.episode import Encoder, Episode, LiveEpisode, TurnRecord
 from onthejob.rollout.origin import Origin
 from onthejob.rollout.reward import ENV_RETURN
 from onthejob.rollout.stand_ins import Rates
@@ -58,7 +57,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Played:
+class Reexecuted:
     """One recorded episode, executed again."""
 
     iteration: int
@@ -89,7 +88,7 @@ class Rules:
     """Renders prompts; None leaves them out."""
 
 
-class Replayed(NamedTuple):
+class RecordedPolicy(NamedTuple):
     """A policy that says what was said; `LiveEpisode` asks it only who it is."""
 
     version: str
@@ -134,7 +133,7 @@ def same_numbers(found: Mapping[str, float], recorded: Mapping[str, float], *, t
     return set(found) == set(recorded) and all(_close(found[name], recorded[name], tolerance) for name in found)
 
 
-class Sampled(NamedTuple):
+class SampledEpisode(NamedTuple):
     """What was sampled in one episode."""
 
     branched: Mapping[int, Group]
@@ -143,7 +142,7 @@ class Sampled(NamedTuple):
     """Actor -> its trajectory, where groups are made of whole episodes."""
 
 
-def sampled_in(episodes: Sequence[Episode], groups: Iterable[Group]) -> list[Sampled]:
+def sampled_in(episodes: Sequence[RecordedEpisode], groups: Iterable[Group]) -> list[SampledEpisode]:
     """What of an iteration's `groups` was sampled in each of its `episodes`."""
     branched: dict[str, dict[int, Group]] = {}
     whole: dict[str, list[Group]] = {}
@@ -161,11 +160,11 @@ def sampled_in(episodes: Sequence[Episode], groups: Iterable[Group]) -> list[Sam
             task = str(episode.facts.get("task"))
             place = taken[task] = taken.get(task, -1) + 1
             own = {group.actor: group.trajectories[place] for group in whole.get(task, ()) if place < len(group.trajectories)}
-        found.append(Sampled(branched.get(episode.name, {}), own))
+        found.append(SampledEpisode(branched.get(episode.name, {}), own))
     return found
 
 
-def play_again(env: Environment, episode: Episode, origin: Origin, sampled: Sampled, rules: Rules) -> Played:
+def play_again(env: Environment, episode: RecordedEpisode, origin: Origin, sampled: SampledEpisode, rules: Rules) -> Reexecuted:
     """Execute a recorded episode, and the branches of its groups, up to the first difference.
 
     Args:
@@ -179,7 +178,7 @@ def play_again(env: Environment, episode: Episode, origin: Origin, sampled: Samp
         RecordError: its beginning cannot be reached.
     """
     where = f"episode {episode.name!r} of iteration {episode.iteration}"
-    played = Played(iteration=episode.iteration, name=episode.name)
+    played = Reexecuted(iteration=episode.iteration, name=episode.name)
     live = LiveEpisode(env, origin.task, begin(env, origin, where), encoder=rules.encoder, start=origin.start)
     digest, recorded = hashlib.sha256(), hashlib.sha256()
     asked: dict[str, int] = {}
@@ -216,11 +215,11 @@ class _Differs(NamedTuple):
 def _differs(
     live: LiveEpisode,
     row: Mapping[str, Any],
-    sampled: Sampled,
+    sampled: SampledEpisode,
     place: int,
     origin: Origin,
     rules: Rules,
-    played: Played,
+    played: Reexecuted,
     digest: hashlib._Hash,
     *,
     ending: StopReason | None,
@@ -246,7 +245,7 @@ def _differs(
             return differs
         played.groups += 1
     tokens = rules.encoder is not None and turn is not None and bool(turn.prompt_ids)
-    policy = Replayed(str(row["policy"]), "tokens" if tokens else "view")
+    policy = RecordedPolicy(str(row["policy"]), "tokens" if tokens else "view")
     context = live.context(policy, 0)
     if tokens and turn is not None:
         if context.prompt_ids != turn.prompt_ids:
@@ -268,7 +267,7 @@ def _differs(
     return None
 
 
-def _turn_of(sampled: Sampled, group: Group | None, actor: str, place: int) -> Turn | None:
+def _turn_of(sampled: SampledEpisode, group: Group | None, actor: str, place: int) -> Turn | None:
     """The turn as it was sampled, with its tokens; None for a player that is not trained."""
     if group is not None and "chosen" in group.facts:
         return group.trajectories[int(group.facts["chosen"])].turns[0]
@@ -315,7 +314,7 @@ def _differs_in_members(group: Group, scores: ReplyScores) -> _Differs | None:
     return None
 
 
-def _differs_at_end(end: LiveEnd, episode: Episode, sampled: Sampled) -> _Differs | None:
+def _differs_at_end(end: Episode, episode: RecordedEpisode, sampled: SampledEpisode) -> _Differs | None:
     if str(end.stop) != str(episode.facts.get("stop")):
         return _Differs("why it ended", episode.facts.get("stop"), str(end.stop))
     if not same_numbers(end.metrics, episode.metrics):

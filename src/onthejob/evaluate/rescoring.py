@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onthejob.errors import RecordError
-from onthejob.evaluate.pass_fail import Earlier
+from onthejob.evaluate.pass_fail import EarlierComparison
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.types import Completion, Group, StopReason, Trajectory, Turn
 
@@ -140,7 +140,7 @@ def policy_delta(rescored: Sequence[Rescored]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class RescoredEpisode:
     """One episode of a comparison, as it was played and under the other rules."""
 
     task_id: str
@@ -151,7 +151,7 @@ class Replayed:
     """Wall time of the episode as it was played."""
 
 
-def rescore_team(comparison: Earlier, team: str, judge: Judge) -> list[Replayed]:
+def rescore_team(comparison: EarlierComparison, team: str, judge: Judge) -> list[RescoredEpisode]:
     """One team's episodes of a comparison under other rules.
 
     Raises:
@@ -177,7 +177,7 @@ def rescore_team(comparison: Earlier, team: str, judge: Judge) -> list[Replayed]
         )
         judged = judge(row, result.metrics)
         found.append(
-            Replayed(
+            RescoredEpisode(
                 task_id=key.task_id,
                 turns=(len(turns), judged.turns),
                 reward=(paid, judged.reward),
@@ -188,7 +188,7 @@ def rescore_team(comparison: Earlier, team: str, judge: Judge) -> list[Replayed]
     return found
 
 
-def saving(rows: Sequence[Replayed]) -> dict[str, float]:
+def saving(rows: Sequence[RescoredEpisode]) -> dict[str, float]:
     """What the other rules would have saved over one team's episodes: turns, and seconds at each episode's own pace."""
     saved = [before - after for before, after in (row.turns for row in rows)]
     total = sum(row.turns[0] for row in rows)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import decoding_name
-from onthejob.evaluate.statistics import Estimate, mean_interval, ratio_interval
+from onthejob.evaluate.statistics import IntervalEstimate, mean_interval, ratio_interval
 from onthejob.rollout.branch import Scales
 from onthejob.types import Sampling
 
@@ -102,8 +102,8 @@ class Quality(Protocol):
     def decodings(self) -> tuple[str, ...]: ...
     @property
     def cells(self) -> Collection[Cell]: ...
-    def score(self, cell: Cell) -> Estimate: ...
-    def difference(self, first: Cell, second: Cell) -> Estimate: ...
+    def score(self, cell: Cell) -> IntervalEstimate: ...
+    def difference(self, first: Cell, second: Cell) -> IntervalEstimate: ...
     def valid_rate(self, cell: Cell) -> float: ...
 
 
@@ -154,12 +154,12 @@ class QualityResult:
     def decodings(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(cell.decoding for cell in self.cells))
 
-    def score(self, cell: Cell) -> Estimate:
+    def score(self, cell: Cell) -> IntervalEstimate:
         """Decision quality with its interval; NaN when random candidates leave nothing to win."""
         values, yardstick = self._cell(cell), self.yardsticks[cell.actor]
         return self._ratio(values.value - yardstick.random, yardstick)
 
-    def difference(self, first: Cell, second: Cell) -> Estimate:
+    def difference(self, first: Cell, second: Cell) -> IntervalEstimate:
         """Score of `first` minus score of `second`, paired by state."""
         if first.actor != second.actor:
             raise ConfigError(f"only cells of one role are paired by state, got {first.actor!r} and {second.actor!r}.")
@@ -169,11 +169,11 @@ class QualityResult:
         """Share of usable replies, in [0, 1]."""
         return float(self._cell(cell).valid.mean())
 
-    def reward(self, cell: Cell) -> Estimate:
+    def reward(self, cell: Cell) -> IntervalEstimate:
         """Mean return of the role over the branch of a decision, in the environment's own units."""
         return mean_interval(self._cell(cell).reward, self.yardsticks[cell.actor].episodes, seed=self.config.seed)
 
-    def reward_difference(self, first: Cell, second: Cell) -> Estimate:
+    def reward_difference(self, first: Cell, second: Cell) -> IntervalEstimate:
         """`reward` of `first` minus that of `second`, paired by state."""
         if first.actor != second.actor:
             raise ConfigError(f"only cells of one role are paired by state, got {first.actor!r} and {second.actor!r}.")
@@ -212,5 +212,5 @@ class QualityResult:
         except KeyError:
             raise ConfigError(f"no result for {cell}; known are {sorted(self.cells)}. Evaluate it first.") from None
 
-    def _ratio(self, gains: NDArray[np.float64], yardstick: Yardstick) -> Estimate:
+    def _ratio(self, gains: NDArray[np.float64], yardstick: Yardstick) -> IntervalEstimate:
         return ratio_interval(gains, yardstick.best - yardstick.random, yardstick.episodes, seed=self.config.seed)

@@ -41,7 +41,7 @@ MIN_CLUSTERS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class IntervalEstimate:
     """A number with what is known about it."""
 
     mean: float
@@ -86,7 +86,7 @@ def mean_interval(
     resamples: int = 4000,
     method: Method = "bca",
     binary: bool = False,
-) -> Estimate:
+) -> IntervalEstimate:
     """Mean of `values` (n,) with an interval that treats values of equal cluster as one draw.
 
     Args:
@@ -128,7 +128,7 @@ def paired_difference(
     resamples: int = 4000,
     method: Method = "bca",
     binary: bool = False,
-) -> Estimate:
+) -> IntervalEstimate:
     """Mean of `first - second`, where position i of both is the same task, seed or state.
 
     `minimum` is the smallest single difference. With `binary`, pairs that all differ alike, or not at all, get the exact
@@ -157,7 +157,7 @@ def ratio_interval(
     level: float = 0.95,
     resamples: int = 4000,
     method: Method = "bca",
-) -> Estimate:
+) -> IntervalEstimate:
     """sum(numerators) / sum(denominators) with a clustered bootstrap interval.
 
     A ratio of sums, because a mean of ratios is ruled by the states where hardly anything can be gained. `mean` is NaN
@@ -174,13 +174,13 @@ def ratio_interval(
     tops = np.bincount(cluster_of, weights=top, minlength=count).astype(np.float64)  # (C,)
     bottoms = np.bincount(cluster_of, weights=bottom, minlength=count).astype(np.float64)
     if not count or bottoms.sum() <= 0.0:
-        return Estimate(mean=math.nan, low=-math.inf, high=math.inf, n=top.size, clusters=count, level=level)
+        return IntervalEstimate(mean=math.nan, low=-math.inf, high=math.inf, n=top.size, clusters=count, level=level)
     ratio = float(tops.sum() / bottoms.sum())
     members = _strata_members(strata, cluster_of, count)
     low, high = -math.inf, math.inf
     if count >= MIN_CLUSTERS:
         low, high = _interval(tops, bottoms, members, ratio=ratio, seed=seed, level=level, resamples=resamples, method=method)
-    return Estimate(mean=ratio, low=low, high=high, n=top.size, clusters=count, level=level)
+    return IntervalEstimate(mean=ratio, low=low, high=high, n=top.size, clusters=count, level=level)
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:

@@ -16,7 +16,7 @@ from onthejob.evaluate.comparison import Comparison
 from onthejob.evaluate.numbers import decoding_words, describe, featured_team, number
 from onthejob.evaluate.pass_fail import Sheet
 from onthejob.evaluate.scores import Cell, QualityResult
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 
 
 def quality_table(quality: QualityResult, *, decoding: str | None = None) -> Table:
@@ -75,7 +75,7 @@ def sheet_table(sheet: Sheet) -> Table:
     return table
 
 
-def _colored(difference: Estimate) -> Text:
+def _colored(difference: IntervalEstimate) -> Text:
     style = "green" if difference.above_zero else "red" if difference.below_zero else ""
     return Text(describe(difference), style=style)
 

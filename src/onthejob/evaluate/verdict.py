@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from onthejob.evaluate.statistics import Estimate
+from onthejob.evaluate.statistics import IntervalEstimate
 
 
 class Verdict(StrEnum):
@@ -15,7 +15,7 @@ class Verdict(StrEnum):
     NOT_SHOWN = "no difference shown"
 
 
-def verdict(difference: Estimate) -> Verdict:
+def verdict(difference: IntervalEstimate) -> Verdict:
     """BETTER or WORSE when the whole interval of `difference` (higher is better) lies on one side of 0, else NOT_SHOWN."""
     if difference.above_zero:
         return Verdict.BETTER

@@ -15,7 +15,7 @@ import numpy as np
 
 from onthejob.envs.exchange import Forks, Next
 from onthejob.errors import ConfigError, MissingDependency
-from onthejob.interop.game import Game, anchored_module, class_name, module_named, quiet, uncoloured
+from onthejob.interop.game import GameEnv, anchored_module, class_name, module_named, quiet, uncoloured
 from onthejob.interop.spaces import Actions, Unusable, actions_of, mask_of
 from onthejob.keys import keyed_seed
 from onthejob.types import StopReason, Task
@@ -33,7 +33,7 @@ SUCCESS = ("is_success", "success")
 """Where environments report success in `info`."""
 
 
-class Gymnasium(Game):
+class Gymnasium(GameEnv):
     """An environment of Gymnasium."""
 
     roles = (AGENT,)

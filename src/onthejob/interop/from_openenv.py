@@ -21,7 +21,7 @@ from onthejob.envs.exchange import Next, Request
 from onthejob.errors import ConfigError, ServeError
 from onthejob.interop.json_options import json_object
 from onthejob.interop.openenv_action import Form, form_of
-from onthejob.interop.openenv_session import Access, Answer, Full, Rejected, Session, normal_url, schemas
+from onthejob.interop.openenv_session import Access, Full, Rejected, ServerAnswer, Session, normal_url, schemas
 from onthejob.plugins import function_of, source_of
 from onthejob.types import Message, Split, StopReason, Task
 
@@ -138,7 +138,7 @@ class OpenEnv(Env):
             self._ended()
         return following
 
-    def _request(self, answer: Answer, *, first: bool) -> Request:
+    def _request(self, answer: ServerAnswer, *, first: bool) -> Request:
         observation = answer.observation
         listed = observation.get(self.legal)
         self.allowed = self.form.listed(listed if isinstance(listed, list) else None)
@@ -176,7 +176,7 @@ class OpenEnv(Env):
     def _form(self) -> Form:
         return form_of(_schemas(self._access()).get("action"), self.url, given=bool(self.action))
 
-    def _begun(self, seed: int) -> tuple[Session, Answer]:
+    def _begun(self, seed: int) -> tuple[Session, ServerAnswer]:
         options = self._options()
         session = Session(self._access())
         return session, session.reset(**({"seed": seed} if self.seeded_reset else {}), **options)

@@ -14,7 +14,7 @@ from typing import Any
 
 from onthejob.envs.exchange import Next
 from onthejob.errors import ConfigError, MissingDependency
-from onthejob.interop.game import Game, anchored_module, class_name, module_named, quiet
+from onthejob.interop.game import GameEnv, anchored_module, class_name, module_named, quiet
 from onthejob.interop.json_options import json_object
 from onthejob.interop.spaces import Actions, Unusable, actions_of, mask_of
 from onthejob.types import StopReason, Task
@@ -26,7 +26,7 @@ except ImportError as error:
     raise MissingDependency("pettingzoo is not installed. Run: pip install 'onthejob[pettingzoo]'") from error
 
 
-class PettingZoo(Game):
+class PettingZoo(GameEnv):
     """An environment of PettingZoo."""
 
     def __post_init__(self) -> None:

@@ -67,7 +67,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ProbedGame:
     """What is found out about an environment before it is played."""
 
     actions: Mapping[str, Actions]
@@ -76,7 +76,7 @@ class Known:
     """Text of the file that defines it."""
 
 
-class Game(Env):
+class GameEnv(Env):
     """An environment of another package, whose observations are shown as text and whose actions are replies."""
 
     what: ClassVar[str] = ""
@@ -152,7 +152,7 @@ class Game(Env):
         """Begin an episode of the object."""
         return game.reset(seed=seed)
 
-    def known(self) -> Known:
+    def known(self) -> ProbedGame:
         """What is found out by making one object and beginning an episode; done once."""
         found = vars(self).get("_known")
         if found is None:
@@ -164,7 +164,7 @@ class Game(Env):
             with quiet():
                 game = self.made()
                 try:
-                    found = Known(self.examined(game), source_of(type(game.unwrapped)))
+                    found = ProbedGame(self.examined(game), source_of(type(game.unwrapped)))
                 finally:
                     game.close()
             vars(self)["_known"] = found

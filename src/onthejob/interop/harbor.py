@@ -69,7 +69,7 @@ class HarborRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundTask:
     """A task of a folder."""
 
     id: str
@@ -161,10 +161,10 @@ class Harbor(Env):
     def _system(self) -> System:
         return system_at(self.rootfs)
 
-    def _found(self) -> tuple[Found, ...]:
+    def _found(self) -> tuple[FoundTask, ...]:
         return found_in(self.folder, self._system())
 
-    def _takes(self, one: Found) -> bool:
+    def _takes(self, one: FoundTask) -> bool:
         return self.allow_marked or one.split is not Split.TRAIN or not one.support.mark
 
     def check_options(self, *, training: bool = False) -> None:
@@ -226,14 +226,14 @@ def system_at(rootfs: Path | None) -> System:
 
 
 @cache
-def found_in(folder: str, system: System = HERE) -> tuple[Found, ...]:
+def found_in(folder: str, system: System = HERE) -> tuple[FoundTask, ...]:
     """The tasks of a folder, by name, read once per process and root file system."""
     found = []
     for path, stated in task_folders(Path(folder)):
         task, support = read_supported(path, system)
         split = stated or (Split.TRAIN if str(path) == folder else drawn_split(topic(path.name)))
         slim = None if task is None else replace(task, environment={}, tests={}, solution={})
-        found.append(Found(id="-".join(path.relative_to(folder).parts) or path.name, task=slim, support=support, split=split))
+        found.append(FoundTask(id="-".join(path.relative_to(folder).parts) or path.name, task=slim, support=support, split=split))
     return tuple(found)
 
 
@@ -242,7 +242,7 @@ def _task(name: str, task: HarborTask, support: Support, split: Split) -> Task:
     return Task(id=name, env=Harbor.__name__.lower(), split=split, seed=int(task.digest[:8], 16), payload=payload)
 
 
-def _say_refused(split: Split, found: Sequence[Found]) -> None:
+def _say_refused(split: Split, found: Sequence[FoundTask]) -> None:
     reasons = Counter(str(one.support.refusals[0].reason) for one in found if one.support.refusals)
     log.warning(
         "%d of %d tasks of %s cannot run here and are skipped: %s",

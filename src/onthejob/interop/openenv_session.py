@@ -37,7 +37,7 @@ CLOSING_S = 2.0
 """Seconds that a server has to answer the end of a session."""
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """A server's answer to a reset or a step."""
 
     observation: Mapping[str, Any]
@@ -179,7 +179,7 @@ class Session:
         self._open = True
         self._called("connect", lambda: self._client.connect())
 
-    def reset(self, **options: Any) -> Answer:
+    def reset(self, **options: Any) -> ServerAnswer:
         """Begin the episode.
 
         Raises:
@@ -191,7 +191,7 @@ class Session:
             self.abandon()
             raise ServeError(f"the OpenEnv server {self._url} refused reset: {error}. Correct --env.reset-options.") from error
 
-    def step(self, action: Mapping[str, Any]) -> Answer:
+    def step(self, action: Mapping[str, Any]) -> ServerAnswer:
         """Step one action.
 
         Raises:
@@ -236,7 +236,7 @@ class Session:
                 ) from error
             raise ServeError(f"the OpenEnv server {self._url} failed at {what}: {said or type(error).__name__}.") from error
 
-    def _answer(self, what: str, found: Any) -> Answer:
+    def _answer(self, what: str, found: Any) -> ServerAnswer:
         observation, reward = found.observation, found.reward
         if not isinstance(observation, Mapping):
             self.abandon()
@@ -245,7 +245,7 @@ class Session:
             )
         # A step may pay nothing; NaN and infinities are refused where rewards are added up.
         paid = 0.0 if reward is None else float(reward)
-        return Answer(observation, paid, bool(found.done))
+        return ServerAnswer(observation, paid, bool(found.done))
 
 
 def _quietly_close(client: Any) -> None:

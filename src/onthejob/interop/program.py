@@ -29,9 +29,9 @@ from onthejob.envs.exchange import Next
 from onthejob.errors import ConfigError, ContractError, ProgramError
 from onthejob.interop.dataset import MATCHERS, READERS, check_reward, rows_of, scored, source_of, split_of
 from onthejob.interop.program_http import Server
-from onthejob.interop.program_line import Call, Line, read_reward
+from onthejob.interop.program_line import CallLine, WaitingCall, read_reward
 from onthejob.interop.program_process import Process, last_line, removed
-from onthejob.interop.program_refusal import Refusal
+from onthejob.interop.program_refusal import RequestRefused
 from onthejob.interop.program_tools import repeated
 from onthejob.texts import encodable, printable, without
 from onthejob.types import Message, Split, StopReason, Task, ToolSpec
@@ -114,7 +114,7 @@ class Program(Env):
         self._row, self._left_s, self._call = dict(task.payload), self.limit_s, None
         self._heard: dict[str, _Heard] = {}
         self._settled = dict.fromkeys(self.roles, 0.0)
-        self._line = Line(self.roles, takes_rewards=not self.reward)
+        self._line = CallLine(self.roles, takes_rewards=not self.reward)
         self._live = _Live(self.server, self._line, self.command, self.cwd, task)
         # Also when the episode is abandoned: then this object is dropped.
         self._end = weakref.finalize(self, self._live.end)
@@ -190,7 +190,7 @@ class Program(Env):
         if call is None:
             return self._over()
         if self._now.turn >= self.max_turns:
-            self._line.close(Refusal(429, f"the episode ends after {self.max_turns} calls.", "max_turns"))
+            self._line.close(RequestRefused(429, f"the episode ends after {self.max_turns} calls.", "max_turns"))
             posted = self._line.posted
             self._end()
             paid = self._owed() if posted else dict.fromkeys(self.roles, self.unfinished_reward)
@@ -198,7 +198,7 @@ class Program(Env):
         self._call = call
         return self._request(call)
 
-    def _request(self, call: Call) -> Next:
+    def _request(self, call: WaitingCall) -> Next:
         """The call as a request, which continues the context of its role where it extends the conversation."""
         role, messages = call.asked.role, call.asked.messages
         heard, tools = self._heard.get(role, _Heard((), ()))
@@ -274,7 +274,7 @@ class _Heard(NamedTuple):
 class _Live:
     """What an episode holds outside this process and in the server."""
 
-    def __init__(self, server: Server, line: Line, command: Sequence[str], cwd: str, task: Task) -> None:
+    def __init__(self, server: Server, line: CallLine, command: Sequence[str], cwd: str, task: Task) -> None:
         self._server, self._line = server, line
         self._folder = Path(tempfile.mkdtemp(prefix="onthejob-program-"))
         work = Path(cwd).expanduser().absolute() if cwd else self._folder / "work"
@@ -298,7 +298,7 @@ class _Live:
 
     def end(self) -> None:
         """Refuse what waits, kill what runs, and remove the folder; does no harm twice."""
-        self._line.close(Refusal(503, OVER))
+        self._line.close(RequestRefused(503, OVER))
         if self._process is not None:
             self._process.end()
         self._leave()

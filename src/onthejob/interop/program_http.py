@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from onthejob.interop import program_talk as talk
-from onthejob.interop.program_line import Line
-from onthejob.interop.program_talk import Asked, Refusal
+from onthejob.interop.program_line import CallLine
+from onthejob.interop.program_talk import ReplyCall, RequestRefused
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Server:
     """Answers the programs of all episodes of this process."""
 
     def __init__(self) -> None:
-        self._lines: dict[Line, Callable[[], None]] = {}
+        self._lines: dict[CallLine, Callable[[], None]] = {}
         self._lock = threading.RLock()
         self._ignored: set[str] = set()
         self._http = _Listening(self)
@@ -49,28 +49,28 @@ class Server:
         """Address without a path."""
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
-    def add(self, line: Line, end: Callable[[], None]) -> None:
+    def add(self, line: CallLine, end: Callable[[], None]) -> None:
         """Answer the program of an episode from now on; `end` ends it, and drops its line."""
         with self._lock:
             self._lines[line] = end
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: CallLine) -> None:
         """Answer it no longer."""
         with self._lock:
             self._lines.pop(line, None)
 
-    def line_of(self, token: str) -> Line:
+    def line_of(self, token: str) -> CallLine:
         """The episode of a token; takes as long for any wrong one.
 
         Raises:
-            Refusal: there is none.
+            RequestRefused: there is none.
         """
         with self._lock:
             lines = list(self._lines)
         given = token.encode("utf-8", "replace")
         found = [line for line in lines if hmac.compare_digest(line.token.encode(), given)]
         if not found:
-            raise Refusal(
+            raise RequestRefused(
                 401, "the API key is not that of a running episode. Pass the variable OPENAI_API_KEY.", "invalid_api_key"
             )
         return found[0]
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             line = self.server.served.line_of(self._token())
             answer(urlsplit(self.path).path.rstrip("/"), line)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             if line is not None:
                 line.refused = refusal.message
             # What was not read would be taken for the next request.
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ConnectionError:
             self.close_connection = True
 
-    def _get(self, path: str, line: Line) -> None:
+    def _get(self, path: str, line: CallLine) -> None:
         if path == "/v1/models":
             return self._send(200, talk.models(line.roles))
         role = unquote(path.removeprefix("/v1/models/"))
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, talk.model(role))
         raise self._unknown(path)
 
-    def _post(self, path: str, line: Line) -> None:
+    def _post(self, path: str, line: CallLine) -> None:
         if path in ("/reward", "/v1/reward"):
             line.post(self._body())
             return self._send(200, {"taken": True})
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise self._unknown(path)
         body = self._body()
         if not isinstance(body, dict):
-            raise Refusal(400, f"the body must be an object, got {type(body).__name__}.")
+            raise RequestRefused(400, f"the body must be an object, got {type(body).__name__}.")
         asked = line.read(path, body)
         self.server.served.note(asked.ignored)
         call = line.submit(asked, self.connection)
@@ -176,9 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._stream(asked, call.reply, call.number)
         return self._send(200, talk.answer(asked, call.reply, call.number))
 
-    def _unknown(self, path: str) -> Refusal:
+    def _unknown(self, path: str) -> RequestRefused:
         known = "POST /v1/chat/completions, POST /v1/responses, GET /v1/models and POST /reward"
-        return Refusal(404, f"there is no {self.command} {path[:80]}; there are {known}.", "not_found")
+        return RequestRefused(404, f"there is no {self.command} {path[:80]}; there are {known}.", "not_found")
 
     def _token(self) -> str:
         kind, _, token = self.headers.get("authorization", "").partition(" ")
@@ -187,15 +187,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> Any:
         length = self.headers.get("content-length", "")
         if not length.isascii() or not length.isdecimal() or len(length) > 18 or "transfer-encoding" in self.headers:
-            raise Refusal(411, "a request needs a content-length.")
+            raise RequestRefused(411, "a request needs a content-length.")
         if int(length) > MOST_BODY:
-            raise Refusal(413, f"a request may have {MOST_BODY} bytes, got {length}.")
+            raise RequestRefused(413, f"a request may have {MOST_BODY} bytes, got {length}.")
         content = self.rfile.read(int(length))
         self._body_is_read = True
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise Refusal(400, f"the body is not JSON: {error}.") from error
+            raise RequestRefused(400, f"the body is not JSON: {error}.") from error
 
     def _send(self, status: int, answer: Mapping[str, Any]) -> None:
         content = json.dumps(answer).encode()
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content)
 
-    def _stream(self, asked: Asked, reply: str, number: int) -> None:
+    def _stream(self, asked: ReplyCall, reply: str, number: int) -> None:
         self.close_connection = True
         with suppress(ConnectionError, TimeoutError):
             self.send_response(200)

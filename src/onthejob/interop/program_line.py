@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onthejob.interop import program_talk as talk
-from onthejob.interop.program_talk import Asked, Earlier, Refusal
+from onthejob.interop.program_talk import EarlierResponse, ReplyCall, RequestRefused
 
 MOST_WAITING = 256
 """Calls of one episode that wait at the same time."""
@@ -62,15 +62,15 @@ def _finite(value: object, what: str) -> float:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class WaitingCall:
     """A call that waits for its reply."""
 
-    asked: Asked
+    asked: ReplyCall
     number: int
     """Calls of the episode before it."""
     client: socket.socket
     reply: str | None = None
-    refusal: Refusal | None = None
+    refusal: RequestRefused | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
     def has_left(self) -> bool:
@@ -83,7 +83,7 @@ class Call:
             return True
 
 
-class Line:
+class CallLine:
     """The calls of one episode, in order of arrival, and the reward that its program posts."""
 
     def __init__(self, roles: Sequence[str], *, takes_rewards: bool) -> None:
@@ -94,14 +94,14 @@ class Line:
         """Why the last request that was refused was."""
         self._takes_rewards = takes_rewards
         self._changed = threading.Condition()
-        self._waiting: deque[Call] = deque()
-        self._pending: Call | None = None
+        self._waiting: deque[WaitingCall] = deque()
+        self._pending: WaitingCall | None = None
         self._arrived = 0
-        self._refusal: Refusal | None = None
+        self._refusal: RequestRefused | None = None
         self._ended = False
-        self._responses: dict[str, Earlier] = {}
+        self._responses: dict[str, EarlierResponse] = {}
 
-    def take(self, limit_s: float) -> Call | None:
+    def take(self, limit_s: float) -> WaitingCall | None:
         """The next call; None when the program has ended.
 
         Raises:
@@ -122,7 +122,7 @@ class Line:
                     raise TimeoutError
                 self._changed.wait(left)
 
-    def answer(self, call: Call, reply: str) -> None:
+    def answer(self, call: WaitingCall, reply: str) -> None:
         """Answer the call that was taken."""
         with self._changed:
             if call.asked.protocol == "responses":
@@ -137,7 +137,7 @@ class Line:
             self._ended = True
             self._changed.notify_all()
 
-    def close(self, refusal: Refusal) -> None:
+    def close(self, refusal: RequestRefused) -> None:
         """Refuse all calls that wait, and all that come."""
         with self._changed:
             self._refusal = self._refusal or refusal
@@ -148,29 +148,29 @@ class Line:
             call.refusal = refusal
             call.done.set()
 
-    def read(self, path: str, body: Mapping[str, Any]) -> Asked:
+    def read(self, path: str, body: Mapping[str, Any]) -> ReplyCall:
         """The call that a request makes.
 
         Raises:
-            Refusal: it makes none.
+            RequestRefused: it makes none.
         """
         if path == "/v1/chat/completions":
             return talk.read_chat(body, self.roles)
         with self._changed:
             return talk.read_response(body, self.roles, self._responses)
 
-    def submit(self, asked: Asked, client: socket.socket) -> Call:
+    def submit(self, asked: ReplyCall, client: socket.socket) -> WaitingCall:
         """Queue a call and wait until it is answered.
 
         Raises:
-            Refusal: the episode is over, or too many calls wait.
+            RequestRefused: the episode is over, or too many calls wait.
         """
         with self._changed:
             if self._refusal is not None:
                 raise self._refusal
             if len(self._waiting) >= MOST_WAITING:
-                raise Refusal(429, f"{MOST_WAITING} calls of this episode wait already.", "rate_limit_exceeded")
-            call = Call(asked, self._arrived, client)
+                raise RequestRefused(429, f"{MOST_WAITING} calls of this episode wait already.", "rate_limit_exceeded")
+            call = WaitingCall(asked, self._arrived, client)
             self._arrived += 1
             self._waiting.append(call)
             self._changed.notify_all()
@@ -183,14 +183,14 @@ class Line:
         """Take the reward of the episode so far; a later one replaces it.
 
         Raises:
-            Refusal: it is none, or this episode is paid for its last printed line.
+            RequestRefused: it is none, or this episode is paid for its last printed line.
         """
         if not self._takes_rewards:
-            raise Refusal(409, "--env.reward scores the last printed line, so nothing can be posted. Omit one of the two.")
+            raise RequestRefused(409, "--env.reward scores the last printed line, so nothing can be posted. Omit one of the two.")
         try:
             reward = read_reward(given, self.roles)
         except ValueError as error:
-            raise Refusal(400, f"{error}.") from error
+            raise RequestRefused(400, f"{error}.") from error
         with self._changed:
             if self._refusal is not None:
                 raise self._refusal

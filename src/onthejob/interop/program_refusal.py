@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """A request that is not answered with a reply."""
 
     def __init__(self, status: int, message: str, code: str = "invalid_request") -> None:

@@ -1,7 +1,7 @@
 """Calls of an agent program as conversations, and replies as the answers that its client reads.
 
 Two protocols of OpenAI: chat completions and responses, each whole or as a stream of events. What the program does wrong is a
-`Refusal`, which its client reads as an error of the API. Nothing here knows sockets, processes or episodes.
+`RequestRefused`, which its client reads as an error of the API. Nothing here knows sockets, processes or episodes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from onthejob.calls import Said
+from onthejob.calls import ReplyParts
 from onthejob.interop import program_tools
-from onthejob.interop.program_refusal import Refusal
+from onthejob.interop.program_refusal import RequestRefused
 from onthejob.interop.program_tools import Part, settled
 from onthejob.texts import encodable
 from onthejob.types import Message, ToolSpec
 
 __all__ = [
-    "Asked",
-    "Earlier",
-    "Refusal",
+    "EarlierResponse",
+    "ReplyCall",
+    "RequestRefused",
     "answer",
     "earlier",
     "events",
@@ -48,7 +48,7 @@ Protocol = Literal["chat", "responses"]
 Row = Mapping[str, Any]
 
 
-class Earlier(NamedTuple):
+class EarlierResponse(NamedTuple):
     """An answered response, which a later call may name."""
 
     messages: tuple[Message, ...]
@@ -58,7 +58,7 @@ class Earlier(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReplyCall:
     """One call for a reply."""
 
     protocol: Protocol
@@ -87,31 +87,31 @@ def role_of(model: object, roles: Sequence[str]) -> str:
     """The role that a model's name means: the only one, or the one of this name.
 
     Raises:
-        Refusal: there are several, and none has the name.
+        RequestRefused: there are several, and none has the name.
     """
     if not isinstance(model, str):
-        raise Refusal(400, f"model must be a text, got {model!r:.60}.")
+        raise RequestRefused(400, f"model must be a text, got {model!r:.60}.")
     if len(roles) > 1 and model not in roles:
-        raise Refusal(404, f"model {model[:60]!r} is no role; the roles are {', '.join(roles)}.", "model_not_found")
+        raise RequestRefused(404, f"model {model[:60]!r} is no role; the roles are {', '.join(roles)}.", "model_not_found")
     return model if model in roles else roles[0]
 
 
-def read_chat(body: Row, roles: Sequence[str]) -> Asked:
+def read_chat(body: Row, roles: Sequence[str]) -> ReplyCall:
     """A call of `POST /v1/chat/completions`.
 
     Raises:
-        Refusal: it asks for what is not offered.
+        RequestRefused: it asks for what is not offered.
     """
     if body.get("functions"):
-        raise Refusal(400, "functions are not offered. Pass them as tools, which took their place.")
+        raise RequestRefused(400, "functions are not offered. Pass them as tools, which took their place.")
     if body.get("n") not in (None, 1):
-        raise Refusal(400, f"n must be 1, got {body['n']!r:.20}: each call is one reply that is trained on. Call again.")
+        raise RequestRefused(400, f"n must be 1, got {body['n']!r:.20}: each call is one reply that is trained on. Call again.")
     given = body.get("messages")
     if not isinstance(given, list):
-        raise Refusal(400, f"messages must be a list, got {type(given).__name__}.")
+        raise RequestRefused(400, f"messages must be a list, got {type(given).__name__}.")
     messages = _closed(settled([_message(one, f"messages[{place}]") for place, one in enumerate(given)]))
     options = body.get("stream_options")
-    return Asked(
+    return ReplyCall(
         protocol="chat",
         role=role_of(body.get("model"), roles),
         model=body["model"],
@@ -125,7 +125,7 @@ def read_chat(body: Row, roles: Sequence[str]) -> Asked:
     )
 
 
-def read_response(body: Row, roles: Sequence[str], earlier: Mapping[str, Earlier]) -> Asked:
+def read_response(body: Row, roles: Sequence[str], earlier: Mapping[str, EarlierResponse]) -> ReplyCall:
     """A call of `POST /v1/responses`.
 
     Args:
@@ -134,26 +134,26 @@ def read_response(body: Row, roles: Sequence[str], earlier: Mapping[str, Earlier
         earlier: id of a response of this episode -> its conversation, and the ids of the calls of its reply.
 
     Raises:
-        Refusal: it asks for what is not offered.
+        RequestRefused: it asks for what is not offered.
     """
     for name in ("background", "conversation", "prompt"):
         if body.get(name):
-            raise Refusal(400, f"{name} is not offered. Send the whole conversation, or previous_response_id.")
+            raise RequestRefused(400, f"{name} is not offered. Send the whole conversation, or previous_response_id.")
     before: tuple[Message, ...] = ()
     waiting: tuple[str, ...] = ()
     if (known := body.get("previous_response_id")) is not None:
         if known not in earlier:
-            raise Refusal(404, f"there is no response {known!r:.60} in this episode.", "previous_response_not_found")
+            raise RequestRefused(404, f"there is no response {known!r:.60} in this episode.", "previous_response_not_found")
         before, waiting = earlier[known]
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(items, list):
-        raise Refusal(400, f"input must be a text or a list, got {type(given).__name__}.")
+        raise RequestRefused(400, f"input must be a text or a list, got {type(given).__name__}.")
     kept = _closed(settled([_item(one, f"input[{place}]") for place, one in enumerate(items)], before, waiting))
     told = body.get("instructions")
     if told is not None and not isinstance(told, str):
-        raise Refusal(400, f"instructions must be a text, got {type(told).__name__}.")
-    return Asked(
+        raise RequestRefused(400, f"instructions must be a text, got {type(told).__name__}.")
+    return ReplyCall(
         protocol="responses",
         role=role_of(body.get("model"), roles),
         model=body["model"],
@@ -178,9 +178,9 @@ def _ignored(body: Row, protocol: Protocol) -> tuple[str, ...]:
 def _closed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Messages after which a reply can follow."""
     if not messages:
-        raise Refusal(400, "there is no message to reply to.")
+        raise RequestRefused(400, "there is no message to reply to.")
     if messages[-1].role == "assistant":
-        raise Refusal(
+        raise RequestRefused(
             400, "the last message is the assistant's: a reply that is begun is not continued. End with a user's message."
         )
     return messages
@@ -188,12 +188,12 @@ def _closed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 def _message(given: object, where: str) -> Part:
     if not isinstance(given, Mapping):
-        raise Refusal(400, f"{where} must be an object with role and content, got {type(given).__name__}.")
+        raise RequestRefused(400, f"{where} must be an object with role and content, got {type(given).__name__}.")
     role = given.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise Refusal(400, f"{where}: role must be one of {', '.join(ROLES)}, got {role!r:.40}.")
+        raise RequestRefused(400, f"{where}: role must be one of {', '.join(ROLES)}, got {role!r:.40}.")
     if given.get("function_call"):
-        raise Refusal(400, f"{where}: function_call is not offered. Write tool_calls, which took its place.")
+        raise RequestRefused(400, f"{where}: function_call is not offered. Write tool_calls, which took its place.")
     calls = program_tools.made_calls(given.get("tool_calls") or [], where) if role == "assistant" else {}
     content = given.get("content")
     text = "" if calls and content is None else _text(content, where)
@@ -207,10 +207,10 @@ def _item(given: object, where: str) -> Part:
     if not isinstance(given, Mapping) or kind == "message":
         return _message(given, where)
     if kind not in ("function_call", "function_call_output"):
-        raise Refusal(400, f"{where}: items of type {kind!r:.40} are not offered. Send messages, and calls of functions.")
+        raise RequestRefused(400, f"{where}: items of type {kind!r:.40} are not offered. Send messages, and calls of functions.")
     name = given.get("call_id")
     if not isinstance(name, str) or not name:
-        raise Refusal(400, f"{where} needs a call_id.")
+        raise RequestRefused(400, f"{where} needs a call_id.")
     if kind == "function_call_output":
         return Part(message=Message("tool", _text(given.get("output"), where)), answers=name, where=where)
     call = program_tools.made_call(given.get("name"), given.get("arguments"), where)
@@ -221,12 +221,14 @@ def _text(content: object, where: str) -> str:
     if isinstance(content, str):
         return encodable(content)
     if not isinstance(content, list):
-        raise Refusal(400, f"{where}: content must be a text or a list of parts, got {type(content).__name__}.")
+        raise RequestRefused(400, f"{where}: content must be a text or a list of parts, got {type(content).__name__}.")
     found: list[str] = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
         if not isinstance(part, Mapping) or kind not in TEXTS or not isinstance(part.get("text"), str):
-            raise Refusal(400, f"{where}: a part of type {kind!r:.40} is not offered, only text. Omit images, audio and files.")
+            raise RequestRefused(
+                400, f"{where}: a part of type {kind!r:.40} is not offered, only text. Omit images, audio and files."
+            )
         found.append(encodable(part["text"]))
     return "".join(found)
 
@@ -234,7 +236,7 @@ def _text(content: object, where: str) -> str:
 def _stops(given: object) -> tuple[str, ...]:
     texts = [given] if isinstance(given, str) else given or []
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise Refusal(400, f"stop must be a text or a list of texts, got {given!r:.60}.")
+        raise RequestRefused(400, f"stop must be a text or a list of texts, got {given!r:.60}.")
     return tuple(text for text in texts if text)
 
 
@@ -243,19 +245,19 @@ def name_of(protocol: Protocol, number: int) -> str:
     return f"chatcmpl-{number}" if protocol == "chat" else f"resp_{number}"
 
 
-def earlier(asked: Asked, reply: str, number: int) -> Earlier:
+def earlier(asked: ReplyCall, reply: str, number: int) -> EarlierResponse:
     """What is kept of an answered response."""
     said = program_tools.said_in(reply, asked.tools)
     ids = tuple(program_tools.call_id(number, place) for place in range(len(said.calls)))
-    return Earlier((*asked.kept, program_tools.repeated(reply, asked.tools)), ids)
+    return EarlierResponse((*asked.kept, program_tools.repeated(reply, asked.tools)), ids)
 
 
-def answer(asked: Asked, reply: str, number: int) -> dict[str, Any]:
+def answer(asked: ReplyCall, reply: str, number: int) -> dict[str, Any]:
     """The whole answer to a call."""
     return _completion(asked, reply, number) if asked.protocol == "chat" else _response(asked, reply, number)
 
 
-def events(asked: Asked, reply: str, number: int) -> Iterator[str]:
+def events(asked: ReplyCall, reply: str, number: int) -> Iterator[str]:
     """The answer as server-sent events."""
     if asked.protocol == "chat":
         for chunk in _chunks(asked, reply, number):
@@ -276,7 +278,7 @@ def model(role: str) -> dict[str, Any]:
     return {"id": role, "object": "model", "created": 0, "owned_by": "onthejob"}
 
 
-def _completion(asked: Asked, reply: str, number: int) -> dict[str, Any]:
+def _completion(asked: ReplyCall, reply: str, number: int) -> dict[str, Any]:
     said = program_tools.said_in(reply, asked.tools)
     message: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
     if said.calls:
@@ -291,7 +293,7 @@ def _completion(asked: Asked, reply: str, number: int) -> dict[str, Any]:
     }
 
 
-def _chunks(asked: Asked, reply: str, number: int) -> Iterator[dict[str, Any]]:
+def _chunks(asked: ReplyCall, reply: str, number: int) -> Iterator[dict[str, Any]]:
     head = {
         "id": name_of("chat", number),
         "object": "chat.completion.chunk",
@@ -310,18 +312,18 @@ def _chunks(asked: Asked, reply: str, number: int) -> Iterator[dict[str, Any]]:
         yield {**head, "choices": [], "usage": _usage("prompt_tokens", "completion_tokens")}
 
 
-def _finish(said: Said) -> str:
+def _finish(said: ReplyParts) -> str:
     return "tool_calls" if said.calls else "stop"
 
 
-def _output(asked: Asked, reply: str, number: int) -> list[dict[str, Any]]:
+def _output(asked: ReplyCall, reply: str, number: int) -> list[dict[str, Any]]:
     """The items of a response: the text, where there is some or nothing else, and a call each."""
     said = program_tools.said_in(reply, asked.tools)
     texts = [_said(said.text, number)] if said.text or not said.calls else []
     return [*texts, *program_tools.response_calls(said, number)]
 
 
-def _response(asked: Asked, reply: str, number: int, *, status: str = "completed") -> dict[str, Any]:
+def _response(asked: ReplyCall, reply: str, number: int, *, status: str = "completed") -> dict[str, Any]:
     done = status == "completed"
     return {
         "id": name_of("responses", number),
@@ -346,7 +348,7 @@ def _response(asked: Asked, reply: str, number: int, *, status: str = "completed
     }
 
 
-def _happened(asked: Asked, reply: str, number: int) -> Iterator[dict[str, Any]]:
+def _happened(asked: ReplyCall, reply: str, number: int) -> Iterator[dict[str, Any]]:
     begun = _response(asked, reply, number, status="in_progress")
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onthejob.calls import Said, read_calls, write_calls
-from onthejob.interop.program_refusal import Refusal
+from onthejob.calls import ReplyParts, read_calls, write_calls
+from onthejob.interop.program_refusal import RequestRefused
 from onthejob.texts import encodable, encodable_in
 from onthejob.types import Message, ToolCall, ToolSpec
 
@@ -37,30 +37,32 @@ def read_tools(body: Row) -> tuple[ToolSpec, ...]:
     """The functions that a call of either protocol offers.
 
     Raises:
-        Refusal: one is no function, or has no name and schema.
+        RequestRefused: one is no function, or has no name and schema.
     """
     given = body.get("tools") or []
     if body.get("tool_choice") == "none":
         return ()
     if not isinstance(given, list):
-        raise Refusal(400, f"tools must be a list, got {type(given).__name__}.")
+        raise RequestRefused(400, f"tools must be a list, got {type(given).__name__}.")
     found = tuple(_tool(one, f"tools[{place}]") for place, one in enumerate(given))
     if len({tool.name for tool in found}) < len(found):
-        raise Refusal(400, "tools holds two functions of one name. Give each a name of its own.")
+        raise RequestRefused(400, "tools holds two functions of one name. Give each a name of its own.")
     return found
 
 
 def _tool(given: object, where: str) -> ToolSpec:
     if not isinstance(given, Mapping) or given.get("type") != "function":
         kind = given.get("type") if isinstance(given, Mapping) else type(given).__name__
-        raise Refusal(400, f"{where} is of type {kind!r:.40}, and only functions are offered: nothing here runs tools itself.")
+        raise RequestRefused(
+            400, f"{where} is of type {kind!r:.40}, and only functions are offered: nothing here runs tools itself."
+        )
     function = given.get("function", given)
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str) or not name:
-        raise Refusal(400, f"{where} needs a name.")
+        raise RequestRefused(400, f"{where} needs a name.")
     parameters, about = function.get("parameters") or NO_ARGUMENTS, function.get("description") or ""
     if not isinstance(parameters, Mapping) or not isinstance(about, str):
-        raise Refusal(400, f"{where}: parameters must be a JSON schema, and description a text.")
+        raise RequestRefused(400, f"{where}: parameters must be a JSON schema, and description a text.")
     return ToolSpec(encodable(name), encodable(about), encodable_in(dict(parameters)))
 
 
@@ -68,14 +70,14 @@ def made_call(name: object, arguments: object, where: str) -> ToolCall:
     """A call that the program repeats.
 
     Raises:
-        Refusal: it is none.
+        RequestRefused: it is none.
     """
     try:
         found = json.loads(arguments or "{}") if isinstance(arguments, str) else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(name, str) or not isinstance(found, dict):
-        raise Refusal(400, f"{where} must be a call with a name, and arguments that are an object as JSON text.")
+        raise RequestRefused(400, f"{where} must be a call with a name, and arguments that are an object as JSON text.")
     return ToolCall(encodable(name), encodable_in(found))
 
 
@@ -83,16 +85,16 @@ def made_calls(given: object, where: str) -> dict[str, ToolCall]:
     """Id -> call of an assistant's `tool_calls`.
 
     Raises:
-        Refusal: these are none.
+        RequestRefused: these are none.
     """
     if not isinstance(given, list):
-        raise Refusal(400, f"{where}.tool_calls must be a list, got {type(given).__name__}.")
+        raise RequestRefused(400, f"{where}.tool_calls must be a list, got {type(given).__name__}.")
     found: dict[str, ToolCall] = {}
     for place, one in enumerate(given):
         which = f"{where}.tool_calls[{place}]"
         function = one.get("function") if isinstance(one, Mapping) else None
         if not isinstance(one, Mapping) or not isinstance(one.get("id"), str) or not isinstance(function, Mapping):
-            raise Refusal(400, f"{which} must be an object with id and function.")
+            raise RequestRefused(400, f"{which} must be an object with id and function.")
         found[one["id"]] = made_call(function.get("name"), function.get("arguments"), which)
     return found
 
@@ -106,7 +108,7 @@ def settled(parts: Sequence[Part], before: Sequence[Message] = (), waiting: Sequ
         waiting: ids of the calls of the last of these, which have no result yet.
 
     Raises:
-        Refusal: a call has no result, or a result no call.
+        RequestRefused: a call has no result, or a result no call.
     """
     talk = _Talk(before, waiting)
     for part in parts:
@@ -131,7 +133,7 @@ class _Talk:
         if part.answers:
             self._say()
             if part.answers not in self._waiting:
-                raise Refusal(400, f"{part.where}: {part.answers[:60]!r} is no call of the reply before it.")
+                raise RequestRefused(400, f"{part.where}: {part.answers[:60]!r} is no call of the reply before it.")
             self._results[part.answers] = part.message.content
         elif part.calls:
             self._answer(part.where)
@@ -159,7 +161,7 @@ class _Talk:
 
     def _answer(self, where: str) -> None:
         if lacking := [one for one in self._waiting if one not in self._results]:
-            raise Refusal(400, f"{where}: the call {lacking[0][:60]!r} has no result. Send a result for every call.")
+            raise RequestRefused(400, f"{where}: the call {lacking[0][:60]!r} has no result. Send a result for every call.")
         self._found += [Message("tool", self._results[one]) for one in self._waiting]
         self._waiting, self._results = [], {}
 
@@ -169,10 +171,10 @@ def call_id(number: int, place: int) -> str:
     return f"c{number:04d}{place:04d}"
 
 
-def said_in(reply: str, tools: Sequence[ToolSpec]) -> Said:
+def said_in(reply: str, tools: Sequence[ToolSpec]) -> ReplyParts:
     """A reply as the program is given it: its calls where all are of `tools`, else text."""
-    said, names = read_calls(reply) if tools else Said(reply), {tool.name for tool in tools}
-    return said if said.calls and all(call.name in names for call in said.calls) else Said(reply)
+    said, names = read_calls(reply) if tools else ReplyParts(reply), {tool.name for tool in tools}
+    return said if said.calls and all(call.name in names for call in said.calls) else ReplyParts(reply)
 
 
 def repeated(reply: str, tools: Sequence[ToolSpec]) -> Message:
@@ -181,7 +183,7 @@ def repeated(reply: str, tools: Sequence[ToolSpec]) -> Message:
     return Message("assistant", write_calls(said.text, said.calls) if said.calls else reply)
 
 
-def chat_calls(said: Said, number: int) -> list[dict[str, Any]]:
+def chat_calls(said: ReplyParts, number: int) -> list[dict[str, Any]]:
     """The calls of a reply, of chat completions."""
     return [
         {"id": call_id(number, place), "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
@@ -189,7 +191,7 @@ def chat_calls(said: Said, number: int) -> list[dict[str, Any]]:
     ]
 
 
-def response_calls(said: Said, number: int) -> list[dict[str, Any]]:
+def response_calls(said: ReplyParts, number: int) -> list[dict[str, Any]]:
     """The calls of a reply, as items of a response."""
     return [
         {

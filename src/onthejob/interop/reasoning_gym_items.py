@@ -24,7 +24,7 @@ WAIT_S = 900.0
 """Time for an answer of the process, which limits its own processor time long before."""
 
 
-class Score(NamedTuple):
+class AnswerScore(NamedTuple):
     """What a reply earns."""
 
     reward: float
@@ -32,7 +32,7 @@ class Score(NamedTuple):
     """Why it cannot be scored; empty when it can."""
 
 
-class Item(NamedTuple):
+class GymQuestion(NamedTuple):
     """A question."""
 
     question: str
@@ -66,15 +66,15 @@ class Items:
         """A sentence on what is wrong with the configuration (JSON) of a dataset; empty when nothing is."""
         return self._asked("checked", name, config)
 
-    def item(self, name: str, config: str, seed: int) -> Item:
+    def item(self, name: str, config: str, seed: int) -> GymQuestion:
         """The question of a seed.
 
         Raises:
             RuntimeError: the dataset cannot make it.
         """
-        return Item(**self._asked("item", name, config, seed))
+        return GymQuestion(**self._asked("item", name, config, seed))
 
-    def score(self, name: str, config: str, seed: int, reply: str) -> Score:
+    def score(self, name: str, config: str, seed: int, reply: str) -> AnswerScore:
         """What a reply to the question of a seed earns; one that cannot be scored earns 0.
 
         Raises:
@@ -84,8 +84,8 @@ class Items:
         try:
             found = self._asked("score", name, config, seed, reply)
         except Ended:
-            return Score(0.0, "scoring it needs too much time or memory")
-        return Score(found["score"], found["unusable"])
+            return AnswerScore(0.0, "scoring it needs too much time or memory")
+        return AnswerScore(found["score"], found["unusable"])
 
     def close(self) -> None:
         """End the process; it begins anew at the next request."""

@@ -84,7 +84,7 @@ class TextArena(Env):
         arguments = self._arguments()
         if self.seats or arguments:
             try:
-                Table(self.game_id, len(self.roles), FIRST_SEEDS[split], arguments)
+                TextGame(self.game_id, len(self.roles), FIRST_SEEDS[split], arguments)
             except Exception as error:
                 given = f" and --env.kwargs {self.kwargs}" if arguments else ""
                 other = "other arguments" if arguments else "fewer"
@@ -96,7 +96,7 @@ class TextArena(Env):
 
     def reset(self, task: Task) -> Next:
         """Begin the game of the task's seed."""
-        self.table = Table(self.game_id, len(self.roles), task.seed, self._arguments())
+        self.table = TextGame(self.game_id, len(self.roles), task.seed, self._arguments())
         self.moves: dict[str, list[str]] = {}
         return self._asked()
 
@@ -133,7 +133,7 @@ class TextArena(Env):
         return dataclasses.replace(made, valid=valid)
 
 
-class Table:
+class TextGame:
     """One game under way, with the generators that it draws from."""
 
     def __init__(self, game_id: str, players: int, seed: int, arguments: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 # The folder is not on the path: it holds modules of the names of packages.
 LOADING: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("verifiers_loading.py")))
-CHAT, MODEL, Refused = LOADING["CHAT"], LOADING["MODEL"], LOADING["Refused"]
+CHAT, MODEL, TasksetRefused = LOADING["CHAT"], LOADING["MODEL"], LOADING["TasksetRefused"]
 KEY = "ONTHEJOB_VERIFIERS_KEY"
 """Variable with the key of the model's address, made anew in every process."""
 WAIT_S = 3.0
@@ -32,7 +32,7 @@ WAIT_S = 3.0
 MOST_BODY = 64 << 20
 
 
-class Episode:
+class TasksetEpisode:
     """One that is under way."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def outcome(episode: Any) -> dict[str, Any]:
     }
 
 
-class Source:
+class Taskset:
     """An environment with its tasks."""
 
     def __init__(self, env: Any, tasks: list[Any]) -> None:
@@ -105,13 +105,13 @@ class Source:
             await self._closing.wait()
 
 
-class Child:
+class ChildServer:
     """What answers requests."""
 
     def __init__(self) -> None:
-        self.sources: dict[str, Source] = {}
-        self.episodes: dict[int, Episode] = {}
-        self.by_trace: dict[str, Episode] = {}
+        self.sources: dict[str, Taskset] = {}
+        self.episodes: dict[int, TasksetEpisode] = {}
+        self.by_trace: dict[str, TasksetEpisode] = {}
         self.url = ""
 
     async def describe(self, source: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Child:
         found = await self.source(source)
         if index >= len(found.tasks) or found.tasks[index].key != key:
             raise RuntimeError(f"task {index} is not what it was: the taskset loads other tasks each time. Give it a fixed seed")
-        made = self.episodes[number] = Episode()
+        made = self.episodes[number] = TasksetEpisode()
         context = vf.ModelContext(model=MODEL, client=vf.EvalClientConfig(base_url=self.url, api_key_var=KEY))
         traces: list[str] = []
 
@@ -167,11 +167,11 @@ class Child:
             self.episodes.pop(number, None)
         return found
 
-    async def source(self, given: dict[str, Any]) -> Source:
+    async def source(self, given: dict[str, Any]) -> Taskset:
         """The environment that is described, loaded once."""
         name = json.dumps(given, sort_keys=True)
         if name not in self.sources:
-            self.sources[name] = Source(*LOADING["loaded"](**given))
+            self.sources[name] = Taskset(*LOADING["loaded"](**given))
         await self.sources[name].ready()
         return self.sources[name]
 
@@ -245,7 +245,7 @@ def chat_module() -> types.ModuleType:
 
 async def answer_all(requests: Any, answers: Any) -> None:
     """Answer requests until the other end is closed."""
-    child, loop = Child(), asyncio.get_running_loop()
+    child, loop = ChildServer(), asyncio.get_running_loop()
     await child.serve_model()
     calls = {"describe": child.describe, "begin": child.begin, "answer": child.answer, "drop": child.drop}
     over = asyncio.Event()
@@ -255,7 +255,7 @@ async def answer_all(requests: Any, answers: Any) -> None:
         request = json.loads(line)
         try:
             row: dict[str, Any] = {"value": await calls[request["call"]](**request["with"])}
-        except Refused as error:
+        except TasksetRefused as error:
             row = {"refused": str(error)}
         except Exception as error:
             row = {"failed": LOADING["said"](error)}

@@ -18,7 +18,7 @@ UNLIMITED_S = 1e7
 """Time of an agent: most of it is spent on sampling, which is not the agent's doing."""
 
 
-class Refused(Exception):
+class TasksetRefused(Exception):
     """What cannot be played, in one sentence."""
 
 
@@ -28,7 +28,7 @@ def loaded(
     """The environment, and the first `count` of its tasks.
 
     Raises:
-        Refused: there is none, or it cannot be played.
+        TasksetRefused: there is none, or it cannot be played.
     """
     import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
 
@@ -36,12 +36,14 @@ def loaded(
         importlib.import_module(vf.import_taskset(taskset).__name__)
         kind = vf.env_config_type(taskset, env)
     except ModuleNotFoundError as error:
-        raise Refused(f"a module is missing in this interpreter; install its package there ({said(error)[:200]})") from error
+        raise TasksetRefused(
+            f"a module is missing in this interpreter; install its package there ({said(error)[:200]})"
+        ) from error
     except Exception as error:
-        raise Refused(f"the package cannot be loaded: {said(error)}") from error
+        raise TasksetRefused(f"the package cannot be loaded: {said(error)}") from error
     roles = {name: one.default for name, one in kind.model_fields.items() if isinstance(one.default, vf.AgentConfig)}
     if len(roles) != 1:
-        raise Refused(f"{kind.__name__} has the agents {', '.join(roles) or 'none'}, and only one agent can be played")
+        raise TasksetRefused(f"{kind.__name__} has the agents {', '.join(roles) or 'none'}, and only one agent can be played")
     ((role, seat),) = roles.items()
     own = dict(env_args.get(role) or {})
     pinned = own.pop("harness", None) or (seat.harness and seat.harness.model_dump()) or {"id": vf.default_harness_id(taskset)}
@@ -60,11 +62,11 @@ def loaded(
         made = vf.load_environment(config)
         tasks = list(itertools.islice(made.taskset, count))
     except Exception as error:
-        raise Refused(f"it cannot be loaded: {said(error)}{offline(error)}") from error
+        raise TasksetRefused(f"it cannot be loaded: {said(error)}{offline(error)}") from error
     if not tasks:
-        raise Refused("its taskset yields no task")
+        raise TasksetRefused("its taskset yields no task")
     if reason := why_not(made, harness, tasks):
-        raise Refused(reason)
+        raise TasksetRefused(reason)
     return made, tasks
 
 

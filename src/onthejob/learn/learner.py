@@ -137,7 +137,7 @@ class _RoleState:
     watch: KlWatch = field(default_factory=KlWatch)
 
 
-class Learner:
+class LocalLearner:
     """Trains the adapters of one PEFT model, role by role."""
 
     def __init__(

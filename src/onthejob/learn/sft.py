@@ -19,7 +19,7 @@ from onthejob.errors import ConfigError, ContractError, TrainingError
 from onthejob.learn import lora
 from onthejob.learn.batch import Path, pack
 from onthejob.learn.forward import Layout, score, scoring
-from onthejob.learn.learner import Learner
+from onthejob.learn.learner import LocalLearner
 from onthejob.learn.optimize import Totals, make_optimizer, optimizer_step
 from onthejob.models.adapter_weights import LOG_LOGIT_SCALE
 from onthejob.models.window import refuse_longer
@@ -109,7 +109,7 @@ class SftMetrics:
 
 
 def sft(
-    learner: Learner,
+    learner: LocalLearner,
     role: str,
     examples: Sequence[Example],
     config: SftConfig,
@@ -188,7 +188,7 @@ def sft(
     return history
 
 
-def _accumulate(learner: Learner, examples: Sequence[Example]) -> tuple[Totals, int]:
+def _accumulate(learner: LocalLearner, examples: Sequence[Example]) -> tuple[Totals, int]:
     """Gradients of the mean loss of `examples`, whatever rows they are cut into."""
     # An example (or a conversation) is a unit of its own, so that rows fill up; equal beginnings still meet: units are sorted.
     units: dict[str | int, int] = {}

@@ -20,7 +20,7 @@ Dtype = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class LoadedBase:
     """A base model with what belongs to it."""
 
     model: Any
@@ -50,7 +50,7 @@ def load_base(
     quantize: Literal["none", "nf4"] = "none",
     attention: str | None = None,
     tokenizer: Any = None,
-) -> Base:
+) -> LoadedBase:
     """Load a local folder in HF format; never touches the network.
 
     Args:
@@ -89,7 +89,7 @@ def load_base(
             model = model.to(torch.device(device))
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"the model at {folder} cannot be loaded: {error}. Fetch it again or choose another folder.") from error
-    return Base(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=weights_digest(folder))
+    return LoadedBase(model=model.eval().requires_grad_(False), tokenizer=tokenizer, digest=weights_digest(folder))
 
 
 def pace_of_float32() -> float:
@@ -204,7 +204,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def describe_base(path: Path | str, *, digest: str, dtype: Dtype = "bfloat16") -> Base:
+def describe_base(path: Path | str, *, digest: str, dtype: Dtype = "bfloat16") -> LoadedBase:
     """A base without weights (torch device `meta`): shapes and tokenizer, for a process in which nothing is computed with it.
 
     Args:
@@ -223,7 +223,7 @@ def describe_base(path: Path | str, *, digest: str, dtype: Dtype = "bfloat16") -
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelError(f"the tokenizer at {folder} cannot be read: {error}. Fetch the model again.") from error
-    return Base(model=skeleton(folder, dtype=dtype), tokenizer=tokenizer, digest=digest)
+    return LoadedBase(model=skeleton(folder, dtype=dtype), tokenizer=tokenizer, digest=digest)
 
 
 def skeleton(path: Path | str, *, dtype: Dtype = "bfloat16") -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from onthejob.errors import ConfigError, MissingDependency, ProviderError
 from onthejob.models import hosted_tools as native
 from onthejob.models.providers import Answer, Question, answer, counts, plain_schema, split_system, the_object
-from onthejob.models.transport import Outcome, Request, Response, Transport, failure, retry_after
+from onthejob.models.transport import HttpRequest, Outcome, Response, Transport, failure, retry_after
 from onthejob.texts import without
 
 _OUTCOMES = {
@@ -116,7 +116,9 @@ class BedrockClient:
             return None  # Not one of ours (a test drives the client by hand): botocore sends it.
         headers = {name: value.decode() if isinstance(value, bytes) else str(value) for name, value in request.headers.items()}
         body = request.body if isinstance(request.body, bytes) else str(request.body or "").encode()
-        response = pending.wait(self._transport.send(Request(url=request.url, body=body, headers=headers, method=request.method)))
+        response = pending.wait(
+            self._transport.send(HttpRequest(url=request.url, body=body, headers=headers, method=request.method))
+        )
         if response.status == 200:
             response.json()
         return AWSResponse(request.url, response.status, response.headers, _Raw(response))

@@ -39,7 +39,7 @@ class BreakerConfig:
             )
 
 
-class Entry(Enum):
+class Admission(Enum):
     """What `Breaker.enter` said."""
 
     FREE = auto()
@@ -67,7 +67,7 @@ class Breaker:
         """True while at most one attempt is let through."""
         return self._failed >= self._config.failures
 
-    async def enter(self, *, end: float) -> Entry:
+    async def enter(self, *, end: float) -> Admission:
         """Wait until an attempt may be made. What is not refused must be reported.
 
         Args:
@@ -77,22 +77,22 @@ class Breaker:
             now = self._clock()
             if now >= self._until and not self._trying:
                 self._trying = True
-                return Entry.TRIAL
+                return Admission.TRIAL
             left = end - _MARGIN_S - now
             if left <= 0:
-                return Entry.REFUSED
+                return Admission.REFUSED
             with suppress(TimeoutError):
                 async with asyncio.timeout(left if self._trying else min(left, self._until - now)):
                     await self._changed.wait()
-        return Entry.FREE
+        return Admission.FREE
 
-    def report(self, entry: Entry, *, failed: bool) -> None:
+    def report(self, entry: Admission, *, failed: bool) -> None:
         """Record how an attempt ended; a refusal, too, shows that a server is there."""
-        if entry is Entry.TRIAL:
+        if entry is Admission.TRIAL:
             self._trying = False
         if not failed:
             self._failed, self._pause_s = 0, self._config.pause_s
-        elif entry is Entry.TRIAL:
+        elif entry is Admission.TRIAL:
             self._pause_s = min(2 * self._pause_s, self._config.longest_pause_s)
             self._until = self._clock() + self._pause_s
         elif not self.is_open:

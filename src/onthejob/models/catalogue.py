@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.addresses import is_internal
 from onthejob.models.providers import AnthropicClient, ChatClient, OpenAIClient
-from onthejob.models.transport import Request, Transport
+from onthejob.models.transport import HttpRequest, Transport
 from onthejob.texts import printable
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Endpoint(BaseModel):
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
-class Entry(BaseModel):
+class CatalogueModel(BaseModel):
     """A hosted model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -65,7 +65,7 @@ class Entry(BaseModel):
     output_usd: float | None = Field(default=None, ge=0)
 
 
-def behaviour_of(entry: Entry, endpoint: Endpoint | None) -> str:
+def behaviour_of(entry: CatalogueModel, endpoint: Endpoint | None) -> str:
     """What decides how a hosted model replies to a prompt, in 12 hex digits: not its price or context, nor which key it takes."""
     said = [
         entry.model_dump(exclude={"input_usd", "output_usd", "window"}),
@@ -79,7 +79,7 @@ class Catalogue(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     endpoints: dict[str, Endpoint] = Field(default_factory=dict)
-    models: dict[str, Entry] = Field(default_factory=dict)
+    models: dict[str, CatalogueModel] = Field(default_factory=dict)
     local: tuple[str, ...] = ()
     """Base models of this machine that are worth offering, as for `onthejob model fetch`."""
 
@@ -93,7 +93,7 @@ class Need(NamedTuple):
     """None where only a request tells."""
 
 
-def needs_of(entry: Entry, endpoint: Endpoint | None, environ: Mapping[str, str] | None = None) -> tuple[Need, ...]:
+def needs_of(entry: CatalogueModel, endpoint: Endpoint | None, environ: Mapping[str, str] | None = None) -> tuple[Need, ...]:
     """What a hosted model needs, and whether it is there; says nothing of a key but that it is set, and sends no request."""
     environ = os.environ if environ is None else environ
     if entry.provider == "bedrock":
@@ -135,7 +135,7 @@ def is_hosted(spec: str) -> bool:
     return spec.partition(":")[0] in PROVIDERS and ":" in spec
 
 
-def find(spec: str, catalogue: Catalogue) -> tuple[Entry, Endpoint | None]:
+def find(spec: str, catalogue: Catalogue) -> tuple[CatalogueModel, Endpoint | None]:
     """What `spec` names; a model that is not in the catalogue has no price.
 
     Raises:
@@ -149,17 +149,17 @@ def find(spec: str, catalogue: Catalogue) -> tuple[Entry, Endpoint | None]:
         return entry, catalogue.endpoints.get(entry.endpoint or "")
     if provider == "openai" and "://" in name:
         url, _, model = name.partition("#")
-        return Entry(provider="openai", id=model or "-"), Endpoint(url=_address(url), key_env=ENDPOINT_KEY_ENV)
+        return CatalogueModel(provider="openai", id=model or "-"), Endpoint(url=_address(url), key_env=ENDPOINT_KEY_ENV)
     if provider == "openai" and _ADDRESS.match(name):
         raise ConfigError(f"{spec!r} looks like an address without its scheme. Write openai:http://{name}, or https.")
     if provider == "openai":
-        return Entry(provider="openai", id=name, temperature=False), catalogue.endpoints["openai"]
-    return Entry(provider=provider, id=name, temperature=False), None  # type: ignore[arg-type]  # one of PROVIDERS
+        return CatalogueModel(provider="openai", id=name, temperature=False), catalogue.endpoints["openai"]
+    return CatalogueModel(provider=provider, id=name, temperature=False), None  # type: ignore[arg-type]  # one of PROVIDERS
 
 
 def make_client(
     spec: str, transport: Transport, *, catalogue: Catalogue | None = None, environ: Mapping[str, str] | None = None
-) -> tuple[ChatClient, Entry]:
+) -> tuple[ChatClient, CatalogueModel]:
     """The client that `spec` names.
 
     A server named by its URL alone is asked which model it serves.
@@ -204,7 +204,12 @@ def make_client(
 
 
 def window_of(
-    spec: str, entry: Entry, transport: Transport, *, catalogue: Catalogue | None = None, environ: Mapping[str, str] | None = None
+    spec: str,
+    entry: CatalogueModel,
+    transport: Transport,
+    *,
+    catalogue: Catalogue | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> int | None:
     """Tokens of a hosted model's context: as the catalogue states it, or a server that is named by its URL reports it.
 
@@ -248,7 +253,7 @@ def _served(transport: Transport, url: str, key: str | None) -> Mapping[str, Any
 def _listed(transport: Transport, url: str, key: str | None) -> list[Mapping[str, Any]]:
     """What a server says of each model that it serves."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    request = Request(url=url.rstrip("/") + "/models", body=b"", headers=headers, method="GET")
+    request = HttpRequest(url=url.rstrip("/") + "/models", body=b"", headers=headers, method="GET")
     listed = transport.run(transport.turn(lambda _: transport.exchange(request))).get("data")
     return [item for item in listed if isinstance(item, dict) and isinstance(item.get("id"), str)] if listed else []
 

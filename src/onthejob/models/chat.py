@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 
 from onthejob.calls import read_calls
 from onthejob.errors import ConfigError, ContractError
-from onthejob.models.context_messages import Reader
+from onthejob.models.context_messages import MessageReader
 from onthejob.models.control import Control
 from onthejob.models.template import check_arguments
 from onthejob.models.template_tools import as_rows, as_text, safe
@@ -194,8 +194,8 @@ class ChatEncoder:
         return self._reader.messages(ids)
 
     @cached_property
-    def _reader(self) -> Reader:
-        return Reader(self)
+    def _reader(self) -> MessageReader:
+        return MessageReader(self)
 
     def prefix_length(self, ids: Sequence[int]) -> int:
         """How many ids the first turn of a context has (a role's constant system message); a function of the context alone."""

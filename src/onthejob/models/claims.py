@@ -39,7 +39,7 @@ LONGEST, STRIDE = 160, 110
 """Tokens that are read at once, and from one such part of a longer text to the next."""
 
 
-class Verdict(NamedTuple):
+class Claimed(NamedTuple):
     """How likely a text says of a feature that the product has it; probabilities."""
 
     now: float
@@ -53,7 +53,7 @@ class Encoded(NamedTuple):
     places: list[int]
 
 
-class Encoder:
+class ClaimEncoder:
     """Texts as the model reads them."""
 
     def __init__(self, tokenizer: Any, features: Sequence[str]) -> None:
@@ -121,16 +121,16 @@ class ClaimReader:
                 linear[name].weight += pair.b @ pair.a
         self._body: nn.Module = base.model.model
         self._head = _head(folder, base.model.config.hidden_size).to(device)
-        self._encoder = Encoder(base.tokenizer, self.features)
+        self._encoder = ClaimEncoder(base.tokenizer, self.features)
 
-    def read(self, text: str) -> Mapping[str, Verdict]:
+    def read(self, text: str) -> Mapping[str, Claimed]:
         """What `text` claims of each feature; of a text in several parts the strongest claim counts."""
         with torch.inference_mode():
             chances = torch.cat([answers(self._body, self._head, [part]).softmax(-1) for part in self._encoder.parts(text)])
         claimed = chances[..., NOW] + chances[..., COMING]
         found = {}
         for number, (name, part) in enumerate(zip(self.features, claimed.argmax(0).tolist(), strict=True)):
-            found[name] = Verdict(chances[part, number, NOW].item(), chances[part, number, COMING].item())
+            found[name] = Claimed(chances[part, number, NOW].item(), chances[part, number, COMING].item())
         return found
 
 

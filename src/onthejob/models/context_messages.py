@@ -35,7 +35,7 @@ class _Between(NamedTuple):
     """It holds a control token; other text might as well be a part of a message."""
 
 
-class Reader:
+class MessageReader:
     """Reads contexts of one chat template."""
 
     def __init__(self, chat: ChatEncoder) -> None:

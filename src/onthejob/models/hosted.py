@@ -40,7 +40,7 @@ class Price:
 
 
 @dataclass(slots=True, kw_only=True)
-class Account:
+class HostedUsage:
     """What one role's hosted replies took; only ever grows."""
 
     turns: int = 0
@@ -66,12 +66,12 @@ class Accounts:
         """max_usd, max_tokens: when the sum over all roles has reached one of them, nothing more is sent."""
         if (max_usd is not None and not max_usd >= 0) or (max_tokens is not None and max_tokens < 0):
             raise ConfigError(f"a budget must be >= 0, got {max_usd} dollars and {max_tokens} tokens.")
-        self._roles: dict[str, Account] = {}
+        self._roles: dict[str, HostedUsage] = {}
         self._max_usd, self._max_tokens = max_usd, max_tokens
         self._lock = threading.Lock()
 
     @property
-    def roles(self) -> dict[str, Account]:
+    def roles(self) -> dict[str, HostedUsage]:
         """Role -> its account, as now."""
         with self._lock:
             return {role: replace(account, outcomes=Counter(account.outcomes)) for role, account in self._roles.items()}
@@ -95,14 +95,14 @@ class Accounts:
                 self._max_tokens is not None and tokens >= self._max_tokens
             ):
                 raise failure(Outcome.BUDGET, f"{usd:.4f} dollars and {tokens} tokens are spent, which is the limit")
-            account = self._roles.setdefault(role, Account())
+            account = self._roles.setdefault(role, HostedUsage())
             account.requests += 1
             account.unanswered += 1
 
     def answered(self, role: str, usage: Usage | None, price: Price) -> None:
         """Note an answer's tokens; None when it did not say."""
         with self._lock:
-            account = self._roles.setdefault(role, Account())
+            account = self._roles.setdefault(role, HostedUsage())
             if usage is None:
                 account.untold += 1
                 return
@@ -116,7 +116,7 @@ class Accounts:
     def turn(self, role: str, outcome: Outcome) -> None:
         """Note how a turn ended."""
         with self._lock:
-            account = self._roles.setdefault(role, Account())
+            account = self._roles.setdefault(role, HostedUsage())
             account.turns += 1
             account.outcomes[str(outcome)] += 1
 

@@ -9,7 +9,7 @@ from typing import Any
 Ids = tuple[int, ...]
 
 
-class Said:
+class CallCache:
     """The conversations of one call, while there is room."""
 
     def __init__(self, room: int) -> None:
@@ -35,7 +35,7 @@ class Said:
             self._replies[prompt] = made
 
 
-class Conversations:
+class ConversationCache:
     """Those of every adapter's last call; within a bound, beyond which the adapter that was asked longest ago is forgotten."""
 
     def __init__(self, bound: int) -> None:
@@ -58,7 +58,7 @@ class Conversations:
         longest = max((ids for ids in kept if len(ids) < len(prompt) and prompt[: len(ids)] == ids), key=len, default=())
         return kept.get(longest)
 
-    def replace(self, adapter: str | None, said: Said) -> None:
+    def replace(self, adapter: str | None, said: CallCache) -> None:
         """Keep `said` in the place of the adapter's call before."""
         self.forget(adapter)
         if said.kept:

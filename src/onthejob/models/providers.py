@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from onthejob.models import hosted_tools as native
-from onthejob.models.transport import Outcome, Request, Transport, failure
+from onthejob.models.transport import HttpRequest, Outcome, Transport, failure
 from onthejob.types import Message, ToolSpec
 
 Schema = Mapping[str, Any]
@@ -120,7 +120,7 @@ class OpenAIClient:
         headers = {"content-type": "application/json"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
-        data = await self._transport.exchange(Request(url=self._url, body=_json(body), headers=headers))
+        data = await self._transport.exchange(HttpRequest(url=self._url, body=_json(body), headers=headers))
         choice = first_object(data.get("choices"), "choices")
         message = the_object(choice.get("message"), "choices[0].message")
         check_logprobs(choice.get("logprobs"))
@@ -172,7 +172,7 @@ class AnthropicClient:
         headers = {"content-type": "application/json", "anthropic-version": self.VERSION}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"  # As the SDK does since 2.x; x-api-key is the older way.
-        data = await self._transport.exchange(Request(url=self._url, body=_json(body), headers=headers))
+        data = await self._transport.exchange(HttpRequest(url=self._url, body=_json(body), headers=headers))
         blocks = data.get("content")
         if not isinstance(blocks, list):
             raise failure(Outcome.MALFORMED, "the answer's content is not a list of blocks")

@@ -34,7 +34,7 @@ from onthejob.models.adapter_weights import read_adapter_weights, read_logit_sca
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.draw import uniforms
 from onthejob.models.engines import Engine, make_engine, without_adapters
-from onthejob.models.kv_cache import Conversations, Said
+from onthejob.models.kv_cache import CallCache, ConversationCache
 from onthejob.models.targets import linear_layers
 from onthejob.models.window import context_window, refuse_longer
 from onthejob.progress import Progress
@@ -79,7 +79,7 @@ class _Reply:
     logprobs: list[float] = field(default_factory=list)
 
 
-class Sampler:
+class LocalSampler:
     """Samples completions from a base model and its published adapters."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Sampler:
         self._published: dict[str, _Published] = {}
         self._prefixes: OrderedDict[tuple[str | None, tuple[int, ...]], Any] = OrderedDict()
         self._prefix_budget = prefix_cache_tokens
-        self._conversations = Conversations(conversation_cache_tokens)
+        self._conversations = ConversationCache(conversation_cache_tokens)
 
     @property
     def published(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class Sampler:
         refuse_longer(self._window, prompts, new_tokens=sampling.max_new_tokens)
         sampling = replace(sampling, temperature=sampling.temperature / scale)
         replies = [_Reply(uniforms(seed, sampling.max_new_tokens)) for seed in seeds]
-        said, progress = Said(self._conversations.bound), Progress("sampling")
+        said, progress = CallCache(self._conversations.bound), Progress("sampling")
         for chunk in self._chunks([tuple(prompt) for prompt in prompts], sampling.max_new_tokens):
             self._run(chunk, replies, adapter, lora, sampling, said, progress)
         self._conversations.replace(adapter, said)
@@ -261,7 +261,7 @@ class Sampler:
         adapter: str | None,
         lora: Any,
         sampling: Sampling,
-        said: Said,
+        said: CallCache,
         progress: Progress,
     ) -> None:
         """Sample one chunk in lock step; fills the replies' tokens and logprobs, and `said` with what may continue."""

@@ -24,7 +24,7 @@ import httpx
 
 from onthejob.errors import ConfigError, ProviderError
 from onthejob.models.addresses import is_internal
-from onthejob.models.breaker import Breaker, BreakerConfig, Entry
+from onthejob.models.breaker import Admission, Breaker, BreakerConfig
 from onthejob.texts import printable, redacted, secrets_of_headers, without, without_in
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TurnLimits:
     """Bounds of one turn."""
 
     deadline_s: float = 60.0
@@ -111,7 +111,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """What is sent."""
 
     url: str
@@ -158,9 +158,9 @@ def failure(outcome: Outcome, what: str, *, retry_after_s: float | None = None) 
 class Transport:
     """Sends requests on an event loop of its own thread, so that it can be used from anywhere, also inside another loop."""
 
-    def __init__(self, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: TurnLimits | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         """limits: of every turn. clock: monotonic seconds."""
-        self.limits = limits or Limits()
+        self.limits = limits or TurnLimits()
         self._clock = clock
         self._loop = asyncio.new_event_loop()
         # Bedrock's client waits in a thread for every request under way; the default pool is as small as the machine.
@@ -229,7 +229,7 @@ class Transport:
 
     async def _guarded(self, attempt: Callable[[int], Awaitable[T]], number: int, end: float, breaker: Breaker) -> T:
         entry = await breaker.enter(end=end)
-        if entry is Entry.REFUSED:
+        if entry is Admission.REFUSED:
             raise failure(Outcome.UNAVAILABLE, "earlier attempts failed one after another, and none succeeded meanwhile")
         failed = True  # Also when the deadline cancels it.
         try:
@@ -242,7 +242,7 @@ class Transport:
         finally:
             breaker.report(entry, failed=failed)
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: HttpRequest) -> Response:
         """One exchange, any status.
 
         Raises:
@@ -277,7 +277,7 @@ class Transport:
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise failure(Outcome.CONNECTION, f"{type(error).__name__} at {_origin(request.url)}") from error
 
-    async def exchange(self, request: Request) -> dict[str, Any]:
+    async def exchange(self, request: HttpRequest) -> dict[str, Any]:
         """One exchange that must give a JSON object with status 200.
 
         Raises:

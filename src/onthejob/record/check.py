@@ -20,7 +20,7 @@ _LIVE_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """The result of checking one run."""
 
     path: Path
@@ -32,7 +32,7 @@ class Verdict:
     """Empty when all that was checked has the content that was written."""
 
 
-def check_run(path: Path | str) -> Verdict:
+def check_run(path: Path | str) -> RunVerdict:
     """Read all of the run at `path`: the file's structure, every part of every iteration, messages, adapters, checkpoints.
 
     Writes nothing; a run that is being written may be checked.
@@ -44,13 +44,13 @@ def check_run(path: Path | str) -> Verdict:
     try:
         run = Run.open(path, readonly=True, skip_damaged=True)
     except DamagedRecord as error:
-        return Verdict(path=path, damage=(Damage(iteration=None, part="the file", problem=str(error)),))
+        return RunVerdict(path=path, damage=(Damage(iteration=None, part="the file", problem=str(error)),))
     with run:
         structure = run.faults_of_structure()
         iterations, unverified = run.iterations(), run.unverified()
         adapters = run.adapters()
         _read_all(run)
-        return Verdict(
+        return RunVerdict(
             path=path,
             iterations=len(iterations),
             unverified=tuple(unverified),

@@ -46,7 +46,7 @@ class Live(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class RecordedEpisode:
     """A played or evaluated episode as recorded."""
 
     iteration: int

@@ -17,7 +17,7 @@ from onthejob.record.checksums import SAVE, Checksums, Damage
 from onthejob.record.codec import load_json, unpack_bytes
 from onthejob.record.database import Database
 from onthejob.record.digest import digest
-from onthejob.record.from_rows import Episode, Event, GroupHead, Live, Metric
+from onthejob.record.from_rows import Event, GroupHead, Live, Metric, RecordedEpisode
 from onthejob.types import Adapter, Group
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ class RecordReader:
         """Group key -> advantages (K,), None when the group was not trained on."""
         return trajectories.read_advantages(self._database, self._checks, iteration, actor)
 
-    def read_episodes(self, iteration: int | None = None, name: str | None = None, *, turns: bool = True) -> Iterator[Episode]:
+    def read_episodes(
+        self, iteration: int | None = None, name: str | None = None, *, turns: bool = True
+    ) -> Iterator[RecordedEpisode]:
         """Episodes in recorded order; `turns=False` omits trajectories and timelines, not their `steps`."""
         return trajectories.read_episodes(self._database, self._checks, iteration, name, turns=turns)
 

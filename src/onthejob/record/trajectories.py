@@ -12,7 +12,7 @@ from onthejob.errors import DamagedRecord
 from onthejob.record.checksums import Checksums, Sums, require
 from onthejob.record.codec import load_json, unpack_bytes, unpack_floats, unpack_ids, unpack_text
 from onthejob.record.database import Database
-from onthejob.record.from_rows import Episode, GroupHead
+from onthejob.record.from_rows import GroupHead, RecordedEpisode
 from onthejob.record.iteration import context_hash
 from onthejob.types import Completion, Group, Kind, StopReason, Trajectory, Turn
 
@@ -112,7 +112,7 @@ def read_advantages(
 
 def read_episodes(
     database: Database, checks: Checksums, iteration: int | None, name: str | None, *, turns: bool
-) -> Iterator[Episode]:
+) -> Iterator[RecordedEpisode]:
     """Episodes in recorded order; without `turns` they hold the number of steps, and neither trajectories nor timelines."""
     contexts = ContextReader(database)
     for n, title in _listed(database, checks, "episodes", "name", iteration):
@@ -180,7 +180,9 @@ def _group(database: Database, sums: Sums | None, contexts: ContextReader, n: in
     return Group(key=key, actor=actor, trajectories=trajectories, facts=load_json(facts))
 
 
-def _episode(database: Database, sums: Sums | None, contexts: ContextReader, n: int, name: str, *, turns: bool) -> Episode:
+def _episode(
+    database: Database, sums: Sums | None, contexts: ContextReader, n: int, name: str, *, turns: bool
+) -> RecordedEpisode:
     sql = "SELECT id, policies, facts, timeline FROM episodes WHERE iteration = ? AND name = ?"
     found = database.rows(sql, (n, name))
     if not found:
@@ -194,7 +196,7 @@ def _episode(database: Database, sums: Sums | None, contexts: ContextReader, n: 
         require([name, policies, facts, blob, metrics], sums.episodes[name].head)
         expected = sums.episodes[name].body
     timeline: tuple[Mapping[str, Any], ...] = tuple(load_json(unpack_bytes(blob).decode()))
-    return Episode(
+    return RecordedEpisode(
         iteration=n,
         name=name,
         policies=load_json(policies),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onthejob.serve.supervisor import Memory, memory
+from onthejob.serve.supervisor import MemoryUse, memory
 
 PATIENCE_S = 10.0
 """Seconds that a driver may take to give back what is free."""
@@ -45,18 +45,18 @@ class Freed:
 
     why: str
     """`restart`, `killed` (it had ended by itself or was killed), or `stop`."""
-    held: Memory
+    held: MemoryUse
     """By the server's processes; `gpu` None where the driver does not say."""
-    freed: Memory
+    freed: MemoryUse
     """What other programs than this one held less afterwards."""
     holders: tuple[Holder, ...] = ()
     """What holds memory now, the largest first; empty where all came back."""
 
     @property
-    def missing(self) -> Memory:
+    def missing(self) -> MemoryUse:
         """Held before and not given back, at least 0."""
         gpu = None if self.held.gpu is None or self.freed.gpu is None else max(0, self.held.gpu - self.freed.gpu)
-        return Memory(system=max(0, self.held.system - self.freed.system), gpu=gpu)
+        return MemoryUse(system=max(0, self.held.system - self.freed.system), gpu=gpu)
 
     @property
     def complete(self) -> bool:
@@ -93,19 +93,19 @@ class Freed:
 class Meter:
     """Measures memory on this machine."""
 
-    def beside(self) -> Memory:
+    def beside(self) -> MemoryUse:
         """In use by other programs than this one."""
         used = memory()
         own = self.held_by([os.getpid()])
-        return Memory(system=used.system - own.system, gpu=None if used.gpu is None else used.gpu - (own.gpu or 0))
+        return MemoryUse(system=used.system - own.system, gpu=None if used.gpu is None else used.gpu - (own.gpu or 0))
 
-    def held_by(self, processes: Collection[int]) -> Memory:
+    def held_by(self, processes: Collection[int]) -> MemoryUse:
         """By these processes; memory that several share is divided among them."""
         on_gpu = _gpu_processes()
         known = None if on_gpu is None or not (own := [on_gpu[pid] for pid in processes if pid in on_gpu]) else sum(own)
-        return Memory(system=sum(map(_proportional, processes)), gpu=known)
+        return MemoryUse(system=sum(map(_proportional, processes)), gpu=known)
 
-    def server(self, processes: Collection[int], idle: Memory) -> Memory:
+    def server(self, processes: Collection[int], idle: MemoryUse) -> MemoryUse:
         """By a server of these processes that has just started, where `idle` was in use by other programs before.
 
         Where the driver does not say what processes hold (in containers, and where GPU and system share their memory), what the
@@ -115,8 +115,8 @@ class Meter:
         if held.gpu is not None or shutil.which("nvidia-smi") is None:
             return held
         if now.gpu is not None and idle.gpu is not None:
-            return Memory(system=held.system, gpu=max(0, now.gpu - idle.gpu))
-        return Memory(system=max(held.system, now.system - idle.system), gpu=None)
+            return MemoryUse(system=held.system, gpu=max(0, now.gpu - idle.gpu))
+        return MemoryUse(system=max(held.system, now.system - idle.system), gpu=None)
 
     def holders(self, since: float) -> tuple[Holder, ...]:
         """What holds memory and began after `since` (Unix time), or holds GPU memory; without this process."""
@@ -135,8 +135,8 @@ class Meter:
 def account(
     why: str,
     *,
-    held: Memory,
-    before: Memory,
+    held: MemoryUse,
+    before: MemoryUse,
     since: float,
     meter: Meter,
     patience_s: float = PATIENCE_S,
@@ -157,7 +157,7 @@ def account(
     while True:
         after = meter.beside()
         gpu = None if before.gpu is None or after.gpu is None else before.gpu - after.gpu
-        done = Freed(why=why, held=held, freed=Memory(system=before.system - after.system, gpu=gpu))
+        done = Freed(why=why, held=held, freed=MemoryUse(system=before.system - after.system, gpu=gpu))
         if done.complete:
             return done
         if left <= 0:

@@ -1,4 +1,4 @@
-"""A learner whose updates are made by a training worker on another machine: it takes the place of `Learner` in the loop.
+"""A learner whose updates are made by a training worker on another machine: it takes the place of `LocalLearner` in the loop.
 
 The state of every role stays here as well: a worker may be replaced at any moment, a run resumes from its own checkpoints, and
 adapters are saved and published where they always are. Only what the worker does not hold yet is sent.
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from onthejob.errors import ConfigError, ServeError, TrainingError
 from onthejob.learn.batch import Advantages
-from onthejob.learn.learner import Learner, LearnerConfig, UpdateMetrics
+from onthejob.learn.learner import LearnerConfig, LocalLearner, UpdateMetrics
 from onthejob.learn.lora import Snapshot, alpha_of
 from onthejob.serve.bounds import check_state
 from onthejob.serve.messages import GROUPS, LEARNER_CONFIG, TrainRequest
@@ -81,7 +81,7 @@ class RemoteLearner:
 
     def __init__(
         self,
-        local: Learner,
+        local: LocalLearner,
         url: str,
         *,
         base_digest: str,
@@ -139,11 +139,11 @@ class RemoteLearner:
         return self._local.config
 
     def export_state(self, role: str) -> dict[str, Tensor]:
-        """As `Learner.export_state`."""
+        """As `LocalLearner.export_state`."""
         return self._local.export_state(role)
 
     def import_state(self, role: str, tensors: Mapping[str, Tensor]) -> None:
-        """As `Learner.import_state`."""
+        """As `LocalLearner.import_state`."""
         self._local.import_state(role, tensors)
 
     def close(self) -> None:
@@ -156,11 +156,11 @@ class RemoteLearner:
         return [Taught(group, tuple(values.tolist())) for group, values in pairs if values is not None]
 
     def revert(self, role: str, before: Mapping[str, Tensor]) -> None:
-        """As `Learner.revert`."""
+        """As `LocalLearner.revert`."""
         self._local.revert(role, before)
 
     def update(self, role: str, batches: Sequence[Taught], *, reference: Snapshot | None = None) -> UpdateMetrics:
-        """As `Learner.update`; the worker's new state becomes ours.
+        """As `LocalLearner.update`; the worker's new state becomes ours.
 
         Raises:
             ServeError: the worker is gone, also after all attempts.

@@ -20,7 +20,7 @@ from onthejob.errors import ConfigError, ServeError
 from onthejob.serve.freed import Freed, Meter, account
 from onthejob.serve.intake import BaseShape
 from onthejob.serve.publish import Slots
-from onthejob.serve.supervisor import Child, Memory, check_port, free_port, wait_until
+from onthejob.serve.supervisor import Child, MemoryUse, check_port, free_port, wait_until
 from onthejob.serve.vllm import WITHOUT_LOADING, VllmClient, VllmOptions
 from onthejob.types import Adapter
 
@@ -158,7 +158,7 @@ class ModelServer:
         self.restarts: list[Restart] = []
         self._on_freed, self._meter = on_freed, meter or Meter()
         self._begun = time.time()
-        self._running: tuple[Memory, Memory] | None = None
+        self._running: tuple[MemoryUse, MemoryUse] | None = None
         """What it held when it had started, and other programs than ours with it."""
 
     @property

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryUse:
     """Memory in use on this machine, bytes."""
 
     system: int
@@ -36,10 +36,10 @@ class Memory:
     gpu: int | None
     """Over all NVIDIA GPUs; None without one, and on unified-memory machines that do not tell (there `system` holds it)."""
 
-    def at_least(self, other: Memory) -> Memory:
+    def at_least(self, other: MemoryUse) -> MemoryUse:
         """The larger of both, number by number; one that is not known counts as the other."""
         known = [size for size in (self.gpu, other.gpu) if size is not None]
-        return Memory(system=max(self.system, other.system), gpu=max(known) if known else None)
+        return MemoryUse(system=max(self.system, other.system), gpu=max(known) if known else None)
 
 
 class Child:
@@ -216,11 +216,11 @@ def _open_files(folder: Path) -> set[str]:
     return found
 
 
-def memory() -> Memory:
+def memory() -> MemoryUse:
     """What is in use now."""
     about = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     kib = {name: int(value.split()[0]) for name, value in about.items()}
-    return Memory(system=(kib["MemTotal"] - kib["MemAvailable"]) * 1024, gpu=_gpu())
+    return MemoryUse(system=(kib["MemTotal"] - kib["MemAvailable"]) * 1024, gpu=_gpu())
 
 
 def _gpu() -> int | None:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from onthejob.errors import ConfigError, OnTheJobError, ServeError
 from onthejob.files import published_file, remove_abandoned
 from onthejob.learn.interrupt import Interrupt, Interrupted
-from onthejob.learn.learner import Learner
+from onthejob.learn.learner import LocalLearner
 from onthejob.models.window import context_window, refuse_longer
 from onthejob.serve.bounds import check_advantages, check_tokens, checked_config, checked_groups
 from onthejob.serve.jobs import Jobs
@@ -282,7 +282,7 @@ class TrainingService:
 
         groups = GROUPS.validate_python(request.groups)
         config = LEARNER_CONFIG.validate_python(request.config)
-        learner = Learner(self.model, [request.role], config=config, seed=self._seed, layout=self._layout)
+        learner = LocalLearner(self.model, [request.role], config=config, seed=self._seed, layout=self._layout)
         self._layout = learner.layout
         try:
             reference = None

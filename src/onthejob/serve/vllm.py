@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from onthejob.errors import ConfigError, ContractError, ModelError, ProviderError, ServeError
 from onthejob.models.adapter_weights import read_logit_scale
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.transport import Limits, Request, Response, Transport, status_error
+from onthejob.models.transport import HttpRequest, Response, Transport, TurnLimits, status_error
 from onthejob.models.window import refuse_longer
 from onthejob.serve.publish import Publisher
 from onthejob.types import Adapter, Completion, Sampling
@@ -138,9 +138,9 @@ class VllmClient:
             raise ServeError(f"{name or self.base} was asked for, and {served!r} answered.")
         return self._choices(response, count)
 
-    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Request:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> HttpRequest:
         content = b"" if body is None else json.dumps(body).encode()
-        return Request(url=self.url + path, body=content, headers={"content-type": "application/json"}, method=method)
+        return HttpRequest(url=self.url + path, body=content, headers={"content-type": "application/json"}, method=method)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Response:
         request = self._request(method, path, body)
@@ -170,8 +170,8 @@ class VllmClient:
         return sorted(choices, key=lambda choice: choice.get("index", 0))
 
 
-def _limits(deadline_s: float, parallel: int) -> Limits:
-    return Limits(deadline_s=deadline_s, attempts=1, body_bytes=256 << 20, parallel=parallel)
+def _limits(deadline_s: float, parallel: int) -> TurnLimits:
+    return TurnLimits(deadline_s=deadline_s, attempts=1, body_bytes=256 << 20, parallel=parallel)
 
 
 class VllmSampler:

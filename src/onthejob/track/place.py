@@ -24,7 +24,7 @@ from onthejob.plugins import found
 from onthejob.track.tracker import Tracker
 
 
-class Kind(NamedTuple):
+class TrackerKind(NamedTuple):
     """One kind of tracker."""
 
     module: str
@@ -37,18 +37,18 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "trackio": Kind("onthejob.track.to_trackio", "trackio", "trackio"),
-    "wandb": Kind("onthejob.track.to_wandb", "wandb", "wandb"),
-    "tensorboard": Kind("onthejob.track.to_tensorboard", "tensorboard", "tensorboard", path=True),
-    "mlflow": Kind("onthejob.track.to_mlflow", "mlflow", "mlflow-skinny"),
-    "jsonl": Kind("onthejob.track.to_jsonl", path=True),
-    "sheets": Kind("onthejob.track.to_sheets", "gspread", "gspread"),
+    "trackio": TrackerKind("onthejob.track.to_trackio", "trackio", "trackio"),
+    "wandb": TrackerKind("onthejob.track.to_wandb", "wandb", "wandb"),
+    "tensorboard": TrackerKind("onthejob.track.to_tensorboard", "tensorboard", "tensorboard", path=True),
+    "mlflow": TrackerKind("onthejob.track.to_mlflow", "mlflow", "mlflow-skinny"),
+    "jsonl": TrackerKind("onthejob.track.to_jsonl", path=True),
+    "sheets": TrackerKind("onthejob.track.to_sheets", "gspread", "gspread"),
 }
 """Name before the colon -> kind."""
 FILES = {
-    ".csv": Kind("onthejob.track.to_csv"),
-    ".xlsx": Kind("onthejob.track.to_xlsx", "openpyxl", "openpyxl"),
-    ".jsonl": Kind("onthejob.track.to_jsonl"),
+    ".csv": TrackerKind("onthejob.track.to_csv"),
+    ".xlsx": TrackerKind("onthejob.track.to_xlsx", "openpyxl", "openpyxl"),
+    ".jsonl": TrackerKind("onthejob.track.to_jsonl"),
 }
 """Ending of a file -> kind."""
 FORMS = (
@@ -92,7 +92,7 @@ def maker(name: str) -> Callable[[], Tracker]:
     return _module_or_class(name, check=True)
 
 
-def _kind(name: str) -> tuple[Kind | None, str]:
+def _kind(name: str) -> tuple[TrackerKind | None, str]:
     """The kind behind a name, None for a class of the user's; and what the name says besides."""
     scheme, colon, what = name.partition(":")
     if scheme in KINDS:

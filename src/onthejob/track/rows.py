@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onthejob.keys import keyed_sample
-from onthejob.record import Episode, Run
+from onthejob.record import RecordedEpisode, Run
 from onthejob.texts import printable
 from onthejob.track.tracker import Row
 
@@ -65,7 +65,7 @@ def read_packet(run: Run, step: int, *, id: str, transcripts: int, tables: bool)
     return Packet(step=step, metrics=metrics, transcripts=shown, episodes=episodes, turns=turns)
 
 
-def episode_row(episode: Episode, *, run: str, key: str) -> Row:
+def episode_row(episode: RecordedEpisode, *, run: str, key: str) -> Row:
     """One row: what was played, how it ended, what each role was paid, and the episode's metrics."""
     paid = _paid(episode)
     row: dict[str, Any] = {
@@ -85,7 +85,7 @@ def episode_row(episode: Episode, *, run: str, key: str) -> Row:
     return {column: cell(value) for column, value in row.items()}
 
 
-def turn_rows(episode: Episode, *, run: str, key: str) -> list[Row]:
+def turn_rows(episode: RecordedEpisode, *, run: str, key: str) -> list[Row]:
     """One row per turn: role, action, its reward, the parts of it, and the rewards of other roles at the same step."""
     rows: list[Row] = []
     for number, turn in enumerate(episode.timeline):
@@ -111,7 +111,7 @@ def turn_rows(episode: Episode, *, run: str, key: str) -> list[Row]:
     return rows
 
 
-def transcript_rows(episode: Episode) -> list[Row]:
+def transcript_rows(episode: RecordedEpisode) -> list[Row]:
     """The first turns of an episode, for people to read."""
     rows: list[Row] = []
     for number, turn in enumerate(episode.timeline[:MOST_TURNS]):
@@ -139,7 +139,7 @@ def cell(value: Any) -> str | int | float | bool | None:
     return _clipped(printable(text), LONGEST)
 
 
-def _paid(episode: Episode) -> dict[str, float]:
+def _paid(episode: RecordedEpisode) -> dict[str, float]:
     paid: dict[str, float] = dict.fromkeys(episode.policies, 0.0)
     for turn in episode.timeline:
         for role, value in turn["rewards"].items():

@@ -19,7 +19,7 @@ from onthejob.record import Run
 from onthejob.record.database import FILE
 from onthejob.record.lock import is_written
 from onthejob.track.rows import read_packet
-from onthejob.track.sent_state import State, noted, read_state, said, write_state
+from onthejob.track.sent_state import SentState, noted, read_state, said, write_state
 from onthejob.track.tracker import RunInfo, Tracker
 from onthejob.types import Adapter
 
@@ -52,7 +52,7 @@ class Sync:
     """Episodes per iteration of which the turns are sent to trackers with a place for them."""
     sent: int = 0
     """Iterations that were sent since this object was made."""
-    _state: State | None = None
+    _state: SentState | None = None
     _tracker: Tracker | None = None
     _held: int | None = None
     """Newest iteration that the open tracker holds."""
@@ -159,12 +159,12 @@ class Sync:
             self._state = replace(known, adapters=(*known.adapters, adapter.name))
         return bool(adapters)
 
-    def _known(self) -> State:
+    def _known(self) -> SentState:
         if self._state is None:
             self._state = read_state(self.folder, self.name)
         return self._state
 
-    def _note(self, state: State) -> None:
+    def _note(self, state: SentState) -> None:
         self._state = state
         write_state(self.folder, state)
 

@@ -26,7 +26,7 @@ LONGEST_ERROR = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class SentState:
     """What one tracker holds of one run."""
 
     tracker: str
@@ -48,11 +48,11 @@ def state_path(run: Path, tracker: str) -> Path:
     return run / FOLDER / f"{plain}{digest}.json"
 
 
-def read_state(run: Path, tracker: str) -> State:
+def read_state(run: Path, tracker: str) -> SentState:
     """The state that is kept; that of a tracker to which nothing was sent when there is none, or it cannot be read."""
     try:
         found = json.loads(state_path(run, tracker).read_text(encoding="utf-8"))
-        return State(
+        return SentState(
             tracker=tracker,
             sent=None if found["sent"] is None else int(found["sent"]),
             adapters=tuple(map(str, found["adapters"])),
@@ -60,10 +60,10 @@ def read_state(run: Path, tracker: str) -> State:
             confirmed_at=float(found.get("confirmed_at", 0.0)),
         )
     except (OSError, ValueError, KeyError, TypeError):
-        return State(tracker=tracker)
+        return SentState(tracker=tracker)
 
 
-def write_state(run: Path, state: State) -> None:
+def write_state(run: Path, state: SentState) -> None:
     """Keep `state`; a process killed meanwhile leaves the state before it.
 
     Raises:
@@ -81,7 +81,7 @@ def write_state(run: Path, state: State) -> None:
         ) from error
 
 
-def noted(state: State, error: BaseException) -> State:
+def noted(state: SentState, error: BaseException) -> SentState:
     """`state` with what went wrong, in one line and without secrets."""
     return replace(state, error=said(error))
 

@@ -21,7 +21,7 @@ FIRST = {
 """Table -> columns that it always has; rewards of roles, parts of rewards and metrics follow as they occur."""
 
 
-class Sheet(Protocol):
+class RowSheet(Protocol):
     """One table that keeps rows."""
 
     def newest(self, id: str) -> str:
@@ -39,11 +39,11 @@ class Tables(Tracker):
     tables = True
 
     def __init__(self) -> None:
-        self._sheets: Mapping[str, Sheet] = {}
+        self._sheets: Mapping[str, RowSheet] = {}
         self._pending: dict[str, list[Row]] = {EPISODES: [], TURNS: []}
         self._newest: dict[str, str] = {}
 
-    def opened(self, run: RunInfo) -> Mapping[str, Sheet]:
+    def opened(self, run: RunInfo) -> Mapping[str, RowSheet]:
         """The sheets; called once, by `start`."""
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onthejob.errors import TrackError
 from onthejob.files import published_file
-from onthejob.track.tables import EPISODES, FIRST, TURNS, Sheet, Tables, columns_with, greatest_key
+from onthejob.track.tables import EPISODES, FIRST, TURNS, RowSheet, Tables, columns_with, greatest_key
 from onthejob.track.to_jsonl import append, writable
 from onthejob.track.tracker import Row, RunInfo, Tracker
 
@@ -43,7 +43,7 @@ class Csv(Tables):
         super().__init__()
         self._what = what
 
-    def opened(self, run: RunInfo) -> Mapping[str, Sheet]:
+    def opened(self, run: RunInfo) -> Mapping[str, RowSheet]:
         return {name: CsvSheet(path_of(self._what, name), FIRST[name]) for name in (EPISODES, TURNS)}
 
 

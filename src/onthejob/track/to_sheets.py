@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onthejob.errors import ConfigError, TrackError
-from onthejob.track.tables import EPISODES, FIRST, TURNS, Sheet, Tables, columns_with, greatest_key
+from onthejob.track.tables import EPISODES, FIRST, TURNS, RowSheet, Tables, columns_with, greatest_key
 from onthejob.track.tracker import Row, RunInfo, Tracker
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Sheets(Tables):
         super().__init__()
         self._id = id
 
-    def opened(self, run: RunInfo) -> Mapping[str, Sheet]:
+    def opened(self, run: RunInfo) -> Mapping[str, RowSheet]:
         """Open the spreadsheet; worksheets that it lacks are added.
 
         Raises:

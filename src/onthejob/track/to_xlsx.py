@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onthejob.errors import TrackError
 from onthejob.files import published_file
-from onthejob.track.tables import EPISODES, FIRST, TURNS, Sheet, Tables, columns_with, greatest_key
+from onthejob.track.tables import EPISODES, FIRST, TURNS, RowSheet, Tables, columns_with, greatest_key
 from onthejob.track.to_jsonl import writable
 from onthejob.track.tracker import Row, RunInfo, Tracker
 
@@ -38,7 +38,7 @@ class Xlsx(Tables):
         super().__init__()
         self._path = Path(what)
 
-    def opened(self, run: RunInfo) -> Mapping[str, Sheet]:
+    def opened(self, run: RunInfo) -> Mapping[str, RowSheet]:
         """Read the workbook, or begin one.
 
         Raises:

@@ -18,7 +18,7 @@ from onthejob.train.state import share_state
 from onthejob.types import Adapter, Group
 
 if TYPE_CHECKING:
-    from onthejob.learn.learner import Learner
+    from onthejob.learn.learner import LocalLearner
     from onthejob.learn.lora import Snapshot
     from onthejob.record.store import Run
 
@@ -28,7 +28,7 @@ def train_on_bundles(
     bundled: Sequence[Bundled],
     *,
     file: Path,
-    learner: Learner,
+    learner: LocalLearner,
     run: Run,
     roles: Sequence[str],
     references: Mapping[str, Snapshot],
@@ -57,7 +57,7 @@ def train_on_bundles(
 
     Raises:
         RecordError: the run cannot be written.
-        ConfigError: as `Learner.update`.
+        ConfigError: as `LocalLearner.update`.
     """
     steps = by_iteration(bundled)
     for members in adapter_sets(config.adapters, roles).values():
@@ -86,7 +86,7 @@ def train_on_bundles(
 @dataclass(slots=True, kw_only=True)
 class _Updates:
     config: TrainConfig
-    learner: Learner
+    learner: LocalLearner
     run: Run
     roles: tuple[str, ...]
     references: Mapping[str, Snapshot]

@@ -11,7 +11,7 @@ from onthejob.train.resume import learner_state
 
 if TYPE_CHECKING:
     from onthejob.learn.advantage import AdvantageConfig
-    from onthejob.learn.learner import Learner
+    from onthejob.learn.learner import LocalLearner
     from onthejob.record.store import Run
     from onthejob.types import Adapter
 
@@ -21,7 +21,7 @@ def replay_update(
     iteration: int,
     role: str,
     *,
-    learner: Learner,
+    learner: LocalLearner,
     advantage: AdvantageConfig,
     init: Adapter | None = None,
     reference: Adapter | None = None,

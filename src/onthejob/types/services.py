@@ -40,7 +40,7 @@ class Budgeted(Protocol):
 class Sampler(Protocol):
     """Samples replies of one base model and of adapters on it: in this process, on a server or on a training worker's machine.
 
-    `onthejob.models.sampler.Sampler` is the one of this process.
+    `onthejob.models.sampler.LocalSampler` is the one of this process.
     """
 
     @property
@@ -92,7 +92,7 @@ class KeepsVersions(Protocol):
 class Learner(Protocol):
     """Updates adapters of one model, role by role: in this process, or with a worker that makes the updates.
 
-    `onthejob.learn.learner.Learner` is the one of this process.
+    `onthejob.learn.learner.LocalLearner` is the one of this process.
     """
 
     @property

@@ -30,7 +30,7 @@ from checks.office.gates.windows import LookAhead, look_ahead
 from checks.office.players.exploiters import EXPLOITS
 from onthejob.cli import main
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import Stage, State
+from onthejob.envs.office.company_state import CompanyState, Stage
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.policies import do_nothing, random_legal
 from onthejob.envs.office.policies.expert import expert
@@ -115,7 +115,7 @@ def test_ledger_gap_finds_money_without_a_booking() -> None:
         (lambda s: setattr(s.accounts[0], "id", s.accounts[1].id), "the same id"),
     ],
 )
-def test_the_audit_sees_a_planted_problem(plant: Callable[[State], None], said: str) -> None:
+def test_the_audit_sees_a_planted_problem(plant: Callable[[CompanyState], None], said: str) -> None:
     s = Simulator(load("viral")).found(5)
     assert list(audit(s)) == []
     plant(s)
@@ -166,7 +166,7 @@ def test_secrets_stay_secret_and_a_talkative_prompt_is_caught() -> None:
     assert look.leaks == ()
     assert {"morale", "objections", "messages to dev", "money to allocate"} <= set(look.seen)
 
-    def talkative(s: State, role: str) -> bytes:
+    def talkative(s: CompanyState, role: str) -> bytes:
         return shown(s, role) + f"morale {s.morale}".encode()
 
     leaks = replace(job, reader=talkative).run()

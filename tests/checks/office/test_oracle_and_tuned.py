@@ -11,7 +11,7 @@ from checks.office.gates.oracle import EVALUATION_WORLD, PLANNING_WORLD, Oracle,
 from checks.office.gates.teams import SEATS
 from checks.office.players.tuned import TUNINGS
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.policies import do_nothing
@@ -25,14 +25,14 @@ from onthejob.errors import ConfigError, ContractError
 SMALL = Planning(candidates=3, screening=1, finalists=1, worlds=3, turns=28)
 
 
-def start(scenario: str = "viral", seed: int = 5, *, days: int = 10, skip: int = 0) -> tuple[Simulator, State]:
+def start(scenario: str = "viral", seed: int = 5, *, days: int = 10, skip: int = 0) -> tuple[Simulator, CompanyState]:
     simulator = Simulator(scenarios.load(scenario))
     s = simulator.found(seed, days)
     run(simulator, s, dict.fromkeys(SEATS, heuristic), turns=skip)
     return simulator, s
 
 
-def asked(simulator: Simulator, s: State, role: str) -> State:
+def asked(simulator: Simulator, s: CompanyState, role: str) -> CompanyState:
     while simulator.actor(s.turn) != role:
         run(simulator, s, dict.fromkeys(SEATS, heuristic), turns=1)
     return s
@@ -103,7 +103,7 @@ def test_the_oracle_keeps_a_colleague_informed() -> None:
     assert len({a.action_type for a in others}) == len(others)  # different types first
 
 
-def _view(s: State, role: str) -> dict:
+def _view(s: CompanyState, role: str) -> dict:
     from onthejob.envs.office.views import view
 
     return view(s, role)

@@ -12,7 +12,7 @@ import pytest
 
 from onthejob.envs.claw.copying import COPIED_FILES, MAX_DEPTH, copied
 from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S
-from onthejob.envs.claw.sandbox.sandbox_interface import WORKSPACE, Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import WORKSPACE, ItemKind, WorkspaceItem
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.envs.claw.workspace import Unreadable, Workspace
 
@@ -29,13 +29,13 @@ def test_kinds_modes_and_times_are_kept(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     found = copied(tmp_path)
     folder = found.pop("a")
-    assert (folder.kind, folder.mode) == (Kind.FOLDER, 0o755)
+    assert (folder.kind, folder.mode) == (ItemKind.FOLDER, 0o755)
     assert found == {
-        "a/empty": Item(kind=Kind.FOLDER, mode=0o755, mtime_ns=7),
+        "a/empty": WorkspaceItem(kind=ItemKind.FOLDER, mode=0o755, mtime_ns=7),
         # Readable for the checker, as everything is for root.
-        "a/locked": Item(data=b"y", mode=0o400, mtime_ns=7),
-        "a/run.sh": Item(data=b"x", mode=0o710, mtime_ns=7),
-        os.fsdecode(b"\xff"): Item(data=b"z", mode=0o644, mtime_ns=7),
+        "a/locked": WorkspaceItem(data=b"y", mode=0o400, mtime_ns=7),
+        "a/run.sh": WorkspaceItem(data=b"x", mode=0o710, mtime_ns=7),
+        os.fsdecode(b"\xff"): WorkspaceItem(data=b"z", mode=0o644, mtime_ns=7),
     }
 
 
@@ -75,7 +75,7 @@ def test_a_link_is_kept_when_following_it_stays_inside(tmp_path: Path, target: s
     assert found.get("d/up") is not None
     assert ("link" in found) is kept
     if kept:
-        assert (found["link"].kind, found["link"].data.decode()) == (Kind.LINK, target)
+        assert (found["link"].kind, found["link"].data.decode()) == (ItemKind.LINK, target)
 
 
 def test_what_is_too_deep_or_too_much_cannot_be_checked(tmp_path: Path):

@@ -15,9 +15,9 @@ from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
 from onthejob.envs.claw.episode_reward import RewardConfig
 from onthejob.envs.claw.policies import Gold, idle, noop
 from onthejob.envs.claw.protocol import IGNORED, ProtocolConfig, observe, shown
-from onthejob.envs.claw.replies import FEEDBACK, Problem, parse
+from onthejob.envs.claw.replies import FEEDBACK, ReplyProblem, parse
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxError, SandboxHost, open_host
-from onthejob.envs.claw.sandbox.sandbox_interface import Entry, Layout
+from onthejob.envs.claw.sandbox.sandbox_interface import SandboxLayout, TreeEntry
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.chat import ChatEncoder
@@ -161,9 +161,9 @@ def test_an_unusable_reply_costs_a_turn_and_is_corrected(host: SandboxHost):
     env = ClawEnvironment(ClawConfig(protocol=ProtocolConfig(max_turns=3)), host=host)
     env.reset(TASK)
     step = env.step("I would list the files.")
-    assert (step.valid, text_of(step)) == (False, FEEDBACK[Problem.NO_BLOCK])
+    assert (step.valid, text_of(step)) == (False, FEEDBACK[ReplyProblem.NO_BLOCK])
     step = env.step("```python\nprint(1)\n```")
-    assert text_of(step) == FEEDBACK[Problem.LANGUAGE]
+    assert text_of(step) == FEEDBACK[ReplyProblem.LANGUAGE]
     last = env.step("")
     assert (last.stop, last.valid) == (StopReason.MAX_TURNS, False)
     assert last.parts[ACTOR] == {"assertions": 0.25, "turns": -0.2}
@@ -294,7 +294,7 @@ class Dying:
     def beside(self) -> str:
         return self._sandbox.beside
 
-    def survey(self) -> Mapping[str, Entry]:
+    def survey(self) -> Mapping[str, TreeEntry]:
         return self._sandbox.survey()
 
     def collect(self) -> Path:
@@ -317,7 +317,7 @@ class Breaking:
         self._host = host
         self.report = host.report
 
-    def open(self, files: Mapping[str, bytes], limits: Limits | None = None, *, layout: Layout | None = None) -> Sandbox:
+    def open(self, files: Mapping[str, bytes], limits: Limits | None = None, *, layout: SandboxLayout | None = None) -> Sandbox:
         return Dying(self._host.open(files, limits, layout=layout))
 
     def close(self) -> None: ...

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onthejob.envs.claw.episode_reward import RewardConfig, reward_parts
-from onthejob.envs.claw.grader import Grade, Verdict
+from onthejob.envs.claw.grader import CheckedAssertion, Grade
 from onthejob.errors import ConfigError
 
 
 def grade(passed: int, total: int) -> Grade:
-    return Grade(verdicts=tuple(Verdict(kind="file_exists", path=str(i), passed=i < passed) for i in range(total)))
+    return Grade(verdicts=tuple(CheckedAssertion(kind="file_exists", path=str(i), passed=i < passed) for i in range(total)))
 
 
 def reward(passed: int, total: int, turns: int, config: RewardConfig | None = None) -> float:

@@ -12,9 +12,9 @@ import pytest
 
 from onthejob.envs.claw.families import FAMILIES, errands
 from onthejob.envs.claw.families.desk import Desk
-from onthejob.envs.claw.families.operations import OPERATIONS, Step
+from onthejob.envs.claw.families.operations import OPERATIONS, OperationStep
 from onthejob.envs.claw.families.scene import GREETINGS, THANKS, Scene, literal
-from onthejob.envs.claw.gold_proof import Proof
+from onthejob.envs.claw.gold_proof import GoldProof
 from onthejob.envs.claw.keyed_choices import Draw
 from onthejob.envs.claw.personas import CARDS
 from onthejob.envs.claw.skills import Skill
@@ -24,8 +24,8 @@ from onthejob.envs.claw.task_schema import Assertion, AssertionKind, ClawTask, D
 from .plain_bash import play
 
 
-def proof(task: ClawTask, folder: Path) -> Proof:
-    return Proof(noop=play(task, (), folder / "noop"), gold=play(task, task.gold, folder / "gold"))
+def proof(task: ClawTask, folder: Path) -> GoldProof:
+    return GoldProof(noop=play(task, (), folder / "noop"), gold=play(task, task.gold, folder / "gold"))
 
 
 def test_eight_personas_with_eight_recipes_three_kinds_of_errands_and_two_new_ones_each() -> None:
@@ -119,8 +119,8 @@ def plan_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], list[int]]:
     """The operations of an errand, as places in their table, read from its gold commands."""
     drawn: dict[tuple[str, ...], int] = {}
 
-    def noted(place: int, operation: Callable[[Desk], Step]) -> Callable[[Desk], Step]:
-        def draw(desk: Desk) -> Step:
+    def noted(place: int, operation: Callable[[Desk], OperationStep]) -> Callable[[Desk], OperationStep]:
+        def draw(desk: Desk) -> OperationStep:
             step = operation(desk)
             drawn[step.commands] = place
             return step
@@ -189,7 +189,7 @@ def test_a_broken_gold_command_is_reported(tmp_path: Path) -> None:
     (problem,) = proof(broken, tmp_path).problems
     assert "gold commands do not pass" in problem.message
     assert "file_not_exists" in problem.message
-    (problem,) = Proof(noop=play(task, (), tmp_path / "again"), gold=None).problems
+    (problem,) = GoldProof(noop=play(task, (), tmp_path / "again"), gold=None).problems
     assert "there are no gold commands" in problem.message
     guard = Assertion(kind=AssertionKind.FILE_UNCHANGED, path=task.files[0].path, guard=True)
     (tmp_path / "guarded").mkdir()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from onthejob.envs.claw.grader import Grade, GraderConfig, Verdict, grade
+from onthejob.envs.claw.grader import CheckedAssertion, Grade, GraderConfig, grade
 from onthejob.envs.claw.task_schema import Assertion, AssertionKind, FileKind, SeedFile
-from onthejob.envs.claw.workspace import Found, Workspace
+from onthejob.envs.claw.workspace import PathKind, Workspace
 from onthejob.errors import ConfigError
 
 EXISTS, GONE, CONTAINS, MATCHES, UNCHANGED = (
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def check(root: Path, kind: AssertionKind, path: str, *, wanted: tuple[str, ...] = (), regex: str = "") -> Verdict:
+def check(root: Path, kind: AssertionKind, path: str, *, wanted: tuple[str, ...] = (), regex: str = "") -> CheckedAssertion:
     """One assertion, which must not take long whatever it is about."""
     started = time.process_time()
     assertion = Assertion(kind=kind, path=path, must_contain=wanted, regex=regex)
@@ -317,7 +317,7 @@ def test_a_root_that_is_no_folder_is_our_failure(root: Path):
     with pytest.raises(OSError, match="link"):
         Workspace(root / "link")
     with Workspace(root) as workspace:
-        assert workspace.find("docs") is Found.FOLDER
+        assert workspace.find("docs") is PathKind.FOLDER
 
 
 def test_bad_limits_are_refused():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onthejob.envs.claw.lint import Fault, lint, validate_candidate
+from onthejob.envs.claw.lint import TaskFault, lint, validate_candidate
 from onthejob.envs.claw.task_schema import ClawTask
 
 TMP = "/tmp"
@@ -37,11 +37,11 @@ RECORD: dict[str, Any] = {
 }
 
 
-def faults(**changes: Any) -> set[Fault]:
+def faults(**changes: Any) -> set[TaskFault]:
     return {problem.fault for problem in lint(ClawTask.from_record({**copy.deepcopy(RECORD), **changes}))}
 
 
-def asserting(*more: dict[str, Any]) -> set[Fault]:
+def asserting(*more: dict[str, Any]) -> set[TaskFault]:
     return faults(verifiable_assertions=[*RECORD["verifiable_assertions"], *more])
 
 
@@ -53,28 +53,28 @@ def test_a_good_task_has_no_problem() -> None:
 @pytest.mark.parametrize(
     ("assertion", "fault"),
     [
-        ({"kind": "file_contents_contain", "path": "core.bin", "must_contain": ["PNG"]}, Fault.BINARY_CONTENT),
-        ({"kind": "file_contents_match_regex", "path": "core.bin", "regex": "PNG"}, Fault.BINARY_CONTENT),
-        ({"kind": "file_unchanged", "path": "report/errors.txt"}, Fault.UNSATISFIABLE),
-        ({"kind": "file_unchanged", "path": "old.tmp"}, Fault.UNSATISFIABLE),
-        ({"kind": "file_exists", "path": "old.tmp/report"}, Fault.UNSATISFIABLE),
-        ({"kind": "file_exists", "path": "app.log/report"}, Fault.UNSATISFIABLE),
-        ({"kind": "file_contents_contain", "path": "app.log", "must_contain": ["WARN"]}, Fault.UNSATISFIABLE),
-        ({"kind": "file_contents_match_regex", "path": "app.log", "regex": "^WARN"}, Fault.UNSATISFIABLE),
-        ({"kind": "file_exists", "path": "core.bin"}, Fault.ALREADY_TRUE),
-        ({"kind": "file_not_exists", "path": "report/app"}, Fault.ALREADY_TRUE),
-        ({"kind": "file_contents_contain", "path": "app.log", "must_contain": ["ERROR b"]}, Fault.ALREADY_TRUE),
-        ({"kind": "file_contents_match_regex", "path": "app.log", "regex": "ERROR [bc]"}, Fault.ALREADY_TRUE),
-        ({"kind": "file_exists", "path": "report/app", "guard": True}, Fault.FALSE_GUARD),
-        ({"kind": "file_contents_match_regex", "path": "report/app", "regex": ".*"}, Fault.TRIVIAL),
-        ({"kind": "file_contents_contain", "path": "report/app", "must_contain": [" "]}, Fault.TRIVIAL),
-        ({"kind": "file_not_exists", "path": "old.tmp"}, Fault.TRIVIAL),
-        ({"kind": "file_contents_match_regex", "path": "report/app", "regex": "^(a+)+$"}, Fault.SLOW_REGEX),
-        ({"kind": "file_contents_match_regex", "path": "report/app", "regex": r"^(\w*\d)*x"}, Fault.SLOW_REGEX),
-        ({"kind": "file_exists", "path": "secret/result.txt"}, Fault.UNNAMED),
+        ({"kind": "file_contents_contain", "path": "core.bin", "must_contain": ["PNG"]}, TaskFault.BINARY_CONTENT),
+        ({"kind": "file_contents_match_regex", "path": "core.bin", "regex": "PNG"}, TaskFault.BINARY_CONTENT),
+        ({"kind": "file_unchanged", "path": "report/errors.txt"}, TaskFault.UNSATISFIABLE),
+        ({"kind": "file_unchanged", "path": "old.tmp"}, TaskFault.UNSATISFIABLE),
+        ({"kind": "file_exists", "path": "old.tmp/report"}, TaskFault.UNSATISFIABLE),
+        ({"kind": "file_exists", "path": "app.log/report"}, TaskFault.UNSATISFIABLE),
+        ({"kind": "file_contents_contain", "path": "app.log", "must_contain": ["WARN"]}, TaskFault.UNSATISFIABLE),
+        ({"kind": "file_contents_match_regex", "path": "app.log", "regex": "^WARN"}, TaskFault.UNSATISFIABLE),
+        ({"kind": "file_exists", "path": "core.bin"}, TaskFault.ALREADY_TRUE),
+        ({"kind": "file_not_exists", "path": "report/app"}, TaskFault.ALREADY_TRUE),
+        ({"kind": "file_contents_contain", "path": "app.log", "must_contain": ["ERROR b"]}, TaskFault.ALREADY_TRUE),
+        ({"kind": "file_contents_match_regex", "path": "app.log", "regex": "ERROR [bc]"}, TaskFault.ALREADY_TRUE),
+        ({"kind": "file_exists", "path": "report/app", "guard": True}, TaskFault.FALSE_GUARD),
+        ({"kind": "file_contents_match_regex", "path": "report/app", "regex": ".*"}, TaskFault.TRIVIAL),
+        ({"kind": "file_contents_contain", "path": "report/app", "must_contain": [" "]}, TaskFault.TRIVIAL),
+        ({"kind": "file_not_exists", "path": "old.tmp"}, TaskFault.TRIVIAL),
+        ({"kind": "file_contents_match_regex", "path": "report/app", "regex": "^(a+)+$"}, TaskFault.SLOW_REGEX),
+        ({"kind": "file_contents_match_regex", "path": "report/app", "regex": r"^(\w*\d)*x"}, TaskFault.SLOW_REGEX),
+        ({"kind": "file_exists", "path": "secret/result.txt"}, TaskFault.UNNAMED),
     ],
 )
-def test_a_wrong_assertion_is_found(assertion: dict[str, Any], fault: Fault) -> None:
+def test_a_wrong_assertion_is_found(assertion: dict[str, Any], fault: TaskFault) -> None:
     assert fault in asserting(assertion)
 
 
@@ -93,7 +93,7 @@ def test_a_right_assertion_is_not(assertion: dict[str, Any]) -> None:
 
 
 def test_a_task_of_guards_asks_for_nothing() -> None:
-    assert Fault.NOTHING_TO_DO in faults(verifiable_assertions=RECORD["verifiable_assertions"][2:])
+    assert TaskFault.NOTHING_TO_DO in faults(verifiable_assertions=RECORD["verifiable_assertions"][2:])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_task_of_guards_asks_for_nothing() -> None:
     ],
 )
 def test_a_request_that_gives_the_answer_away_is_found(intent: str) -> None:
-    assert faults(intent=intent) == {Fault.LEAK}
+    assert faults(intent=intent) == {TaskFault.LEAK}
 
 
 def test_a_number_inside_another_is_no_leak() -> None:
@@ -115,7 +115,7 @@ def test_a_number_inside_another_is_no_leak() -> None:
 
 
 def test_an_answer_must_be_asserted() -> None:
-    assert faults(answers=["2", "77"]) == {Fault.LEAK}
+    assert faults(answers=["2", "77"]) == {TaskFault.LEAK}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_answer_must_be_asserted() -> None:
     ],
 )
 def test_gold_that_leaves_the_workspace_is_found(block: str) -> None:
-    assert faults(gold=[block]) == {Fault.GOLD}
+    assert faults(gold=[block]) == {TaskFault.GOLD}
 
 
 def test_gold_may_throw_output_away() -> None:
@@ -153,14 +153,14 @@ def test_a_path_that_cannot_be_written_is_a_problem_and_no_exception() -> None:
     for changes in ({"workspace_seed": seeded}, {"verifiable_assertions": asserted}):
         found = validate_candidate({**RECORD, **changes})
         assert isinstance(found, tuple)
-        assert [problem.fault for problem in found] == [Fault.FORM]
+        assert [problem.fault for problem in found] == [TaskFault.FORM]
         assert "lone surrogates" in found[0].message
 
 
 def test_a_candidate_is_a_task_or_its_problems() -> None:
     found = validate_candidate({"intent": "do it"})
     assert isinstance(found, tuple)
-    assert {problem.fault for problem in found} == {Fault.FORM}
+    assert {problem.fault for problem in found} == {TaskFault.FORM}
     found = validate_candidate({**RECORD, "verifiable_assertions": RECORD["verifiable_assertions"][2:]})
     assert isinstance(found, tuple)
     assert "doing nothing passes" in " ".join(map(str, found))

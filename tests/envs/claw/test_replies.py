@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onthejob.envs.claw.replies import FEEDBACK, MAX_REPLY_CHARS, Problem, Reply, parse
+from onthejob.envs.claw.replies import FEEDBACK, MAX_REPLY_CHARS, ParsedReply, ReplyProblem, parse
 from onthejob.envs.claw.stops import TABLES
 from onthejob.keys import keyed_seed
 from onthejob.testing import ADVERSARIAL_REPLIES
@@ -17,7 +17,7 @@ from onthejob.testing import ADVERSARIAL_REPLIES
 
 def test_a_block_runs_whole():
     script = 'for f in a b; do\n  cp "$f" "$f.bak"\ndone\n\n# then\ncat > x <<EOF\n\none\nEOF'
-    assert parse(f"I copy.\n```bash\n{script}\n```\nThat is all.") == Reply(command=script)
+    assert parse(f"I copy.\n```bash\n{script}\n```\nThat is all.") == ParsedReply(command=script)
 
 
 @pytest.mark.parametrize("language", ["bash", "sh", "shell", "", "Bash", "bash title=x"])
@@ -32,45 +32,45 @@ def test_windows_line_ends_and_longer_fences():
 
 def test_a_markdown_file_may_hold_a_block():
     script = "cat > README.md <<'EOF'\n# Use\n```bash\nmake\n```\nEOF\nls"
-    assert parse(f"```bash\n{script}\n```\nTASK_COMPLETE") == Reply(command=script, stop="token")
+    assert parse(f"```bash\n{script}\n```\nTASK_COMPLETE") == ParsedReply(command=script, stop="token")
 
 
 def test_a_heredoc_without_an_end_does_not_swallow_the_reply():
-    assert parse("```bash\ncat > f <<EOF\nx\n```\nTASK_COMPLETE") == Reply(command="cat > f <<EOF\nx", stop="token")
+    assert parse("```bash\ncat > f <<EOF\nx\n```\nTASK_COMPLETE") == ParsedReply(command="cat > f <<EOF\nx", stop="token")
 
 
 def test_only_the_first_block_with_commands_runs_and_what_follows_a_second_is_not_read():
-    assert parse("```bash\nls\n```\n```bash\nrm a\n```\nTASK_COMPLETE") == Reply(command="ls", ignored=True)
-    assert parse("```bash\nls\n```\n```bash\nrm a") == Reply(command="ls", ignored=True)
-    assert parse("```bash\n# nothing\n```\n```bash\nls\n```") == Reply(command="ls")
-    assert parse('```json\n{"a": 1}\n```\n```bash\nls\n```') == Reply(command="ls")
+    assert parse("```bash\nls\n```\n```bash\nrm a\n```\nTASK_COMPLETE") == ParsedReply(command="ls", ignored=True)
+    assert parse("```bash\nls\n```\n```bash\nrm a") == ParsedReply(command="ls", ignored=True)
+    assert parse("```bash\n# nothing\n```\n```bash\nls\n```") == ParsedReply(command="ls")
+    assert parse('```json\n{"a": 1}\n```\n```bash\nls\n```') == ParsedReply(command="ls")
 
 
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
-        ("", Problem.NO_BLOCK),
-        ("ls -l", Problem.NO_BLOCK),
-        ("```ls```", Problem.NO_BLOCK),
-        ("```bash\n```", Problem.EMPTY),
-        ("```bash\n\n# only a comment\n```", Problem.EMPTY),
-        ("```python\nprint(1)\n```", Problem.LANGUAGE),
-        ("```bash\ncat > f <<EOF\nhalf of", Problem.UNCLOSED),
-        ("TASK_COMPLETE\n```bash\nrm -r", Problem.UNCLOSED),
-        ("```bash\necho \0\n```", Problem.CHARACTER),
-        ("```bash\necho \ud800\n```", Problem.CHARACTER),
-        ("<think>\n```bash\nls\n```", Problem.NO_BLOCK),
-        ("```bash\n" + "x" * MAX_REPLY_CHARS + "\n```", Problem.TOO_LONG),
+        ("", ReplyProblem.NO_BLOCK),
+        ("ls -l", ReplyProblem.NO_BLOCK),
+        ("```ls```", ReplyProblem.NO_BLOCK),
+        ("```bash\n```", ReplyProblem.EMPTY),
+        ("```bash\n\n# only a comment\n```", ReplyProblem.EMPTY),
+        ("```python\nprint(1)\n```", ReplyProblem.LANGUAGE),
+        ("```bash\ncat > f <<EOF\nhalf of", ReplyProblem.UNCLOSED),
+        ("TASK_COMPLETE\n```bash\nrm -r", ReplyProblem.UNCLOSED),
+        ("```bash\necho \0\n```", ReplyProblem.CHARACTER),
+        ("```bash\necho \ud800\n```", ReplyProblem.CHARACTER),
+        ("<think>\n```bash\nls\n```", ReplyProblem.NO_BLOCK),
+        ("```bash\n" + "x" * MAX_REPLY_CHARS + "\n```", ReplyProblem.TOO_LONG),
     ],
 )
-def test_what_cannot_run_has_a_reason_and_feedback(reply: str, problem: Problem):
-    assert parse(reply) == Reply(problem=problem)
+def test_what_cannot_run_has_a_reason_and_feedback(reply: str, problem: ReplyProblem):
+    assert parse(reply) == ParsedReply(problem=problem)
     assert "```bash" in FEEDBACK[problem]
     assert "TASK_COMPLETE" in FEEDBACK[problem]
 
 
 def test_thoughts_are_not_commands():
-    assert parse("<think>TASK_COMPLETE\n```bash\nrm x\n```\n</think>\n```bash\nls\n```") == Reply(command="ls")
+    assert parse("<think>TASK_COMPLETE\n```bash\nrm x\n```\n</think>\n```bash\nls\n```") == ParsedReply(command="ls")
 
 
 def check(reply: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from onthejob.envs.claw.replies import Problem, Reply, parse
+from onthejob.envs.claw.replies import ParsedReply, ReplyProblem, parse
 from onthejob.envs.claw.script import top_lines
-from onthejob.envs.claw.stops import LITERAL, SEED, STANDARD, TABLES, Place, Sentinel, sentinel_at, stop_table
+from onthejob.envs.claw.stops import LITERAL, SEED, STANDARD, TABLES, Sentinel, SentinelPlace, sentinel_at, stop_table
 from onthejob.errors import ConfigError
 
 ROWS = [(name, sentinel) for name, table in TABLES.items() for sentinel in table]
@@ -62,9 +62,9 @@ def test_a_row_matches_its_examples_and_no_near_miss(table: str, sentinel: Senti
 
 
 def test_a_sentinel_counts_only_in_its_place():
-    assert sentinel_at(STANDARD, 'echo "Task complete."', Place.TEXT) is None
-    assert sentinel_at(STANDARD, "TASK_COMPLETE", Place.EDGE) is None
-    assert sentinel_at(STANDARD, "TASK_COMPLETE" + " " * 300, Place.TEXT) is None
+    assert sentinel_at(STANDARD, 'echo "Task complete."', SentinelPlace.TEXT) is None
+    assert sentinel_at(STANDARD, "TASK_COMPLETE", SentinelPlace.EDGE) is None
+    assert sentinel_at(STANDARD, "TASK_COMPLETE" + " " * 300, SentinelPlace.TEXT) is None
 
 
 def test_an_unknown_table_is_refused():
@@ -154,7 +154,7 @@ SAID = ("I will write TASK_COMPLETE at the end.", "The task is complete.", "TASK
 
 @pytest.mark.parametrize("reply", SAID)
 def test_a_mention_is_no_declaration(reply: str):
-    assert parse(reply) == Reply(problem=Problem.NO_BLOCK)
+    assert parse(reply) == ParsedReply(problem=ReplyProblem.NO_BLOCK)
 
 
 def test_the_seed_tables_know_fewer_forms():
@@ -163,7 +163,7 @@ def test_the_seed_tables_know_fewer_forms():
     assert [parse(echo, table).stop for table in (LITERAL, SEED, STANDARD)] == [None, "echo", "echo"]
     assert parse(echo, LITERAL).command == 'echo "Task complete."'
     assert [parse(shout, table).stop for table in (LITERAL, SEED, STANDARD)] == [None, None, "echo"]
-    assert parse("TASK_COMPLETE.", SEED).problem is Problem.NO_BLOCK
+    assert parse("TASK_COMPLETE.", SEED).problem is ReplyProblem.NO_BLOCK
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, WorkspaceItem
 from onthejob.envs.harbor.final_tree import Named, for_tests, links
 
-BEFORE = {"etc/passwd": Item(data=b"root"), "app/a": Item(data=b"1"), "tmp": Item(kind=Kind.FOLDER, mode=0o1777)}
+BEFORE = {
+    "etc/passwd": WorkspaceItem(data=b"root"),
+    "app/a": WorkspaceItem(data=b"1"),
+    "tmp": WorkspaceItem(kind=ItemKind.FOLDER, mode=0o1777),
+}
 
 
 def seen(left: dict[str, bytes], *, request: str = "", tests: str = "", workdir: str = "/app") -> dict[str, bytes]:
     """Path -> content of the files that tests see where the agent left these besides what was there before."""
-    items = {**BEFORE, **{path: Item(data=data) for path, data in left.items()}}
+    items = {**BEFORE, **{path: WorkspaceItem(data=data) for path, data in left.items()}}
     found = for_tests(items, BEFORE, named=Named(request=request, tests=tests), workdir=workdir)
-    return {path: item.data for path, item in found.items() if item.kind is Kind.FILE}
+    return {path: item.data for path, item in found.items() if item.kind is ItemKind.FILE}
 
 
 USUAL = {"etc/passwd": b"root", "app/a": b"1"}
@@ -65,14 +69,14 @@ def test_temporary_files_are_seen_where_the_request_names_them():
 
 
 def test_a_file_in_the_place_of_a_folder():
-    before = {"etc": Item(kind=Kind.FOLDER, mode=0o755), "etc/passwd": Item(data=b"root")}
-    left = {"etc": Item(data=b"a file")}
-    assert for_tests(left, before, named=Named(request="", tests=""), workdir="/app") == {"etc": Item(data=b"a file")}
+    before = {"etc": WorkspaceItem(kind=ItemKind.FOLDER, mode=0o755), "etc/passwd": WorkspaceItem(data=b"root")}
+    left = {"etc": WorkspaceItem(data=b"a file")}
+    assert for_tests(left, before, named=Named(request="", tests=""), workdir="/app") == {"etc": WorkspaceItem(data=b"a file")}
 
 
 def test_links_that_lead_to_the_tests_are_left_out():
-    def link(target: str) -> Item:
-        return Item(kind=Kind.LINK, data=target.encode())
+    def link(target: str) -> WorkspaceItem:
+        return WorkspaceItem(kind=ItemKind.LINK, data=target.encode())
 
     items = {
         "app/a": link("b"), "app/usr": link("/usr/bin/env"), "app/null": link("/dev/null"), "app/up": link("../etc/passwd"),

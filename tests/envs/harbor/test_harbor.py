@@ -16,7 +16,7 @@ from onthejob.envs.claw.sandbox import SandboxHost, open_host
 from onthejob.envs.harbor.folder import read
 from onthejob.envs.harbor.harbor_work import Images, harbor_work
 from onthejob.envs.harbor.proof import Finding, prove
-from onthejob.envs.harbor.refusal import Reason
+from onthejob.envs.harbor.refusal import RefusalReason
 from onthejob.envs.harbor.support import support_of
 from onthejob.envs.harbor.verify import graded
 from onthejob.errors import ConfigError, NotCheckable
@@ -234,19 +234,19 @@ def test_findings(images: Images, tmp_path: Path):
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ({"toml": "[environment]\ngpus = 1\n"}, Reason.HARDWARE),
-        ({"toml": "[[steps]]\nname = 'a'\n"}, Reason.STEPS),
-        ({"toml": "[verifier]\nenvironment_mode = 'separate'\n"}, Reason.VERIFIER),
-        ({"toml": "[verifier.env]\nOPENAI_API_KEY = '${OPENAI_API_KEY}'\n"}, Reason.KEY),
-        ({"toml": "[agent]\nuser = 'worker'\n"}, Reason.USER),
-        ({"instruction": "Start the job with systemctl."}, Reason.SYSTEM),
-        ({"test": "curl -f http://localhost:8080 && echo 1 > /logs/verifier/reward.txt\n"}, Reason.NETWORK),
-        ({"test": "pip install no-such-module-anywhere\n"}, Reason.PACKAGES),
-        ({"more": {"tests/test_outputs.py": "import requests\n"}}, Reason.SERVICES),
-        ({"more": {"tests/test_outputs.py": "import no_such_module_anywhere\n"}}, Reason.PACKAGES),
+        ({"toml": "[environment]\ngpus = 1\n"}, RefusalReason.HARDWARE),
+        ({"toml": "[[steps]]\nname = 'a'\n"}, RefusalReason.STEPS),
+        ({"toml": "[verifier]\nenvironment_mode = 'separate'\n"}, RefusalReason.VERIFIER),
+        ({"toml": "[verifier.env]\nOPENAI_API_KEY = '${OPENAI_API_KEY}'\n"}, RefusalReason.KEY),
+        ({"toml": "[agent]\nuser = 'worker'\n"}, RefusalReason.USER),
+        ({"instruction": "Start the job with systemctl."}, RefusalReason.SYSTEM),
+        ({"test": "curl -f http://localhost:8080 && echo 1 > /logs/verifier/reward.txt\n"}, RefusalReason.NETWORK),
+        ({"test": "pip install no-such-module-anywhere\n"}, RefusalReason.PACKAGES),
+        ({"more": {"tests/test_outputs.py": "import requests\n"}}, RefusalReason.SERVICES),
+        ({"more": {"tests/test_outputs.py": "import no_such_module_anywhere\n"}}, RefusalReason.PACKAGES),
     ],
 )
-def test_what_is_refused_before_anything_is_started(tmp_path: Path, other: dict[str, str], reason: Reason):
+def test_what_is_refused_before_anything_is_started(tmp_path: Path, other: dict[str, str], reason: RefusalReason):
     found = support_of(read(make(tmp_path, **other)))  # type: ignore[arg-type]
     assert reason in {one.reason for one in found.refusals}
 

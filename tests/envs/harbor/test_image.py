@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onthejob.envs.claw.sandbox.sandbox_interface import Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, as_item
 from onthejob.envs.harbor.dockerfile import assignments, expanded, parse
 from onthejob.envs.harbor.image import image_of, prefix
-from onthejob.envs.harbor.refusal import Reason
+from onthejob.envs.harbor.refusal import RefusalReason
 
 FILES = {"data/a.txt": b"a", "data/sub/b.txt": b"b", "run.sh": b"#!/bin/sh\n", "notes.md": b"n"}
 
@@ -19,7 +19,7 @@ def image(dockerfile: str):
 def files(dockerfile: str) -> dict[str, bytes]:
     """Path -> content of what a Dockerfile adds, without folders."""
     base = image("FROM debian:12\n").files
-    return {path: item.data for path, item in image(dockerfile).files.items() if path not in base and item.kind is Kind.FILE}
+    return {path: item.data for path, item in image(dockerfile).files.items() if path not in base and item.kind is ItemKind.FILE}
 
 
 def test_instructions_continue_over_comments_and_hold_heredocs():
@@ -58,7 +58,7 @@ def test_modes_folders_and_variables():
     made = image("FROM python:3.11-slim\nENV A=1\nWORKDIR /app\nCOPY --chmod=750 --chown=root:root run.sh bin/\nWORKDIR sub\n")
     assert made.refusals == []
     assert made.files["app/bin/run.sh"].mode == 0o750
-    assert made.files["app/sub"].kind is Kind.FOLDER
+    assert made.files["app/sub"].kind is ItemKind.FOLDER
     assert (made.workdir, made.env) == ("/app/sub", {"A": "1"})
     assert made.notes == ["the Python of this machine stands for that of python:3.11-slim"]
 
@@ -74,27 +74,27 @@ def test_what_is_copied_after_a_run_line_is_copied_in_its_turn():
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ("FROM nvidia/cuda:12", Reason.IMAGE),
-        ("FROM alpine:3.20", Reason.IMAGE),
-        ("FROM ubuntu AS a\nFROM debian", Reason.IMAGE),
-        ("FROM ubuntu\nCOPY --from=builder /x /y", Reason.IMAGE),
-        ("FROM ubuntu\nRUN apt-get update && apt-get install -y no-such-package-anywhere", Reason.PACKAGES),
-        ("FROM ubuntu\nRUN apt-get install -y gfortran-of-nowhere golang-go rustc cargo", Reason.COMPILERS),
-        ("FROM ubuntu\nRUN pip install no-such-module-anywhere==1.0", Reason.PACKAGES),
-        ("FROM ubuntu\nRUN python3 -m pip install --no-cache-dir -r requirements.txt", Reason.PACKAGES),
-        ("FROM ubuntu\nRUN curl -o x https://example.org/x", Reason.NETWORK),
-        ("FROM ubuntu\nRUN git clone https://example.org/x", Reason.NETWORK),
-        ("FROM ubuntu\nADD https://example.org/x /x", Reason.NETWORK),
-        ("FROM ubuntu\nRUN useradd -m worker", Reason.RUN),
-        ("FROM ubuntu\nRUN frobnicate --all", Reason.RUN),
-        ("FROM ubuntu\nUSER worker", Reason.USER),
-        ("FROM ubuntu\nCOPY run.sh /usr/local/bin/run.sh", Reason.PLACE),
-        ('FROM ubuntu\nCMD ["nginx", "-g", "daemon off;"]', Reason.SERVICES),
-        ("FROM ubuntu\nCOPY missing.txt /x", Reason.FORMAT),
-        ("FROM ubuntu\nFROBNICATE x", Reason.FORMAT),
+        ("FROM nvidia/cuda:12", RefusalReason.IMAGE),
+        ("FROM alpine:3.20", RefusalReason.IMAGE),
+        ("FROM ubuntu AS a\nFROM debian", RefusalReason.IMAGE),
+        ("FROM ubuntu\nCOPY --from=builder /x /y", RefusalReason.IMAGE),
+        ("FROM ubuntu\nRUN apt-get update && apt-get install -y no-such-package-anywhere", RefusalReason.PACKAGES),
+        ("FROM ubuntu\nRUN apt-get install -y gfortran-of-nowhere golang-go rustc cargo", RefusalReason.COMPILERS),
+        ("FROM ubuntu\nRUN pip install no-such-module-anywhere==1.0", RefusalReason.PACKAGES),
+        ("FROM ubuntu\nRUN python3 -m pip install --no-cache-dir -r requirements.txt", RefusalReason.PACKAGES),
+        ("FROM ubuntu\nRUN curl -o x https://example.org/x", RefusalReason.NETWORK),
+        ("FROM ubuntu\nRUN git clone https://example.org/x", RefusalReason.NETWORK),
+        ("FROM ubuntu\nADD https://example.org/x /x", RefusalReason.NETWORK),
+        ("FROM ubuntu\nRUN useradd -m worker", RefusalReason.RUN),
+        ("FROM ubuntu\nRUN frobnicate --all", RefusalReason.RUN),
+        ("FROM ubuntu\nUSER worker", RefusalReason.USER),
+        ("FROM ubuntu\nCOPY run.sh /usr/local/bin/run.sh", RefusalReason.PLACE),
+        ('FROM ubuntu\nCMD ["nginx", "-g", "daemon off;"]', RefusalReason.SERVICES),
+        ("FROM ubuntu\nCOPY missing.txt /x", RefusalReason.FORMAT),
+        ("FROM ubuntu\nFROBNICATE x", RefusalReason.FORMAT),
     ],
 )
-def test_refusals(lines: str, reason: Reason):
+def test_refusals(lines: str, reason: RefusalReason):
     assert reason in {one.reason for one in image(lines + "\n").refusals}
 
 
@@ -114,7 +114,7 @@ def test_what_is_here_already_needs_nothing(lines: str):
 
 def test_compose_is_a_service():
     found = image_of({"Dockerfile": b"FROM ubuntu\n", "docker-compose.yaml": b"services:\n"})
-    assert [one.reason for one in found.refusals] == [Reason.SERVICES]
+    assert [one.reason for one in found.refusals] == [RefusalReason.SERVICES]
 
 
 def test_the_prefix_is_one_line_and_quoted():

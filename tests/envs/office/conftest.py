@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.company_state import PAINS, Account, Stage, State
+from onthejob.envs.office.company_state import PAINS, Account, CompanyState, Stage
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.new_company import arrive
@@ -28,7 +28,7 @@ class Office:
     def __init__(self, scenario: str, seed: int, days: int, quiet: bool, changes: Mapping[str, Any]) -> None:
         rules = dataclasses.replace(load(scenario), **({"event_rate": 0.0, "schedule": ()} if quiet else {}), **changes)
         self.simulator = Simulator(rules)
-        self.state: State = self.simulator.found(seed, days)
+        self.state: CompanyState = self.simulator.found(seed, days)
 
     def wait(self, role: str) -> None:
         """All idle until it is `role`'s turn."""
@@ -81,12 +81,12 @@ def office() -> Callable[..., Office]:
 
 
 @pytest.fixture(scope="session")
-def playing() -> Callable[..., Iterator[tuple[Simulator, State, str, Action | None, TurnLog]]]:
+def playing() -> Callable[..., Iterator[tuple[Simulator, CompanyState, str, Action | None, TurnLog]]]:
     """`playing(player, scenario, seed, world=0, days=30)`: (simulator, state, role, action, log) after every turn."""
 
     def episode(
         player: str | Player, scenario: str = "baseline", seed: int = 1, *, world: int = 0, days: int = 30
-    ) -> Iterator[tuple[Simulator, State, str, Action | None, TurnLog]]:
+    ) -> Iterator[tuple[Simulator, CompanyState, str, Action | None, TurnLog]]:
         act = players()[player] if isinstance(player, str) else player
         simulator = Simulator(load(scenario))
         s = simulator.found(seed, days)

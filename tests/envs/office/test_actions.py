@@ -15,7 +15,7 @@ from onthejob.envs.office.actions import (
     Action,
     Extracted,
     Invalid,
-    Reason,
+    UnusableReason,
     extract,
     feedback,
     parse,
@@ -62,7 +62,7 @@ def test_every_action_of_every_role_parses_for_exactly_its_owners(role):
                 assert accept(reply, role) == Action(name)
             else:
                 got = reject(reply, role)
-                assert got.reason is Reason.WRONG_ROLE
+                assert got.reason is UnusableReason.WRONG_ROLE
                 assert got.owners == tuple(owner for owner in Role if name in ROLES[owner].actions)
                 assert role not in got.owners
 
@@ -114,41 +114,41 @@ def test_repair_leaves_strings_alone():
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ("", Reason.NOT_JSON),
-        ("I would run a demo for Acme.", Reason.NOT_JSON),
-        ('{"action_type":"RUN_DEMO","target":"Ac', Reason.NOT_JSON),
-        ("{'action_type':'RUN_DEMO'}", Reason.NOT_JSON),
-        ('"RUN_DEMO"', Reason.NOT_JSON),
-        ('{"target":"Acme"}', Reason.MISSING_ACTION),
-        ('{"action_type":""}', Reason.MISSING_ACTION),
-        ('{"action_type":null}', Reason.MISSING_ACTION),
-        ('{"action_type":"DANCE"}', Reason.UNKNOWN_ACTION),
-        ('{"action_type":"SHIP_RELEASE"}', Reason.WRONG_ROLE),
-        ('{"action_type":7}', Reason.WRONG_TYPE),
-        ('{"action_type":["RUN_DEMO"]}', Reason.WRONG_TYPE),
-        ('{"action_type":"RUN_DEMO","target":3}', Reason.WRONG_TYPE),
-        ('{"action_type":"RUN_DEMO","target":["Acme"]}', Reason.WRONG_TYPE),
-        ('{"action_type":"RUN_DEMO","parameters":"annual"}', Reason.WRONG_TYPE),
-        ('{"action_type":"RUN_DEMO","message":{"to":"dev"}}', Reason.WRONG_TYPE),
-        ('{"action_type":"RUN_DEMO","reasoning":true}', Reason.WRONG_TYPE),
-        ('{"action_type":"RUN_DEMO","parameters":{"price":NaN}}', Reason.BAD_NUMBER),
-        ('{"action_type":"RUN_DEMO","parameters":{"price":-Infinity}}', Reason.BAD_NUMBER),
-        ('{"action_type":"RUN_DEMO","parameters":{"price":1e999}}', Reason.BAD_NUMBER),
-        ('{"action_type":"RUN_DEMO","parameters":{"price":1000000001}}', Reason.BAD_NUMBER),
-        ('{"action_type":"RUN_DEMO","parameters":{"a":[{"price":-1e12}]}}', Reason.BAD_NUMBER),
-        ('{"action_type":"RUN_DEMO","parameters":{"price":' + "9" * 5000 + "}}", Reason.BAD_NUMBER),
-        ('{"action_type":"RUN_DEMO","target":"A\\u0000"}', Reason.CONTROL_CHARACTER),
-        ('{"action_type":"RUN_DEMO","target":"A\x07"}', Reason.CONTROL_CHARACTER),
-        ('{"action_type":"RUN_DEMO","target":"A\\u001b[31m"}', Reason.CONTROL_CHARACTER),
-        ('{"action_type":"RUN_DEMO","target":"\\ud800"}', Reason.CONTROL_CHARACTER),
-        ('{"action_type":"RUN_DEMO","target":"\u202eemcA"}', Reason.CONTROL_CHARACTER),
-        ('{"action_type":"RUN_DEMO","parameters":{"\\u0001":1}}', Reason.CONTROL_CHARACTER),
-        ('{"action_type":"RUN_DEMO","parameters":' + '{"a":' * 8 + "1" + "}" * 9, Reason.TOO_DEEP),
-        ("{" * 4000, Reason.TOO_DEEP),
-        ('{"a":' * 1600, Reason.TOO_DEEP),
-        ('{"action_type":"RUN_DEMO","target":"' + "x" * 161 + '"}', Reason.TOO_LONG),
-        (DEMO + " " * MAX_REPLY_BYTES, Reason.TOO_LONG),
-        ('{"action_type":"RUN_DEMO","reasoning":"' + "é" * 4090 + '"}', Reason.TOO_LONG),
+        ("", UnusableReason.NOT_JSON),
+        ("I would run a demo for Acme.", UnusableReason.NOT_JSON),
+        ('{"action_type":"RUN_DEMO","target":"Ac', UnusableReason.NOT_JSON),
+        ("{'action_type':'RUN_DEMO'}", UnusableReason.NOT_JSON),
+        ('"RUN_DEMO"', UnusableReason.NOT_JSON),
+        ('{"target":"Acme"}', UnusableReason.MISSING_ACTION),
+        ('{"action_type":""}', UnusableReason.MISSING_ACTION),
+        ('{"action_type":null}', UnusableReason.MISSING_ACTION),
+        ('{"action_type":"DANCE"}', UnusableReason.UNKNOWN_ACTION),
+        ('{"action_type":"SHIP_RELEASE"}', UnusableReason.WRONG_ROLE),
+        ('{"action_type":7}', UnusableReason.WRONG_TYPE),
+        ('{"action_type":["RUN_DEMO"]}', UnusableReason.WRONG_TYPE),
+        ('{"action_type":"RUN_DEMO","target":3}', UnusableReason.WRONG_TYPE),
+        ('{"action_type":"RUN_DEMO","target":["Acme"]}', UnusableReason.WRONG_TYPE),
+        ('{"action_type":"RUN_DEMO","parameters":"annual"}', UnusableReason.WRONG_TYPE),
+        ('{"action_type":"RUN_DEMO","message":{"to":"dev"}}', UnusableReason.WRONG_TYPE),
+        ('{"action_type":"RUN_DEMO","reasoning":true}', UnusableReason.WRONG_TYPE),
+        ('{"action_type":"RUN_DEMO","parameters":{"price":NaN}}', UnusableReason.BAD_NUMBER),
+        ('{"action_type":"RUN_DEMO","parameters":{"price":-Infinity}}', UnusableReason.BAD_NUMBER),
+        ('{"action_type":"RUN_DEMO","parameters":{"price":1e999}}', UnusableReason.BAD_NUMBER),
+        ('{"action_type":"RUN_DEMO","parameters":{"price":1000000001}}', UnusableReason.BAD_NUMBER),
+        ('{"action_type":"RUN_DEMO","parameters":{"a":[{"price":-1e12}]}}', UnusableReason.BAD_NUMBER),
+        ('{"action_type":"RUN_DEMO","parameters":{"price":' + "9" * 5000 + "}}", UnusableReason.BAD_NUMBER),
+        ('{"action_type":"RUN_DEMO","target":"A\\u0000"}', UnusableReason.CONTROL_CHARACTER),
+        ('{"action_type":"RUN_DEMO","target":"A\x07"}', UnusableReason.CONTROL_CHARACTER),
+        ('{"action_type":"RUN_DEMO","target":"A\\u001b[31m"}', UnusableReason.CONTROL_CHARACTER),
+        ('{"action_type":"RUN_DEMO","target":"\\ud800"}', UnusableReason.CONTROL_CHARACTER),
+        ('{"action_type":"RUN_DEMO","target":"\u202eemcA"}', UnusableReason.CONTROL_CHARACTER),
+        ('{"action_type":"RUN_DEMO","parameters":{"\\u0001":1}}', UnusableReason.CONTROL_CHARACTER),
+        ('{"action_type":"RUN_DEMO","parameters":' + '{"a":' * 8 + "1" + "}" * 9, UnusableReason.TOO_DEEP),
+        ("{" * 4000, UnusableReason.TOO_DEEP),
+        ('{"a":' * 1600, UnusableReason.TOO_DEEP),
+        ('{"action_type":"RUN_DEMO","target":"' + "x" * 161 + '"}', UnusableReason.TOO_LONG),
+        (DEMO + " " * MAX_REPLY_BYTES, UnusableReason.TOO_LONG),
+        ('{"action_type":"RUN_DEMO","reasoning":"' + "é" * 4090 + '"}', UnusableReason.TOO_LONG),
     ],
 )
 def test_rejected_forms(reply, reason):
@@ -230,7 +230,7 @@ def test_round_trip(name, target, message, parameters, reasoning, ascii_only):
     role = next(role for role in Role if name in ROLES[role].actions)
     action = parse(json.dumps(fields, ensure_ascii=ascii_only), role)
     if isinstance(action, Invalid):
-        assert action.reason in (Reason.CONTROL_CHARACTER, Reason.TOO_DEEP)
+        assert action.reason in (UnusableReason.CONTROL_CHARACTER, UnusableReason.TOO_DEEP)
         return
     again = accept(render(action), role)
     assert again == action

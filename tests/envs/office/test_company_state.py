@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onthejob
-from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT, PAINS, STATE_FIELDS, Account, Piece, Stage, State
+from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT, PAINS, STATE_FIELDS, Account, CompanyState, Piece, Stage
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.market import PRICES, TIER_VESTS, VESTING_DAYS, prospects
@@ -33,7 +33,7 @@ ROWS = ("accounts", "pieces", "collab_seen")
 """Fields that are compared otherwise: records, and a list whose order means nothing."""
 
 
-def plain(s: State) -> list[Any]:
+def plain(s: CompanyState) -> list[Any]:
     """`s` as version 4 of the snapshot has it, all JSON, for what does not fit the columns."""
     values = {slot: getattr(s, slot) for slot in PACKED}
     for slot in ("accounts", "pieces"):
@@ -45,7 +45,7 @@ def packed(values: Any) -> bytes:
     return json.dumps(values).encode()
 
 
-def same(one: State, other: State) -> None:
+def same(one: CompanyState, other: CompanyState) -> None:
     """Equal in every bit of every field, types included."""
     for slot in PACKED:
         if slot not in ROWS:
@@ -60,7 +60,7 @@ def same(one: State, other: State) -> None:
 
 
 @pytest.fixture(scope="module")
-def lived(playing) -> State:
+def lived(playing) -> CompanyState:
     """A company with everything in it: accounts of many stages, pieces, messages, campaigns on their way."""
     for _, s, *_ in playing("expert", "viral", 3):
         if s.turn >= 150 and s.campaigns and s.inbox and s.pieces and s.contractor_days:
@@ -87,7 +87,7 @@ def spoil(value: Any) -> Any:
     return "spoilt"
 
 
-def test_a_copy_shares_nothing_that_can_change(lived: State) -> None:
+def test_a_copy_shares_nothing_that_can_change(lived: CompanyState) -> None:
     before = dumps(lived)
     twin = lived.copy()
     assert dumps(twin) == before
@@ -125,7 +125,7 @@ def other(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("slot", "record"), [("accounts", Account), ("pieces", Piece)])
-def test_a_row_that_fits_no_column_is_packed_too(lived: State, slot: str, record: type[Account | Piece]) -> None:
+def test_a_row_that_fits_no_column_is_packed_too(lived: CompanyState, slot: str, record: type[Account | Piece]) -> None:
     for name in record.__slots__:
         for place in (0, len(getattr(lived, slot)) - 1):
             for value in other(getattr(getattr(lived, slot)[place], name)):
@@ -134,7 +134,7 @@ def test_a_row_that_fits_no_column_is_packed_too(lived: State, slot: str, record
                 same(loads(dumps(s)), s)
 
 
-def test_what_is_said_by_strangers_is_packed_too(lived: State) -> None:
+def test_what_is_said_by_strangers_is_packed_too(lived: CompanyState) -> None:
     for change in (
         lambda s: s.shared.append([s.turn, "nobody", "hello"]),
         lambda s: s.inbox.update({"nobody": []}),
@@ -151,7 +151,7 @@ def test_what_is_said_by_strangers_is_packed_too(lived: State) -> None:
         same(loads(dumps(s)), s)
 
 
-def test_an_account_that_luck_did_not_make_keeps_its_own_numbers(lived: State) -> None:
+def test_an_account_that_luck_did_not_make_keeps_its_own_numbers(lived: CompanyState) -> None:
     """Quality, warmth and vesting are omitted where they follow from luck and dates, so all of these are tried elsewhere."""
     s = lived.copy()
     for world, turn in ((0, s.turn), (7, s.turn), (7, s.turn - 28)):
@@ -159,7 +159,7 @@ def test_an_account_that_luck_did_not_make_keeps_its_own_numbers(lived: State) -
         same(loads(dumps(s)), s)
 
 
-def test_what_a_signature_and_a_night_forget_is_asked_by_nothing(lived: State) -> None:
+def test_what_a_signature_and_a_night_forget_is_asked_by_nothing(lived: CompanyState) -> None:
     """With it still there the episode continues in the same way."""
     simulator = Simulator(load(lived.scenario))
     forgetful, keeping = lived.copy(), lived.copy()
@@ -179,7 +179,7 @@ def test_what_a_signature_and_a_night_forget_is_asked_by_nothing(lived: State) -
 
 
 @pytest.mark.parametrize("slot", PACKED)
-def test_a_field_of_another_type_is_refused(lived: State, slot: str) -> None:
+def test_a_field_of_another_type_is_refused(lived: CompanyState, slot: str) -> None:
     values = plain(lived)
     place = 1 + PACKED.index(slot)
     values[place] = None
@@ -195,7 +195,12 @@ def test_every_field_is_read_by_some_rule() -> None:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in Path(onthejob.__file__).parent.rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     read = {node.attr for node in nodes if isinstance(node.ctx, ast.Load)}
-    fields = {*State.__slots__, *Account.__slots__, *Piece.__slots__, *(field.name for field in dataclasses.fields(Scenario))}
+    fields = {
+        *CompanyState.__slots__,
+        *Account.__slots__,
+        *Piece.__slots__,
+        *(field.name for field in dataclasses.fields(Scenario)),
+    }
     assert fields - read == set()
 
 
@@ -208,7 +213,7 @@ def test_what_the_columns_leave_out_belongs_to_the_version() -> None:
     assert (VERSION, digest) == (5, "80a1d53034399371")
 
 
-def test_other_versions_other_lengths_and_short_rows_are_refused(lived: State) -> None:
+def test_other_versions_other_lengths_and_short_rows_are_refused(lived: CompanyState) -> None:
     values = plain(lived)
     for wrong in ([VERSION + 1, *values[1:]], [VERSION, *values[1:]], values[:-1], [*values, 0], [], {}, "state", 3):
         with pytest.raises(ValueError, match="not an office snapshot"):
@@ -224,7 +229,7 @@ def test_other_versions_other_lengths_and_short_rows_are_refused(lived: State) -
         loads(packed(late))
 
 
-def test_a_state_with_a_number_that_is_none_is_not_packed(lived: State) -> None:
+def test_a_state_with_a_number_that_is_none_is_not_packed(lived: CompanyState) -> None:
     twin = lived.copy()
     twin.brand = float("nan")
     with pytest.raises(ValueError, match="JSON"):

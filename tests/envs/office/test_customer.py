@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from onthejob.envs.office.actions import Action, render
-from onthejob.envs.office.company_state import FEATURE_INDEX, TURNS_PER_DAY, Stage, State
+from onthejob.envs.office.company_state import FEATURE_INDEX, TURNS_PER_DAY, CompanyState, Stage
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.fast_play import run
-from onthejob.envs.office.handlers import Now, all_handlers
+from onthejob.envs.office.handlers import HandlerContext, all_handlers
 from onthejob.envs.office.handlers.ceo import approvable
 from onthejob.envs.office.handlers.customer import EXPANSION, REFERRAL_COOLDOWN, deliver
 from onthejob.envs.office.luck import mix
@@ -208,7 +208,7 @@ def test_a_branch_continues_with_the_script(task) -> None:
 # What a player of the customer can change
 
 
-def states() -> Iterator[tuple[Simulator, State]]:
+def states() -> Iterator[tuple[Simulator, CompanyState]]:
     """The customer's turns of three days in every scenario but those that end a day, with a critical bug and a happy customer."""
     for scenario in SHIPPED:
         simulator = Simulator(load(scenario))
@@ -251,7 +251,7 @@ def test_no_action_and_no_message_changes_satisfaction_or_the_books() -> None:
     }
 
 
-def called_every_turn(office, name: str, satisfaction: float) -> tuple[State, list[int]]:
+def called_every_turn(office, name: str, satisfaction: float) -> tuple[CompanyState, list[int]]:
     """The state after 30 days in which the customer does one thing only, and the turns on which that achieved something."""
     held = office("churn")
     s, key = held.state, mix(held.state.seed, 1)
@@ -261,7 +261,7 @@ def called_every_turn(office, name: str, satisfaction: float) -> tuple[State, li
     for turn in range(30 * TURNS_PER_DAY):
         if actor_of(turn) == CUSTOMER:
             s.turn = turn
-            if act(s, Action(name), Now(key, TurnLog(s), 1.0)):
+            if act(s, Action(name), HandlerContext(key, TurnLog(s), 1.0)):
                 done.append(turn)
     return s, done
 

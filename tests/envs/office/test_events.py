@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from scipy import stats
 
-from onthejob.envs.office.company_state import Stage, State
+from onthejob.envs.office.company_state import CompanyState, Stage
 from onthejob.envs.office.events import EVENTS, HELD_OUT_EVENTS, RANDOM_EVENTS, SCHEDULED_EVENTS, tick
 from onthejob.envs.office.luck import mix
 from onthejob.envs.office.market import churn_hazard, close_probability
@@ -22,39 +22,39 @@ from onthejob.envs.office.views import view
 
 @dataclass(frozen=True)
 class Case:
-    falls: tuple[Callable[[State], float], ...] = ()
-    rises: tuple[Callable[[State], float], ...] = ()
+    falls: tuple[Callable[[CompanyState], float], ...] = ()
+    rises: tuple[Callable[[CompanyState], float], ...] = ()
 
 
-def happiness(s: State) -> float:
+def happiness(s: CompanyState) -> float:
     return sum(a.sat for a in s.customers())
 
 
-def morale(s: State) -> float:
+def morale(s: CompanyState) -> float:
     return s.morale
 
 
-def brand(s: State) -> float:
+def brand(s: CompanyState) -> float:
     return s.brand
 
 
-def visits(s: State) -> float:
+def visits(s: CompanyState) -> float:
     return sum(s.adstock)
 
 
-def pressure(s: State) -> float:
+def pressure(s: CompanyState) -> float:
     return s.competitor
 
 
-def odds(s: State) -> float:
+def odds(s: CompanyState) -> float:
     return close_probability(s, next(a for a in s.accounts if a.stage == Stage.PROPOSAL))
 
 
-def pool(s: State) -> float:
+def pool(s: CompanyState) -> float:
     return s.board_pool
 
 
-def hazard(s: State) -> float:
+def hazard(s: CompanyState) -> float:
     return churn_hazard(s, s.customers()[0])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from checks.office.gates.audit import audit
-from onthejob.envs.office.company_state import HELD_OUT, State
+from onthejob.envs.office.company_state import HELD_OUT, CompanyState
 from onthejob.envs.office.env import INVALID_KEY, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.roles import ROLES
 from onthejob.envs.office.scenarios import SHIPPED
@@ -155,7 +155,7 @@ def _check(env: OfficeEnvironment, step: Step, wanted: str, before, actor: str, 
         assert step.parts[actor]["penalty"] <= -1.0, about
         assert env.state()["metrics"]["invalid"] == before["metrics"]["invalid"] + 1, about
     state = env._state
-    assert isinstance(state, State)
+    assert isinstance(state, CompanyState)
     problems = list(audit(state))
     assert problems == [], (about, problems)
     assert len(state.shared) <= 15

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, SEGMENTS, Piece, Stage, State
+from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, SEGMENTS, CompanyState, Piece, Stage
 from onthejob.envs.office.handlers import all_handlers
 from onthejob.envs.office.handlers.content import WORK
 from onthejob.envs.office.handlers.customer import deliver
@@ -31,7 +31,7 @@ class Case:
     measure: Measure
     """What the action is for; must be different (`rises`, `falls` or neither) after it."""
     rises: bool | None = True
-    spoil: Callable[[State], None] | None = None
+    spoil: Callable[[CompanyState], None] | None = None
     """Makes the action illegal; None for actions that are always possible."""
 
 
@@ -47,7 +47,7 @@ def rich(office: Any) -> None:
     office.state.board_pool = 1_000_000
 
 
-def poor(s: State) -> None:
+def poor(s: CompanyState) -> None:
     s.envelopes = dict.fromkeys(s.envelopes, 0)
     s.board_pool = 0
 
@@ -66,7 +66,7 @@ def first(office: Any) -> Any:
     return office.state.accounts[0]
 
 
-def gone(s: State) -> None:
+def gone(s: CompanyState) -> None:
     s.accounts.clear()
 
 

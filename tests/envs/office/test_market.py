@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, Account, Piece, Stage, State
+from onthejob.envs.office.company_state import FEATURE_INDEX, PAINS, Account, CompanyState, Piece, Stage
 from onthejob.envs.office.fast_play import run
 from onthejob.envs.office.handlers.ceo import CHUNK
 from onthejob.envs.office.luck import mix
@@ -35,7 +35,7 @@ from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.snapshot import dumps
 
 
-def published(s: State, pain: str, *, kind: int = 0, quality: float = 1.0) -> Piece:
+def published(s: CompanyState, pain: str, *, kind: int = 0, quality: float = 1.0) -> Piece:
     piece = Piece(day=s.day, id=5_000 + len(s.pieces), kind=kind, left=0, quality=quality, topic=PAINS.index(pain), vapor=False)
     s.pieces.append(piece)
     return piece
@@ -150,7 +150,7 @@ def test_company_value_is_not_random(playing) -> None:
 # Closing
 
 
-def middling(office: Callable[..., Any]) -> tuple[State, Account]:
+def middling(office: Callable[..., Any]) -> tuple[CompanyState, Account]:
     company = office()
     deal = company.account(Stage.PROPOSAL, pain="reports", size=1, quality=0.5)
     company.account(Stage.WON, sat=0.5)
@@ -158,7 +158,7 @@ def middling(office: Callable[..., Any]) -> tuple[State, Account]:
     return company.state, deal
 
 
-RAISES: dict[str, Callable[[State, Account], None]] = {
+RAISES: dict[str, Callable[[CompanyState, Account], None]] = {
     "matching feature": lambda s, a: s.feature_shipped.__setitem__(FEATURE_INDEX["Dashboard"], 0),
     "other feature": lambda s, a: s.feature_shipped.__setitem__(FEATURE_INDEX["SSO"], 0),
     "content": lambda s, a: setattr(published(s, "reports"), "day", 0),
@@ -173,7 +173,7 @@ RAISES: dict[str, Callable[[State, Account], None]] = {
     "analysis": lambda s, a: setattr(s, "intel", 3),
     "smaller deal": lambda s, a: setattr(a, "size", 0),
 }
-LOWERS: dict[str, Callable[[State, Account], None]] = {
+LOWERS: dict[str, Callable[[CompanyState, Account], None]] = {
     "objection": lambda s, a: setattr(a, "objections", 1),
     "six months": lambda s, a: setattr(a, "tier", 1),
     "annual": lambda s, a: setattr(a, "tier", 2),

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from onthejob.envs.office.memory import (
     CAPACITY,
     UNRELATED,
-    Kind,
     Lexicon,
+    MemoryKind,
     MemoryStream,
-    Outcome,
+    Tally,
     record,
     reflection_prompt,
 )
@@ -153,7 +153,7 @@ def test_bad_numbers_are_refused(stream):
     with pytest.raises(ConfigError, match=r"1\.\.10, got 11"):
         stream.observe("x", 0, importance=11)
     with pytest.raises(ConfigError, match="tries >= 1, got 0"):
-        stream.observe("x", 0, outcome=Outcome("RUN_DEMO", "lead", 0, 0, 0.0))
+        stream.observe("x", 0, outcome=Tally("RUN_DEMO", "lead", 0, 0, 0.0))
     with pytest.raises(ConfigError, match="capacity"):
         MemoryStream(Lexicon(), capacity=0)
 
@@ -163,10 +163,12 @@ def busy(stream: MemoryStream, start: int, turns: int = 70) -> None:
     for turn in range(start, start + turns, 7):
         worked = turn % 3 > 0
         stream.observe(
-            f"demo at turn {turn}", turn, outcome=Outcome("RUN_DEMO", "fintech lead", 1, int(worked), 1.5 if worked else 0.0)
+            f"demo at turn {turn}",
+            turn,
+            outcome=Tally("RUN_DEMO", "fintech lead", 1, int(worked), 1.5 if worked else 0.0),
         )
         if turn % 2:
-            stream.observe("no answer", turn, outcome=Outcome("FOLLOW_UP", "large lead", 1, 0, -0.5))
+            stream.observe("no answer", turn, outcome=Tally("FOLLOW_UP", "large lead", 1, 0, -0.5))
         if turn % 4 == 0:
             stream.observe("dev says SSO is late", turn)
         stream.observe(f"day {turn // 14} began", turn)
@@ -188,7 +190,7 @@ def test_reflection_counts_outcomes_and_cites_evidence(stream):
     failed = [m.id for m in stream.memories() if m.outcome and m.outcome.action_type == "FOLLOW_UP"]
     best, worst, topics, plan = stream.reflect(70)
     assert best.text == f"RUN_DEMO on fintech lead worked {wins} of 10 times, {wins * 0.15:+.1f} each: it pays."
-    assert best.outcome == Outcome("RUN_DEMO", "fintech lead", 10, wins, wins * 1.5)
+    assert best.outcome == Tally("RUN_DEMO", "fintech lead", 10, wins, wins * 1.5)
     assert worst.text == f"FOLLOW_UP on large lead worked 0 of {len(failed)} times, -0.5 each: something else may be better."
     assert worst.evidence == tuple(failed)
     assert "sso" in topics.text
@@ -196,7 +198,7 @@ def test_reflection_counts_outcomes_and_cites_evidence(stream):
     assert plan.text == stream.plan
     assert plan.text.startswith("more RUN_DEMO on fintech lead; less FOLLOW_UP on large lead; keep an eye on ")
     assert plan.evidence == (best.id, worst.id, topics.id)
-    assert [m.kind for m in (best, worst, topics, plan)] == [Kind.REFLECTION] * 3 + [Kind.PLAN]
+    assert [m.kind for m in (best, worst, topics, plan)] == [MemoryKind.REFLECTION] * 3 + [MemoryKind.PLAN]
     assert all(m.importance >= 7 for m in (best, worst, topics, plan))
 
 
@@ -213,7 +215,7 @@ def test_a_second_reflection_covers_only_what_is_new_and_builds_on_the_first(str
     assert metas[0].text == "Over 2 reviews RUN_DEMO on fintech lead worked 13 of 20 times: it depends on the case."
     assert metas[1].text.endswith("stop it.")
     assert metas[0].importance == 9
-    assert second[-1].kind is Kind.PLAN
+    assert second[-1].kind is MemoryKind.PLAN
     assert {m.id for m in metas} < set(second[-1].evidence)
 
 
@@ -225,15 +227,15 @@ def test_reflection_on_nothing_adds_nothing(stream):
 
 
 def test_a_single_success_is_praised_and_not_blamed(stream):
-    stream.observe("won", 1, outcome=Outcome("CLOSE_DEAL", "", 1, 1, 10.0))
+    stream.observe("won", 1, outcome=Tally("CLOSE_DEAL", "", 1, 1, 10.0))
     added = stream.reflect(70)
     assert texts(added) == ["CLOSE_DEAL worked 1 of 1 times, +10.0 each: it pays.", "more CLOSE_DEAL"]
 
 
 def test_what_mostly_works_is_not_called_a_failure(stream):
     for i in range(5):
-        stream.observe("demo", i, outcome=Outcome("RUN_DEMO", "lead", 1, 1, 3.0))
-        stream.observe("mail", i, outcome=Outcome("FOLLOW_UP", "lead", 1, int(i > 0), 1.0))
+        stream.observe("demo", i, outcome=Tally("RUN_DEMO", "lead", 1, 1, 3.0))
+        stream.observe("mail", i, outcome=Tally("FOLLOW_UP", "lead", 1, int(i > 0), 1.0))
     (insight, plan) = stream.reflect(70)
     assert insight.text == "RUN_DEMO on lead worked 5 of 5 times, +3.0 each: it pays."
     assert plan.text == "more RUN_DEMO on lead"
@@ -352,7 +354,7 @@ out = []
 for turn in range(420):
     stream.observe(" ".join(rng.sample(words, 4)), turn)
     if turn % 7 == 0:
-        outcome = Outcome(rng.choice(["A", "B", "C"]), rng.choice(["x", "y"]), 1, rng.randrange(2), rng.random())
+        outcome = Tally(rng.choice(["A", "B", "C"]), rng.choice(["x", "y"]), 1, rng.randrange(2), rng.random())
         stream.observe("did it", turn, outcome=outcome)
         out.append([memory.text for memory in stream.retrieve(" ".join(rng.sample(words, 5)), turn)])
     if stream.reflection_due(turn):
@@ -401,7 +403,7 @@ def test_a_packed_stream_is_the_stream(said, first):
         if gain is None:
             stream.observe(text, turn)
         else:
-            stream.observe(text, turn, outcome=Outcome("RUN_DEMO", text[:9], 10, wins, gain))
+            stream.observe(text, turn, outcome=Tally("RUN_DEMO", text[:9], 10, wins, gain))
         if turn % 3 == 2:
             stream.retrieve(text, turn)
     if len(said) > 8:
@@ -446,5 +448,5 @@ def test_a_change_is_packed_again(stream):
 def test_what_a_reflection_has_counted_is_forgotten_and_what_it_found_is_not(stream):
     busy(stream, 0)
     added = stream.reflect(70)
-    assert {m.outcome for m in stream.memories(Kind.OBSERVATION)} == {None}
+    assert {m.outcome for m in stream.memories(MemoryKind.OBSERVATION)} == {None}
     assert [m for m in stream.memories() if m.outcome is not None] == [m for m in added if m.outcome is not None]

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from onthejob.envs.office.actions import MAX_MESSAGE
-from onthejob.envs.office.company_state import TURNS_PER_DAY, State
+from onthejob.envs.office.company_state import TURNS_PER_DAY, CompanyState
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers import COPIES_KEPT, KEPT, LONGEST_WAIT, READ_FOR
 from onthejob.envs.office.handlers.customer import deliver
@@ -113,7 +113,7 @@ def test_none_is_dropped_before_its_addressee_reads_it(task, profile: str, to: s
 
 
 def test_copies_never_push_out_the_ceos_own_messages(office) -> None:
-    s: State = office().state
+    s: CompanyState = office().state
     deliver(s, "hr", "ceo", "first")
     for number in range(20):
         s.turn += 1
@@ -123,7 +123,7 @@ def test_copies_never_push_out_the_ceos_own_messages(office) -> None:
 
 
 def test_what_was_read_makes_room(office) -> None:
-    s: State = office().state
+    s: CompanyState = office().state
     for number in range(6):
         s.turn += LONGEST_WAIT
         deliver(s, "hr", "dev", f"message {number}")
@@ -137,7 +137,7 @@ def test_no_role_waits_longer_than_the_limit() -> None:
 
 
 def test_the_prompt_shows_what_the_view_holds(office) -> None:
-    s: State = office().state
+    s: CompanyState = office().state
     text = whole("sales", 3)
     deliver(s, "sales", "dev", text)
     told = view(s, "dev")

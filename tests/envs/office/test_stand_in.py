@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from onthejob.envs.office.actions import Action, Invalid, Reason, render
+from onthejob.envs.office.actions import Action, Invalid, UnusableReason, render
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies.expert import expert
 from onthejob.envs.office.policies.stand_in import EXPERT, INVALID, StandIn, habits
@@ -72,7 +72,7 @@ def test_counted_habits_become_a_stand_in_that_has_them(env: OfficeEnvironment):
     while observation is not None:
         view, legal = observation.view, env.legal_actions()
         replies = [truth(view, lambda legal=legal: legal, (number + 0.37 * k) % 1.0) for k in range(8)]
-        read = [Invalid(Reason.NOT_JSON, "none") if action is None else action for action in replies]
+        read = [Invalid(UnusableReason.NOT_JSON, "none") if action is None else action for action in replies]
         observed.append((observation.actor, habits(view, legal, read)))
         number += 0.618
         observation = env.step("" if replies[0] is None else render(replies[0])).observation

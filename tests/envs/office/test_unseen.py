@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onthejob.envs.office.actions import render
-from onthejob.envs.office.company_state import PAINS, Account, Stage, State
+from onthejob.envs.office.company_state import PAINS, Account, CompanyState, Stage
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.events import discount_demands
 from onthejob.envs.office.luck import mix
@@ -36,7 +36,7 @@ HIDDEN = ("pain", "size", "price", "quality", "deadline")
 KNOWN = tuple(name for name in Account.__slots__ if name not in HIDDEN)
 
 
-def redrawn(s: State, world: int) -> State:
+def redrawn(s: CompanyState, world: int) -> CompanyState:
     copy = s.copy()
     copy.world = world
     draw_unseen(copy, s.world)
@@ -44,7 +44,7 @@ def redrawn(s: State, world: int) -> State:
 
 
 @pytest.fixture(scope="module")
-def met(playing: Callable[..., Iterator[tuple[Any, ...]]]) -> list[State]:
+def met(playing: Callable[..., Iterator[tuple[Any, ...]]]) -> list[CompanyState]:
     """Companies on many days, with leads of every stage and every way of arriving."""
     found = []
     for scenario, seed in (("baseline", 1), ("viral", 2), ("series_a", 3), ("churn", 4)):
@@ -52,7 +52,7 @@ def met(playing: Callable[..., Iterator[tuple[Any, ...]]]) -> list[State]:
     return found
 
 
-def test_nobody_sees_a_difference(met: list[State]) -> None:
+def test_nobody_sees_a_difference(met: list[CompanyState]) -> None:
     changed = 0
     for s in met:
         other = redrawn(s, 7)
@@ -64,7 +64,7 @@ def test_nobody_sees_a_difference(met: list[State]) -> None:
     assert changed > 0.8 * len(met)
 
 
-def test_what_was_seen_stays(met: list[State]) -> None:
+def test_what_was_seen_stays(met: list[CompanyState]) -> None:
     stages = Counter()
     for s in met:
         for a, b in zip(s.accounts, redrawn(s, 3).accounts, strict=True):
@@ -80,7 +80,7 @@ def test_what_was_seen_stays(met: list[State]) -> None:
     assert any(refused for _, refused in stages)
 
 
-def test_a_lead_is_still_there_in_every_world(met: list[State]) -> None:
+def test_a_lead_is_still_there_in_every_world(met: list[CompanyState]) -> None:
     waits = set()
     for s in met:
         for world in range(1, 30):
@@ -91,7 +91,7 @@ def test_a_lead_is_still_there_in_every_world(met: list[State]) -> None:
     assert waits >= set(range(9, 18))
 
 
-def test_a_world_has_its_own_luck_and_always_the_same(met: list[State]) -> None:
+def test_a_world_has_its_own_luck_and_always_the_same(met: list[CompanyState]) -> None:
     s = next(s for s in met if sum(not a.known for a in s.accounts) >= 3)
     drawn = [tuple((a.pain, a.size, a.quality) for a in redrawn(s, world).accounts) for world in range(1, 20)]
     assert len(set(drawn)) == len(drawn)

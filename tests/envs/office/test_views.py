@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onthejob.api.frames import kpis
-from onthejob.envs.office.company_state import FOCI, Account, Piece, Stage, State
+from onthejob.envs.office.company_state import FOCI, Account, CompanyState, Piece, Stage
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.handlers import heard
 from onthejob.envs.office.handlers.customer import deliver
@@ -124,7 +124,7 @@ CORE = {
     for name in [*names.split(), "focus", "events", "feature_shipped", "days"]
 } | {("account.pain of a known lead", "sales")}
 
-Change = Callable[[State], None]
+Change = Callable[[CompanyState], None]
 OUTSIDE = {"turn", "done"}
 """Changing the clock asks another role, and no role is asked after the end."""
 
@@ -153,14 +153,14 @@ def in_dict(slot: str, key: str, value: Any) -> Change:
     return lambda s: getattr(s, slot).__setitem__(key, value)
 
 
-def direct(s: State, role: str) -> None:
+def direct(s: CompanyState, role: str) -> None:
     s.directive_role, s.directive_left = role, 2
 
 
 LIMITS = {"stage": Stage.NEGOTIATION + 2, "pain": 6, "size": 3, "segment": 3, "tier": 3, "topic": 6, "kind": 5}
 
 
-def rows(s: State, slot: str, kind: type[Account] | type[Piece]) -> Iterator[tuple[str, Change]]:
+def rows(s: CompanyState, slot: str, kind: type[Account] | type[Piece]) -> Iterator[tuple[str, Change]]:
     """One field of all rows at once, each row to another of the possible values."""
     fields: dict[str, list[tuple[int, str, list[Any]]]] = {}
     for index, row in enumerate(getattr(s, slot)):
@@ -181,7 +181,7 @@ def rows(s: State, slot: str, kind: type[Account] | type[Piece]) -> Iterator[tup
                 fields.setdefault(label, []).append((index, name, values))
 
     def change(cells: list[tuple[int, str, list[Any]]], turn: int) -> Change:
-        def apply(state: State) -> None:
+        def apply(state: CompanyState) -> None:
             for index, name, values in cells:
                 setattr(getattr(state, slot)[index], name, values[(index + turn) % len(values)])
 
@@ -192,9 +192,9 @@ def rows(s: State, slot: str, kind: type[Account] | type[Piece]) -> Iterator[tup
             yield label, change(cells, turn)
 
 
-def changes(s: State) -> Iterator[tuple[str, Change]]:
+def changes(s: CompanyState) -> Iterator[tuple[str, Change]]:
     """(what is changed, how) for every field of the state."""
-    for slot in State.__slots__:
+    for slot in CompanyState.__slots__:
         value = getattr(s, slot)
         if slot in OUTSIDE:
             continue
@@ -260,7 +260,7 @@ def changes(s: State) -> Iterator[tuple[str, Change]]:
                 yield slot, setter(slot, new)
 
 
-def states(task, profile: str) -> Iterator[tuple[OfficeEnvironment, str, bytes, State]]:
+def states(task, profile: str) -> Iterator[tuple[OfficeEnvironment, str, bytes, CompanyState]]:
     """(environment, role, head of the snapshot, state) at requests to every role, of a team that does a bit of everything."""
     env = OfficeEnvironment(OfficeConfig(profile=profile))
     policy = as_policy(Noisy(players()["expert"], 0.3), version="noisy")
@@ -357,7 +357,9 @@ def test_the_changes_cover_every_field(playing) -> None:
         if s.turn % 50 == 0:
             covered |= {name.partition(" of ")[0] for name, _ in changes(s)}
     expected = {
-        slot for slot in State.__slots__ if slot not in (*OUTSIDE, "accounts", "pieces", "directive_left", "directive_role")
+        slot
+        for slot in CompanyState.__slots__
+        if slot not in (*OUTSIDE, "accounts", "pieces", "directive_left", "directive_role")
     }
     expected |= {f"account.{slot}" for slot in Account.__slots__} | {
         f"piece.{slot}" for slot in Piece.__slots__ if slot != "kind"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from onthejob.learn.learner import Learner, LearnerConfig
+from onthejob.learn.learner import LearnerConfig, LocalLearner
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.loop import train
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.sampler import Sampler
+from onthejob.models.sampler import LocalSampler
 from onthejob.record.bundle import write_bundles
 from onthejob.record.store import Run
 from onthejob.rollout.branch import BranchConfig
@@ -49,8 +49,8 @@ def play(tmp_path: Path) -> Iterator[Play]:
         model = attach(tiny.model, ("porter",), LoraSpec(rank=4, alpha=8), seed=1)
         run = Run.create(tmp_path, config={}, name=f"run{len(runs)}")
         runs.append(run)
-        sampler = Sampler(model, ChatEncoder(tiny.tokenizer))
-        learner = Learner(model, ("porter",), config=LearnerConfig(lr=3e-3), seed=0)
+        sampler = LocalSampler(model, ChatEncoder(tiny.tokenizer))
+        learner = LocalLearner(model, ("porter",), config=LearnerConfig(lr=3e-3), seed=0)
         made: dict[str, Any] = {"learner": learner, "sampler": sampler, "encoder": sampler.chat, "run": run}
         return train(Setup(config=CONFIG, make_env=Bell, pool=pool, partners={}, roles=("porter",), **made)), run
 

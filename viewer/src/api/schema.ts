@@ -536,10 +536,31 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * Account
+         * AccountMove
+         * @description An account that arrived, changed its stage or left.
+         */
+        AccountMove: {
+            /** After */
+            after: string;
+            /** Before */
+            before: string;
+            /** Id */
+            id: number;
+            /** Name */
+            name: string;
+            /** Price */
+            price: number;
+            /**
+             * Reason
+             * @enum {string}
+             */
+            reason: "" | "silence" | "deadline" | "refused" | "unhappy";
+        };
+        /**
+         * AccountView
          * @description A lead, a deal or a customer.
          */
-        Account: {
+        AccountView: {
             /** Contact */
             contact: number;
             /** Id */
@@ -609,7 +630,7 @@ export interface components {
          */
         Base: {
             /** Accounts */
-            accounts: components["schemas"]["Account"][];
+            accounts: components["schemas"]["AccountView"][];
             /** Features */
             features: components["schemas"]["Feature"][];
             floor: components["schemas"]["Floor"] | null;
@@ -776,7 +797,7 @@ export interface components {
             /** Version */
             version: string;
             /** Worlds */
-            worlds: components["schemas"]["Seats"][];
+            worlds: components["schemas"]["SeatsView"][];
         };
         /**
          * DifferenceView
@@ -963,7 +984,7 @@ export interface components {
          */
         Frame: {
             /** Accounts */
-            accounts: components["schemas"]["Account"][] | null;
+            accounts: components["schemas"]["AccountView"][] | null;
             /** Action */
             action: string;
             /** Actor */
@@ -979,7 +1000,7 @@ export interface components {
             floor: components["schemas"]["Floor"] | null;
             kpis: components["schemas"]["Kpis"];
             /** Moves */
-            moves: components["schemas"]["Move"][];
+            moves: components["schemas"]["AccountMove"][];
             /** Notes */
             notes: string[];
             /** Parts */
@@ -1026,7 +1047,7 @@ export interface components {
             base: components["schemas"]["Base"];
             /** Frames */
             frames: components["schemas"]["Frame"][];
-            seats: components["schemas"]["Seats"];
+            seats: components["schemas"]["SeatsView"];
             /** Start */
             start: number;
         };
@@ -1241,32 +1262,25 @@ export interface components {
             turn: number;
         };
         /**
+         * MetricSeries
+         * @description One metric over iterations.
+         */
+        MetricSeries: {
+            /** Iterations */
+            iterations: number[];
+            /** Name */
+            name: string;
+            /** Scope */
+            scope: string;
+            /** Values */
+            values: (number | null)[];
+        };
+        /**
          * Mode
          * @description How a seat is taken.
          * @enum {string}
          */
         Mode: "llm" | "training" | "inference" | "scripted";
-        /**
-         * Move
-         * @description An account that arrived, changed its stage or left.
-         */
-        Move: {
-            /** After */
-            after: string;
-            /** Before */
-            before: string;
-            /** Id */
-            id: number;
-            /** Name */
-            name: string;
-            /** Price */
-            price: number;
-            /**
-             * Reason
-             * @enum {string}
-             */
-            reason: "" | "silence" | "deadline" | "refused" | "unhappy";
-        };
         /**
          * NeedInfo
          * @description Something that a model needs.
@@ -1533,10 +1547,10 @@ export interface components {
             };
         };
         /**
-         * RunInfo
+         * RunRow
          * @description One line of the list of runs.
          */
-        RunInfo: {
+        RunRow: {
             /** Adapters */
             adapters: number;
             /** Created At */
@@ -1577,7 +1591,7 @@ export interface components {
             damage: components["schemas"]["RunDamage"][];
             /** Events */
             events: components["schemas"]["RunEvent"][];
-            info: components["schemas"]["RunInfo"];
+            info: components["schemas"]["RunRow"];
             /** Iterations */
             iterations: number[];
             /** Scales */
@@ -1604,10 +1618,10 @@ export interface components {
             title: string;
         };
         /**
-         * Seats
+         * SeatsView
          * @description Who plays, and how.
          */
-        Seats: {
+        SeatsView: {
             /** Days */
             days: number;
             /** Done */
@@ -1665,20 +1679,6 @@ export interface components {
             text: string;
             /** Tokens */
             tokens: number | null;
-        };
-        /**
-         * Series
-         * @description One metric over iterations.
-         */
-        Series: {
-            /** Iterations */
-            iterations: number[];
-            /** Name */
-            name: string;
-            /** Scope */
-            scope: string;
-            /** Values */
-            values: (number | null)[];
         };
         /**
          * Split
@@ -1840,7 +1840,7 @@ export interface components {
             /** Actor */
             actor: string;
             /** Moves */
-            moves: components["schemas"]["Move"][];
+            moves: components["schemas"]["AccountMove"][];
             /** Mrr */
             mrr: number;
             /** Own */
@@ -2484,7 +2484,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Seats"];
+                    "application/json": components["schemas"]["SeatsView"];
                 };
             };
             /** @description Bad Request */
@@ -2553,7 +2553,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Seats"];
+                    "application/json": components["schemas"]["SeatsView"];
                 };
             };
             /** @description Bad Request */
@@ -2618,7 +2618,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RunInfo"][];
+                    "application/json": components["schemas"]["RunRow"][];
                 };
             };
             /** @description Bad Request */
@@ -3235,7 +3235,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Series"][];
+                    "application/json": components["schemas"]["MetricSeries"][];
                 };
             };
             /** @description Bad Request */
@@ -3499,7 +3499,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Seats"];
+                    "application/json": components["schemas"]["SeatsView"];
                 };
             };
             /** @description Bad Request */
@@ -3980,7 +3980,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Seats"];
+                    "application/json": components["schemas"]["SeatsView"];
                 };
             };
             /** @description Bad Request */

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onthejob.envs.claw.copying import copied, roomy
-from onthejob.envs.claw.grader import Grade, Verdict
+from onthejob.envs.claw.grader import CheckedAssertion, Grade
 from onthejob.envs.claw.official import Official
 from onthejob.envs.claw.sandbox.arguments import BESIDE
 from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Content, Limits, SandboxHost
@@ -124,10 +124,10 @@ def graded(report: bytes) -> Grade:
         values.append(float(value) if known else 0.0)
         reason = f"scored {values[-1]:g}" if known else f"is no number in [0, 1]: {str(value)[:60]!r}"
         verdicts.append(
-            Verdict(kind="check", path=str(name), passed=values[-1] >= 1.0, reason="" if values[-1] >= 1.0 else reason)
+            CheckedAssertion(kind="check", path=str(name), passed=values[-1] >= 1.0, reason="" if values[-1] >= 1.0 else reason)
         )
     return Grade(verdicts=tuple(verdicts), score=sum(values) / len(values))
 
 
 def _failed(reason: str) -> Grade:
-    return Grade(verdicts=(Verdict(kind="check", path="", passed=False, reason=reason),), score=0.0)
+    return Grade(verdicts=(CheckedAssertion(kind="check", path="", passed=False, reason=reason),), score=0.0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.sandbox_interface import MIB, WORKSPACE, Item, Kind, Limits
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, WORKSPACE, ItemKind, Limits, WorkspaceItem
 from onthejob.envs.claw.workspace import Unreadable, Workspace
 
 COPIED_BYTES = 48 * MIB
@@ -26,7 +26,7 @@ MAX_LINKS = 40
 """Links on the way of one path; the kernel's own limit."""
 
 
-def copied(root: Path, keep: Callable[[str, Mapping[str, Item]], bool] | None = None) -> dict[str, Item]:
+def copied(root: Path, keep: Callable[[str, Mapping[str, WorkspaceItem]], bool] | None = None) -> dict[str, WorkspaceItem]:
     """What a dead sandbox left, by path; what its owner may not read is made readable, as it is for root.
 
     Args:
@@ -41,7 +41,7 @@ def copied(root: Path, keep: Callable[[str, Mapping[str, Item]], bool] | None = 
         walk.add("", 0)
     items = walk.found
     keep = keep or stays_inside
-    return {path: item for path, item in items.items() if item.kind is not Kind.LINK or keep(path, items)}
+    return {path: item for path, item in items.items() if item.kind is not ItemKind.LINK or keep(path, items)}
 
 
 def roomy(limits: Limits) -> Limits:
@@ -57,7 +57,7 @@ class _Walk:
     """Everything below a folder, in order. Nothing runs there any more, so that looking twice sees the same."""
 
     def __init__(self, workspace: Workspace, root: Path) -> None:
-        self.found: dict[str, Item] = {}
+        self.found: dict[str, WorkspaceItem] = {}
         self._workspace, self._root = workspace, root
         self._room = COPIED_BYTES
 
@@ -79,21 +79,23 @@ class _Walk:
             if stat.S_ISDIR(status.st_mode):
                 self.add(path, depth + 1)
 
-    def _item(self, path: str, status: os.stat_result) -> Item | None:
+    def _item(self, path: str, status: os.stat_result) -> WorkspaceItem | None:
         mode, mtime_ns = stat.S_IMODE(status.st_mode), status.st_mtime_ns
         if stat.S_ISDIR(status.st_mode):
-            return Item(kind=Kind.FOLDER, mode=mode | stat.S_IRWXU, mtime_ns=mtime_ns)
+            return WorkspaceItem(kind=ItemKind.FOLDER, mode=mode | stat.S_IRWXU, mtime_ns=mtime_ns)
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(self._root / path)  # noqa: PTH115 - the link's text, not a path
-            return Item(kind=Kind.LINK, data=os.fsencode(target), mtime_ns=mtime_ns)
+            return WorkspaceItem(kind=ItemKind.LINK, data=os.fsencode(target), mtime_ns=mtime_ns)
         if not stat.S_ISREG(status.st_mode):
             return None
         data = self._workspace.read(path, limit=self._room)
         self._room -= len(data)
-        return Item(data=data, mode=mode | stat.S_IRUSR, mtime_ns=mtime_ns)
+        return WorkspaceItem(data=data, mode=mode | stat.S_IRUSR, mtime_ns=mtime_ns)
 
 
-def stays_inside(path: str, items: Mapping[str, Item], *, workspace: str = WORKSPACE, forbidden: Collection[str] = ()) -> bool:
+def stays_inside(
+    path: str, items: Mapping[str, WorkspaceItem], *, workspace: str = WORKSPACE, forbidden: Collection[str] = ()
+) -> bool:
     """True when the kernel, following the link at `path`, looks at nothing outside of the workspace.
 
     Args:
@@ -115,7 +117,7 @@ def stays_inside(path: str, items: Mapping[str, Item], *, workspace: str = WORKS
                 return False
             continue
         item = items.get("/".join([*place, part]))
-        if item is None or item.kind is not Kind.LINK:
+        if item is None or item.kind is not ItemKind.LINK:
             place.append(part)
             if place[0] in forbidden:
                 return False

@@ -14,9 +14,9 @@ from onthejob.envs.claw.agent_messages import first_messages
 from onthejob.envs.claw.episode_reward import RewardConfig, reward_parts
 from onthejob.envs.claw.grader import Grade, GraderConfig
 from onthejob.envs.claw.protocol import ProtocolConfig, observe, shown
-from onthejob.envs.claw.replies import FEEDBACK, Reply, parse
+from onthejob.envs.claw.replies import FEEDBACK, ParsedReply, parse
 from onthejob.envs.claw.sandbox import CommandResult, Limits, Sandbox, SandboxHost
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, Entry, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, ItemKind, TreeEntry, as_item
 from onthejob.envs.claw.sandbox.surveying import changes
 from onthejob.envs.claw.stops import stop_table
 from onthejob.envs.claw.task_schema import AssertionKind
@@ -75,7 +75,7 @@ class ClawEnvironment:
         self._stops = stop_table(self.config.protocol.stops)
         self._task: Work | None = None
         self._sandbox: Sandbox | None = None
-        self._files: Mapping[str, Entry] = {}
+        self._files: Mapping[str, TreeEntry] = {}
         self._counts = _Counts()
         self._grade: Grade | None = None
         self._stop: StopReason | None = None
@@ -201,7 +201,7 @@ class ClawEnvironment:
         found = changes(before, self._files)
         return {"files": found[:SHOWN_CHANGES], "files_left_out": max(0, len(found) - SHOWN_CHANGES)}
 
-    def _why_stop(self, read: Reply) -> StopReason | None:
+    def _why_stop(self, read: ParsedReply) -> StopReason | None:
         if read.stop is not None:
             return StopReason.DONE
         if self._counts.turns >= self.config.protocol.max_turns:
@@ -261,7 +261,7 @@ class ClawEnvironment:
 def _sizes(files: Mapping[str, Content]) -> dict[str, int]:
     """Path -> size in bytes of every file."""
     items = {path: as_item(path, content) for path, content in files.items()}
-    return {path: len(item.data) for path, item in items.items() if item.kind is Kind.FILE}
+    return {path: len(item.data) for path, item in items.items() if item.kind is ItemKind.FILE}
 
 
 def _result_facts(result: CommandResult) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onthejob.envs.claw.grader import Grade, grade
-from onthejob.envs.claw.lint import Fault, Problem
+from onthejob.envs.claw.lint import TaskFault, TaskProblem
 from onthejob.envs.claw.sandbox.sandbox_interface import SandboxHost
 from onthejob.envs.claw.task_schema import ClawTask
 
@@ -15,7 +15,7 @@ Run = Callable[[ClawTask, Sequence[str]], Grade]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class GoldProof:
     """What running a task showed."""
 
     noop: Grade
@@ -24,7 +24,7 @@ class Proof:
     """After the gold commands; None when there are none."""
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[TaskProblem, ...]:
         """Empty when no-op fails and gold passes."""
         found = []
         if self.noop.passed:
@@ -34,12 +34,12 @@ class Proof:
         elif not self.gold.passed:
             failed = "; ".join(f"{v.kind} of {v.path}: {v.reason}" for v in self.gold.verdicts if not v.passed)
             found.append(f"the gold commands do not pass ({failed}). Correct them or the assertions.")
-        return tuple(Problem(fault=Fault.PROOF, message=message) for message in found)
+        return tuple(TaskProblem(fault=TaskFault.PROOF, message=message) for message in found)
 
 
-def prove(task: ClawTask, run: Run) -> Proof:
+def prove(task: ClawTask, run: Run) -> GoldProof:
     """Run a task twice: once with nothing done, once with its gold commands."""
-    return Proof(noop=run(task, ()), gold=run(task, task.gold) if task.gold else None)
+    return GoldProof(noop=run(task, ()), gold=run(task, task.gold) if task.gold else None)
 
 
 def in_sandbox(host: SandboxHost) -> Run:

@@ -15,7 +15,7 @@ from pathlib import Path
 import regex
 
 from onthejob.envs.claw.task_schema import Assertion, AssertionKind, SeedFile
-from onthejob.envs.claw.workspace import Found, Unreadable, Workspace
+from onthejob.envs.claw.workspace import PathKind, Unreadable, Workspace
 from onthejob.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ class GraderConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CheckedAssertion:
     """One assertion, checked."""
 
     kind: str
@@ -48,7 +48,7 @@ class Verdict:
 class Grade:
     """All assertions of a task, checked. Without assertions nothing is passed."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CheckedAssertion, ...]
     score: float | None = None
     """Where a task brings its own checks, which may be met in part: their mean, in [0, 1]."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -90,12 +90,14 @@ def grade(root: Path, assertions: Sequence[Assertion], seed: Sequence[SeedFile],
         return Grade(verdicts=tuple(_verdict(workspace, assertion, seeded, limits) for assertion in assertions))
 
 
-def _verdict(workspace: Workspace, assertion: Assertion, seeded: Mapping[str, SeedFile], limits: GraderConfig) -> Verdict:
+def _verdict(
+    workspace: Workspace, assertion: Assertion, seeded: Mapping[str, SeedFile], limits: GraderConfig
+) -> CheckedAssertion:
     try:
         reason = _problem(workspace, assertion, seeded, limits)
     except Unreadable as error:
         reason = str(error)
-    return Verdict(kind=str(assertion.kind), path=assertion.path, passed=not reason, reason=reason)
+    return CheckedAssertion(kind=str(assertion.kind), path=assertion.path, passed=not reason, reason=reason)
 
 
 def _problem(workspace: Workspace, assertion: Assertion, seeded: Mapping[str, SeedFile], limits: GraderConfig) -> str:
@@ -104,10 +106,10 @@ def _problem(workspace: Workspace, assertion: Assertion, seeded: Mapping[str, Se
     match assertion.kind:
         case AssertionKind.FILE_EXISTS:
             found = workspace.find(path)
-            return "" if found in (Found.FILE, Found.FOLDER) else f"there is {found} at the path"
+            return "" if found in (PathKind.FILE, PathKind.FOLDER) else f"there is {found} at the path"
         case AssertionKind.FILE_NOT_EXISTS:
             found = workspace.find(path)
-            return "" if found is Found.NOTHING else f"there is {found} at the path"
+            return "" if found is PathKind.NOTHING else f"there is {found} at the path"
         case AssertionKind.FILE_CONTENTS_CONTAIN:
             return _contains(_text(workspace, path, limits), assertion.must_contain)
         case AssertionKind.FILE_CONTENTS_MATCH_REGEX:

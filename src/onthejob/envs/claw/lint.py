@@ -17,7 +17,7 @@ import regex
 from onthejob.envs.claw.task_schema import Assertion, AssertionKind, ClawTask, FileKind, read_record
 
 
-class Fault(StrEnum):
+class TaskFault(StrEnum):
     """What can be wrong with a task."""
 
     FORM = "form"
@@ -49,10 +49,10 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class TaskProblem:
     """One thing that is wrong with one task."""
 
-    fault: Fault
+    fault: TaskFault
     message: str
     """What, the value met, and the remedy."""
 
@@ -60,25 +60,25 @@ class Problem:
         return f"{self.fault}: {self.message}"
 
 
-Found = Iterator[tuple[Fault, str]]
+Found = Iterator[tuple[TaskFault, str]]
 """Faults of a task, each with its message."""
 
 
-def validate_candidate(record: Mapping[str, Any]) -> ClawTask | tuple[Problem, ...]:
+def validate_candidate(record: Mapping[str, Any]) -> ClawTask | tuple[TaskProblem, ...]:
     """The task in a record that a person or a model wrote, or everything that is wrong with it (at least one problem).
 
     Unknown keys are ignored. That gold commands exist and pass is not checked here (`onthejob.envs.claw.gold_proof`).
     """
     parsed = read_record(record, ignore_unknown=True)
     if not isinstance(parsed, ClawTask):
-        return tuple(Problem(fault=Fault.FORM, message=sentence) for sentence in parsed)
+        return tuple(TaskProblem(fault=TaskFault.FORM, message=sentence) for sentence in parsed)
     return lint(parsed) or parsed
 
 
-def lint(task: ClawTask) -> tuple[Problem, ...]:
+def lint(task: ClawTask) -> tuple[TaskProblem, ...]:
     """What is wrong with a task; empty when nothing is."""
     looks = (_content, _start, _contradictions, _trivia, _leaks, _names, _gold)
-    return tuple(Problem(fault=fault, message=message) for look in looks for fault, message in look(task))
+    return tuple(TaskProblem(fault=fault, message=message) for look in looks for fault, message in look(task))
 
 
 def holds_at_start(task: ClawTask, assertion: Assertion) -> bool:
@@ -122,7 +122,7 @@ def _content(task: ClawTask) -> Found:
     for assertion in task.assertions:
         if assertion.kind in _OF_CONTENT and assertion.path in stubs:
             yield (
-                Fault.BINARY_CONTENT,
+                TaskFault.BINARY_CONTENT,
                 f"{assertion.kind} of {assertion.path}, a binary stub. Assert file_exists or file_unchanged.",
             )
 
@@ -133,14 +133,17 @@ def _start(task: ClawTask) -> Found:
         true = holds_at_start(task, assertion)
         name = f"{assertion.kind} of {assertion.path}"
         if assertion.kind is AssertionKind.FILE_UNCHANGED and assertion.path not in seeded:
-            yield Fault.UNSATISFIABLE, f"{name}, which is not a seeded file. Name one of the workspace seed."
+            yield TaskFault.UNSATISFIABLE, f"{name}, which is not a seeded file. Name one of the workspace seed."
         elif assertion.guard and not true:
-            yield Fault.FALSE_GUARD, f"{name} is marked as a guard but does not hold in the seeded workspace. Remove guard."
+            yield TaskFault.FALSE_GUARD, f"{name} is marked as a guard but does not hold in the seeded workspace. Remove guard."
         elif true and not assertion.guard:
             message = f"{name} holds in the seeded workspace. Mark it as a guard, or assert what the task changes."
-            yield Fault.ALREADY_TRUE, message
+            yield TaskFault.ALREADY_TRUE, message
     if all(assertion.guard for assertion in task.assertions):
-        yield Fault.NOTHING_TO_DO, "every assertion is a guard, so doing nothing passes. Assert what the task is to bring about."
+        yield (
+            TaskFault.NOTHING_TO_DO,
+            "every assertion is a guard, so doing nothing passes. Assert what the task is to bring about.",
+        )
 
 
 def _contradictions(task: ClawTask) -> Found:
@@ -152,37 +155,37 @@ def _contradictions(task: ClawTask) -> Found:
     for path in sorted(present):
         above = {path, *(path[:index] for index, char in enumerate(path) if char == "/")}
         for other in sorted(above & gone):
-            yield Fault.UNSATISFIABLE, f"{path} must be there, but {other} must not exist. Drop one of them."
+            yield TaskFault.UNSATISFIABLE, f"{path} must be there, but {other} must not exist. Drop one of them."
         for other in sorted((above - {path}) & files):
-            yield Fault.UNSATISFIABLE, f"{path} must be there, but {other} must be a file. Drop one of them."
+            yield TaskFault.UNSATISFIABLE, f"{path} must be there, but {other} must be a file. Drop one of them."
     for assertion in task.assertions:
         file = seeded.get(assertion.path)
         if assertion.kind not in _OF_CONTENT or assertion.path not in kept or file is None or file.kind is not FileKind.TEXT:
             continue
         if not _content_holds(assertion, file.content):
             message = f"{assertion.path} must stay unchanged, but {assertion.kind} does not hold of it now. Drop one of them."
-            yield Fault.UNSATISFIABLE, message
+            yield TaskFault.UNSATISFIABLE, message
 
 
 def _trivia(task: ClawTask) -> Found:
     for assertion in task.assertions:
         if any(not part.strip() for part in assertion.must_contain):
             message = f"must_contain of {assertion.path} has a part of blank space only. Give text that the task writes."
-            yield Fault.TRIVIAL, message
+            yield TaskFault.TRIVIAL, message
         if assertion.kind is not AssertionKind.FILE_CONTENTS_MATCH_REGEX:
             continue
         if _SLOW.search(assertion.regex):
             message = (
                 f"regex of {assertion.path} repeats a group that repeats inside: {assertion.regex!r}. Write it without nesting."
             )
-            yield Fault.SLOW_REGEX, message
+            yield TaskFault.SLOW_REGEX, message
         elif all(_found(assertion.regex, text) for text in ("", "\x01", "q7\nZ\n")):
             message = f"regex of {assertion.path} matches any text: {assertion.regex!r}. Give a pattern that only the result has."
-            yield Fault.TRIVIAL, message
+            yield TaskFault.TRIVIAL, message
     seen: set[Assertion] = set()
     for assertion in task.assertions:
         if assertion in seen:
-            yield Fault.TRIVIAL, f"{assertion.kind} of {assertion.path} is stated twice. Drop one of them."
+            yield TaskFault.TRIVIAL, f"{assertion.kind} of {assertion.path} is stated twice. Drop one of them."
         seen.add(assertion)
 
 
@@ -193,14 +196,14 @@ def _leaks(task: ClawTask) -> Found:
     for answer in task.answers:
         for where, text in told.items():
             if re.search(rf"(?<![\w.-]){re.escape(answer)}(?![\w-]|\.\w)", text):
-                yield Fault.LEAK, f"the answer {answer!r} occurs in {where}. Ask for it without stating it."
+                yield TaskFault.LEAK, f"the answer {answer!r} occurs in {where}. Ask for it without stating it."
         if answer not in checked.replace("\\", ""):
-            yield Fault.LEAK, f"the answer {answer!r} is not part of any assertion. Assert it, or drop it from answers."
+            yield TaskFault.LEAK, f"the answer {answer!r} is not part of any assertion. Assert it, or drop it from answers."
     for line in (line.strip() for block in task.gold for line in block.splitlines()):
         if line and line in task.intent:
-            yield Fault.LEAK, f"the request holds the gold command {line!r}. Say what is wanted, not how."
+            yield TaskFault.LEAK, f"the request holds the gold command {line!r}. Say what is wanted, not how."
     if re.search(r"TASK_COMPLETE|file_contents_|file_unchanged|must_contain", task.intent):
-        yield Fault.LEAK, "the request speaks of the stop word or the assertions. Write what a person would."
+        yield TaskFault.LEAK, "the request speaks of the stop word or the assertions. Write what a person would."
 
 
 def _names(task: ClawTask) -> Found:
@@ -214,7 +217,7 @@ def _names(task: ClawTask) -> Found:
             message = (
                 f"{assertion.path} is asserted, but {', '.join(unknown)} occurs nowhere in request and files. Name the file."
             )
-            yield Fault.UNNAMED, message
+            yield TaskFault.UNNAMED, message
 
 
 _FOREIGN = re.compile(r"(?:^|[\s;|&(`])(curl|wget|ssh|scp|nc|pip3?|apt|apt-get|npm|git|sudo|docker)\s", re.MULTILINE)
@@ -228,8 +231,8 @@ _OUTSIDE = re.compile(
 def _gold(task: ClawTask) -> Found:
     for number, block in enumerate(task.gold, start=1):
         if "TASK_COMPLETE" in block:
-            yield Fault.GOLD, f"gold turn {number} holds TASK_COMPLETE. Leave it out; it is added in the end."
+            yield TaskFault.GOLD, f"gold turn {number} holds TASK_COMPLETE. Leave it out; it is added in the end."
         if found := _FOREIGN.search(block):
-            yield Fault.GOLD, f"gold turn {number} uses {found[1]}. There is no network; use file commands."
+            yield TaskFault.GOLD, f"gold turn {number} uses {found[1]}. There is no network; use file commands."
         if found := _OUTSIDE.search(block):
-            yield Fault.GOLD, f"gold turn {number} leaves the workspace: {found[1]!r}. Use relative paths, or /tmp."
+            yield TaskFault.GOLD, f"gold turn {number} leaves the workspace: {found[1]!r}. Use relative paths, or /tmp."

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.needs import Needs, needs_of
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, Item, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, ItemKind, WorkspaceItem, as_item
 from onthejob.envs.claw.separation import why_inseparable
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
@@ -175,7 +175,7 @@ def add_tree(digest: hashlib._Hash, name: str, held: Mapping[str, Content]) -> N
     for path, content in held.items():
         item = as_item(path, content)
         digest.update(f"\0{name}/{path}\0{len(item.data)}\0".encode() + item.data)
-        if item.mode & stat.S_IXUSR and item.kind is Kind.FILE:
+        if item.mode & stat.S_IXUSR and item.kind is ItemKind.FILE:
             digest.update(b"\0executable")
 
 
@@ -192,7 +192,7 @@ def tree_of(folder: Path) -> dict[str, Content]:
             continue
         if path.is_file():
             data = path.read_bytes()
-            found[name] = Item(data=data, mode=0o755) if path.stat().st_mode & stat.S_IXUSR else data
+            found[name] = WorkspaceItem(data=data, mode=0o755) if path.stat().st_mode & stat.S_IXUSR else data
         elif path.is_dir() and not any(path.iterdir()):
             found[f"{name}/"] = b""
     return found

@@ -21,7 +21,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from onthejob.envs.claw.script import Scanner, top_lines
-from onthejob.envs.claw.stops import STANDARD, Place, StopTable, sentinel_at
+from onthejob.envs.claw.stops import STANDARD, SentinelPlace, StopTable, sentinel_at
 
 MAX_REPLY_CHARS = 100_000
 
@@ -29,7 +29,7 @@ _FENCE = re.compile(r"[ \t]*(`{3,})([^`]*)")
 _BASH = frozenset({"", "bash", "sh", "shell", "console"})
 
 
-class Problem(StrEnum):
+class ReplyProblem(StrEnum):
     """Why a reply runs nothing."""
 
     NO_BLOCK = "no_block"
@@ -41,21 +41,21 @@ class Problem(StrEnum):
 
 
 _FORM = "Write one block:\n```bash\nCOMMAND\n```\nor TASK_COMPLETE when the task is done."
-FEEDBACK: MappingProxyType[Problem, str] = MappingProxyType(
+FEEDBACK: MappingProxyType[ReplyProblem, str] = MappingProxyType(
     {
-        Problem.NO_BLOCK: f"No bash block found. {_FORM}",
-        Problem.EMPTY: f"The bash block holds no command. {_FORM}",
-        Problem.LANGUAGE: f"Only bash runs here. {_FORM}",
-        Problem.UNCLOSED: f"The bash block is not closed by ``` on a line of its own, so it was not run. {_FORM}",
-        Problem.CHARACTER: f"The reply holds a NUL or a broken character, so it was not run. {_FORM}",
-        Problem.TOO_LONG: f"The reply is longer than {MAX_REPLY_CHARS} characters, so it was not run. {_FORM}",
+        ReplyProblem.NO_BLOCK: f"No bash block found. {_FORM}",
+        ReplyProblem.EMPTY: f"The bash block holds no command. {_FORM}",
+        ReplyProblem.LANGUAGE: f"Only bash runs here. {_FORM}",
+        ReplyProblem.UNCLOSED: f"The bash block is not closed by ``` on a line of its own, so it was not run. {_FORM}",
+        ReplyProblem.CHARACTER: f"The reply holds a NUL or a broken character, so it was not run. {_FORM}",
+        ReplyProblem.TOO_LONG: f"The reply is longer than {MAX_REPLY_CHARS} characters, so it was not run. {_FORM}",
     }
 )
 """The answer to the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ParsedReply:
     """What one reply asks for. `command` and `stop` may both be set: the command runs first."""
 
     command: str | None = None
@@ -64,46 +64,48 @@ class Reply:
     """Name of the sentinel that declared the task done."""
     ignored: bool = False
     """True when there was a second block with commands; it and what follows were not read."""
-    problem: Problem | None = None
+    problem: ReplyProblem | None = None
     """Set exactly when neither `command` nor `stop` is."""
 
 
-def parse(reply: str, stops: StopTable = STANDARD) -> Reply:
+def parse(reply: str, stops: StopTable = STANDARD) -> ParsedReply:
     """What `reply` asks for, with the sentinels of `stops`."""
     if len(reply) > MAX_REPLY_CHARS:
-        return Reply(problem=Problem.TOO_LONG)
+        return ParsedReply(problem=ReplyProblem.TOO_LONG)
     if "\0" in reply or any("\ud800" <= character <= "\udfff" for character in reply):
-        return Reply(problem=Problem.CHARACTER)
+        return ParsedReply(problem=ReplyProblem.CHARACTER)
     lines = _without_thinking(reply).replace("\r\n", "\n").split("\n")
     command: str | None = None
     stop: str | None = None
-    problem = Problem.NO_BLOCK
+    problem = ReplyProblem.NO_BLOCK
     at = 0
     while at < len(lines):
         fence = _FENCE.fullmatch(lines[at])
         if fence is None:
-            sentinel = sentinel_at(stops, lines[at], Place.TEXT)
+            sentinel = sentinel_at(stops, lines[at], SentinelPlace.TEXT)
             stop = stop or (sentinel.name if sentinel else None)
             at += 1
             continue
         end = _closing(lines, at + 1, len(fence[1]))
         if end is None:
             # A cut block after a whole one is only ignored; before one it hides whatever else was meant.
-            return Reply(command=command, stop=stop, ignored=True) if command else Reply(problem=Problem.UNCLOSED)
+            return (
+                ParsedReply(command=command, stop=stop, ignored=True) if command else ParsedReply(problem=ReplyProblem.UNCLOSED)
+            )
         language = next(iter(fence[2].split(maxsplit=1)), "").casefold()
         block = lines[at + 1 : end]
         at = end + 1
         if language not in _BASH:
-            problem = Problem.LANGUAGE
+            problem = ReplyProblem.LANGUAGE
             continue
         script, declared = _read_block(block, stops)
         if script is not None and command is not None:
-            return Reply(command=command, stop=stop, ignored=True)
+            return ParsedReply(command=command, stop=stop, ignored=True)
         command, stop = command or script, stop or declared
-        problem = Problem.EMPTY
+        problem = ReplyProblem.EMPTY
     if command is None and stop is None:
-        return Reply(problem=problem)
-    return Reply(command=command, stop=stop)
+        return ParsedReply(problem=problem)
+    return ParsedReply(command=command, stop=stop)
 
 
 def _without_thinking(reply: str) -> str:
@@ -130,7 +132,7 @@ def _read_block(lines: Sequence[str], stops: StopTable) -> tuple[str | None, str
     stop: str | None = None
     kept: list[tuple[str, bool]] = []
     for line, top in zip(lines, top_lines(lines), strict=True):
-        sentinel = sentinel_at(stops, line, Place.SCRIPT) if top else None
+        sentinel = sentinel_at(stops, line, SentinelPlace.SCRIPT) if top else None
         if sentinel is None:
             kept.append((line, top))
         else:
@@ -138,7 +140,7 @@ def _read_block(lines: Sequence[str], stops: StopTable) -> tuple[str | None, str
     effective = [(line, top) for line, top in kept if line.strip() and not (top and line.lstrip().startswith("#"))]
     if not effective:
         return None, stop
-    said = [sentinel_at(stops, line, Place.EDGE) if top else None for line, top in effective]
+    said = [sentinel_at(stops, line, SentinelPlace.EDGE) if top else None for line, top in effective]
     declared = said[0] or said[-1]
     stop = stop or (declared.name if declared else None)
     if all(said):

@@ -1,8 +1,8 @@
 """How an agent says that it is done: the stop sentinels, as data.
 
-A sentinel is a line. Where it stands decides whether it counts (`Place`), and the script scanner decides what is a line of its
-own: the same words inside a heredoc, a quote or a longer sentence are content. Forms with a side effect (`> file`, `>> file`,
-`| tee file`) or with a second command (`; ls`, `&& exit`) match no row, so they run as shell.
+A sentinel is a line. Where it stands decides whether it counts (`SentinelPlace`), and the script scanner decides what is a line
+of its own: the same words inside a heredoc, a quote or a longer sentence are content. Forms with a side effect (`> file`, `>>
+file`, `| tee file`) or with a second command (`; ls`, `&& exit`) match no row, so they run as shell.
 
 Three tables: `STANDARD`, `SEED` (the forms of the ClawGym article after its prose patch) and `LITERAL` (before the patch).
 """
@@ -20,7 +20,7 @@ MAX_LINE = 200
 """Characters; a longer line is never a sentinel."""
 
 
-class Place(StrEnum):
+class SentinelPlace(StrEnum):
     """Where a sentinel may stand."""
 
     TEXT = "text"
@@ -37,19 +37,19 @@ class Sentinel:
 
     name: str
     """Recorded with the turn."""
-    places: frozenset[Place]
+    places: frozenset[SentinelPlace]
     pattern: re.Pattern[str]
     """What the whole line, without surrounding space, must match. ASCII; no nested repetition."""
 
-    def matches(self, line: str, place: Place) -> bool:
+    def matches(self, line: str, place: SentinelPlace) -> bool:
         """True when `line` at `place` says that the task is done."""
         return place in self.places and len(line) <= MAX_LINE and self.pattern.fullmatch(line.strip()) is not None
 
 
 StopTable = tuple[Sentinel, ...]
 
-_ANYWHERE = frozenset({Place.TEXT, Place.SCRIPT})
-_EDGE = frozenset({Place.EDGE})
+_ANYWHERE = frozenset({SentinelPlace.TEXT, SentinelPlace.SCRIPT})
+_EDGE = frozenset({SentinelPlace.EDGE})
 
 STANDARD: StopTable = (
     Sentinel(
@@ -92,6 +92,6 @@ def stop_table(name: str) -> StopTable:
     return TABLES[name]
 
 
-def sentinel_at(table: StopTable, line: str, place: Place) -> Sentinel | None:
+def sentinel_at(table: StopTable, line: str, place: SentinelPlace) -> Sentinel | None:
     """The row that `line` at `place` matches."""
     return next((sentinel for sentinel in table if sentinel.matches(line, place)), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onthejob.envs.claw import checks, official
 from onthejob.envs.claw.grader import Grade, GraderConfig, grade
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, Layout, Limits, SandboxHost
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Limits, SandboxHost, SandboxLayout
 from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import NotCheckable
 from onthejob.types import Task
@@ -28,7 +28,7 @@ class Work:
     persona: str = ""
     family: str = ""
     difficulty: str = ""
-    layout: Layout | None = None
+    layout: SandboxLayout | None = None
     """Where `files` lie inside; None for the usual place."""
     listed: Mapping[str, int] | None = None
     """Files that the request lists: path -> size in bytes; None for all of `files`."""

@@ -22,7 +22,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _CHUNK = 1 << 16
 
 
-class Found(StrEnum):
+class PathKind(StrEnum):
     """What is at a path."""
 
     NOTHING = "nothing"
@@ -66,16 +66,16 @@ class Workspace:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def find(self, path: str) -> Found:
+    def find(self, path: str) -> PathKind:
         """What is at `path`. Never raises because of what the workspace holds."""
         try:
             with self._place(path) as place:
                 mode = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
         except FileNotFoundError:
-            return Found.NOTHING
+            return PathKind.NOTHING
         except (OSError, Unreadable, ValueError):
-            return Found.UNKNOWN
-        return Found.FILE if stat.S_ISREG(mode) else Found.FOLDER if stat.S_ISDIR(mode) else Found.OTHER
+            return PathKind.UNKNOWN
+        return PathKind.FILE if stat.S_ISREG(mode) else PathKind.FOLDER if stat.S_ISDIR(mode) else PathKind.OTHER
 
     def read(self, path: str, *, limit: int) -> bytes:
         """The bytes of a regular file.

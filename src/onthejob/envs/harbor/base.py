@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onthejob.envs.claw.copying import COPIED_BYTES, COPIED_FILES
 from onthejob.envs.claw.sandbox.rootfs import MACHINE
-from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, ItemKind, WorkspaceItem
 from onthejob.errors import ConfigError
 
 MOST_BYTES, MOST_FILES = COPIED_BYTES // 2, COPIED_FILES // 2
@@ -24,11 +24,11 @@ LEFT_OUT = re.compile(
 """What sandboxes have of their own, and what is large and of no use without a network."""
 
 
-def skeleton() -> dict[str, Item]:
+def skeleton() -> dict[str, WorkspaceItem]:
     """What an ordinary base has besides the system's folders."""
 
-    def folder(mode: int = 0o755) -> Item:
-        return Item(kind=Kind.FOLDER, mode=mode)
+    def folder(mode: int = 0o755) -> WorkspaceItem:
+        return WorkspaceItem(kind=ItemKind.FOLDER, mode=mode)
 
     names = ("home", "opt", "srv", "mnt", "media", "boot", "var/log", "var/lib", "var/cache", "var/spool", "var/mail", "var/opt")
     made = dict.fromkeys(names, folder())
@@ -47,11 +47,11 @@ def skeleton() -> dict[str, Item]:
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files",
         "shells": "/bin/sh\n/bin/bash",
     }
-    return made | {f"etc/{name}": Item(data=f"{text}\n".encode()) for name, text in texts.items()}
+    return made | {f"etc/{name}": WorkspaceItem(data=f"{text}\n".encode()) for name, text in texts.items()}
 
 
 @cache
-def base_of(root: Path) -> Mapping[str, Item]:
+def base_of(root: Path) -> Mapping[str, WorkspaceItem]:
     """The tree before a task's Dockerfile adds to it, by path below `/`.
 
     Of this machine's own root nothing is taken.
@@ -92,7 +92,7 @@ def _listed(root: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
             yield from _listed(root, path)
 
 
-def _item(root: Path, path: str, status: os.stat_result) -> Item | None:
+def _item(root: Path, path: str, status: os.stat_result) -> WorkspaceItem | None:
     """A file, folder or link with its content; None for other kinds and for what cannot be read."""
     kind = stat.S_IFMT(status.st_mode)
     mode, mtime_ns = stat.S_IMODE(status.st_mode) & 0o1777, status.st_mtime_ns
@@ -100,11 +100,11 @@ def _item(root: Path, path: str, status: os.stat_result) -> Item | None:
         raise ConfigError(f"--env.rootfs {root}: /{path} is larger than {MOST_BYTES >> 20} MiB. Move it below /usr.")
     try:
         if kind == stat.S_IFDIR:
-            return Item(kind=Kind.FOLDER, mode=mode, mtime_ns=mtime_ns)
+            return WorkspaceItem(kind=ItemKind.FOLDER, mode=mode, mtime_ns=mtime_ns)
         if kind == stat.S_IFLNK:
-            return Item(kind=Kind.LINK, data=os.fsencode(os.readlink(root / path)), mtime_ns=mtime_ns)  # noqa: PTH115
+            return WorkspaceItem(kind=ItemKind.LINK, data=os.fsencode(os.readlink(root / path)), mtime_ns=mtime_ns)  # noqa: PTH115
         if kind == stat.S_IFREG:
-            return Item(data=(root / path).read_bytes(), mode=mode, mtime_ns=mtime_ns)
+            return WorkspaceItem(data=(root / path).read_bytes(), mode=mode, mtime_ns=mtime_ns)
     except OSError:
         return None
     return None

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from onthejob.envs.claw.copying import stays_inside
-from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, ItemKind, WorkspaceItem
 from onthejob.envs.harbor.image import STAGING
 
 VERIFIERS = frozenset({"tests", "logs", "solution"})
@@ -54,12 +54,14 @@ class Named:
         return any(_names(self.request, one) or _names(self.tests, one) for one in _folders(path))
 
 
-def links(path: str, items: Mapping[str, Item]) -> bool:
+def links(path: str, items: Mapping[str, WorkspaceItem]) -> bool:
     """Whether a link at `path` is taken over: it leads to nothing of the verifier's."""
     return items[path].data == b"/dev/null" or stays_inside(path, items, workspace="/", forbidden=CLOSED)
 
 
-def for_tests(left: Mapping[str, Item], before: Mapping[str, Item], *, named: Named, workdir: str) -> dict[str, Item]:
+def for_tests(
+    left: Mapping[str, WorkspaceItem], before: Mapping[str, WorkspaceItem], *, named: Named, workdir: str
+) -> dict[str, WorkspaceItem]:
     """The tree that the tests of a task see.
 
     Args:
@@ -69,7 +71,7 @@ def for_tests(left: Mapping[str, Item], before: Mapping[str, Item], *, named: Na
         workdir: the task's folder, absolute: its files are taken over whatever they are called.
     """
     inside = workdir.strip("/") + "/"
-    found: dict[str, Item] = {}
+    found: dict[str, WorkspaceItem] = {}
     for path in {**before, **left}:
         if path.split("/")[0] in RESERVED:
             continue
@@ -109,9 +111,9 @@ def _folders(path: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(len(parts), least - 1, -1)]
 
 
-def _consistent(found: dict[str, Item]) -> dict[str, Item]:
+def _consistent(found: dict[str, WorkspaceItem]) -> dict[str, WorkspaceItem]:
     """Without what lies below a path that is no folder: the agent has put a file or a link in the place of one."""
-    solid: Collection[str] = {path for path, item in found.items() if item.kind is not Kind.FOLDER}
+    solid: Collection[str] = {path for path, item in found.items() if item.kind is not ItemKind.FOLDER}
     return {
         path: item
         for path, item in found.items()

@@ -14,14 +14,14 @@ from typing import Any
 from onthejob.envs.claw.copying import copied, roomy
 from onthejob.envs.claw.grader import Grade
 from onthejob.envs.claw.official import require_unchanged
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, Kind, Limits, SandboxHost
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, ItemKind, Limits, SandboxHost
 from onthejob.envs.claw.work import Work
 from onthejob.envs.claw.workspace import Unreadable
 from onthejob.envs.harbor.final_tree import RESERVED, links
 from onthejob.envs.harbor.folder import HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of, prefix
 from onthejob.envs.harbor.packages import HERE, System
-from onthejob.envs.harbor.refusal import Reason
+from onthejob.envs.harbor.refusal import RefusalReason
 from onthejob.envs.harbor.verify import LAYOUT, STAND_INS, usual_variables, verify
 from onthejob.errors import ConfigError, NotCheckable
 from onthejob.types import Task
@@ -103,7 +103,12 @@ def listed(image: Image) -> dict[str, int]:
     for path, item in sorted(image.files.items()):
         inner = path.removeprefix(top)
         ours = path.startswith(top) and path not in image.base and (top or path.split("/")[0] not in ("etc", "var"))
-        if ours and item.kind is Kind.FILE and len(sizes) < LISTED and not any(part.startswith(".") for part in inner.split("/")):
+        if (
+            ours
+            and item.kind is ItemKind.FILE
+            and len(sizes) < LISTED
+            and not any(part.startswith(".") for part in inner.split("/"))
+        ):
             sizes[inner] = len(item.data)
     return sizes
 
@@ -150,12 +155,12 @@ class Images:
                 result = sandbox.run(f"{STAND_INS}export HOME=/root USER=root; {command}", timeout_s=BUILD_S)
                 if result.exit_code != 0:
                     said = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
-                    image.refuse(Reason.BUILD, f"exit code {result.exit_code}{': ' + said[-1][:120] if said else ''}")
+                    image.refuse(RefusalReason.BUILD, f"exit code {result.exit_code}{': ' + said[-1][:120] if said else ''}")
                     return image
             try:
                 left = copied(sandbox.collect(), links)
             except Unreadable as error:
-                image.refuse(Reason.BUILD, f"the tree {error}")
+                image.refuse(RefusalReason.BUILD, f"the tree {error}")
                 return image
         # What the sandbox itself mounted is made anew in each.
         kept = {path: item for path, item in left.items() if path.split("/")[0] not in RESERVED and not MOUNTED.match(path)}

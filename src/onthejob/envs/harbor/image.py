@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, Content, Item, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import SYSTEM_NAMES, Content, ItemKind, WorkspaceItem, as_item
 from onthejob.envs.harbor.base import base_of
 from onthejob.envs.harbor.dockerfile import Instruction, UnreadDockerfile, assignments, expanded, parse
 from onthejob.envs.harbor.packages import HERE, System, module_of
-from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
+from onthejob.envs.harbor.refusal import PYTHONS, Refusal, RefusalReason, words_of
 from onthejob.envs.harbor.run_lines import refusals_of_script
 
 STAGING = ".copied"
@@ -42,7 +42,7 @@ AGENT_ONLY = words_of(
 class Image:
     """What a task's Dockerfile makes."""
 
-    files: dict[str, Item] = field(default_factory=dict)
+    files: dict[str, WorkspaceItem] = field(default_factory=dict)
     """By path below `/`."""
     commands: list[str] = field(default_factory=list)
     """Bash commands that complete the tree, in order."""
@@ -54,7 +54,7 @@ class Image:
     """Paths that a root file system brings, whether or not they were changed."""
     refusals: list[Refusal] = field(default_factory=list)
 
-    def refuse(self, reason: Reason, detail: str) -> None:
+    def refuse(self, reason: RefusalReason, detail: str) -> None:
         """Note why the task cannot run."""
         self.refusals.append(Refusal(reason, detail))
 
@@ -74,28 +74,28 @@ def image_of(environment: Mapping[str, Content], others: str | None = None, syst
     base = base_of(system.root)
     image = Image(files=dict(base), env={}, base=frozenset() if system == HERE else frozenset(base))
     if any(re.fullmatch(r"(docker-)?compose\.ya?ml", path) for path in environment):
-        image.refuse(Reason.SERVICES, "docker-compose")
+        image.refuse(RefusalReason.SERVICES, "docker-compose")
     dockerfile = environment.get("Dockerfile")
     if dockerfile is None:
-        image.refuse(Reason.IMAGE, "no Dockerfile")
+        image.refuse(RefusalReason.IMAGE, "no Dockerfile")
         return image
     try:
         found = parse(as_item("Dockerfile", dockerfile).data.decode("utf-8", "replace"))
     except UnreadDockerfile as error:
-        image.refuse(Reason.FORMAT, f"Dockerfile: {error}")
+        image.refuse(RefusalReason.FORMAT, f"Dockerfile: {error}")
         return image
     maker = _Maker(image, {path.rstrip("/"): as_item(path, content) for path, content in environment.items()}, others, system)
     for instruction in found:
         maker.take(instruction)
     if maker.stages != 1:
-        image.refuse(Reason.IMAGE, f"{maker.stages} stages")
+        image.refuse(RefusalReason.IMAGE, f"{maker.stages} stages")
     return image
 
 
 class _Maker:
     """Carries out instructions as far as files go."""
 
-    def __init__(self, image: Image, context: Mapping[str, Item], others: str | None, system: System) -> None:
+    def __init__(self, image: Image, context: Mapping[str, WorkspaceItem], others: str | None, system: System) -> None:
         self._image, self._context, self._others, self._system = image, context, others, system
         self._arguments: dict[str, str] = {}
         self._staged = 0
@@ -115,7 +115,7 @@ class _Maker:
                 self._arguments |= {key: self._expanded(value) for key, value in assignments(instruction).items()}
             case "USER":
                 if self._expanded(instruction.text).strip().partition(":")[0] not in ("root", "0"):
-                    image.refuse(Reason.USER, f"USER {instruction.text.strip()}")
+                    image.refuse(RefusalReason.USER, f"USER {instruction.text.strip()}")
             case "COPY" | "ADD":
                 self._copy(instruction)
             case "RUN":
@@ -123,15 +123,15 @@ class _Maker:
             case "CMD" | "ENTRYPOINT":
                 words = [part for word in instruction.words for part in word.split()]
                 if not all(WAITING.fullmatch(word) for word in words):
-                    image.refuse(Reason.SERVICES, f"the image starts {' '.join(words)[:60]}")
+                    image.refuse(RefusalReason.SERVICES, f"the image starts {' '.join(words)[:60]}")
             case "HEALTHCHECK":
                 if instruction.text.strip().upper() != "NONE":
-                    image.refuse(Reason.SERVICES, "HEALTHCHECK")
+                    image.refuse(RefusalReason.SERVICES, "HEALTHCHECK")
             case "SHELL":
                 if not instruction.words or PurePosixPath(instruction.words[0]).name not in ("bash", "sh"):
-                    image.refuse(Reason.RUN, f"SHELL {instruction.text}")
+                    image.refuse(RefusalReason.RUN, f"SHELL {instruction.text}")
             case "ONBUILD":
-                image.refuse(Reason.IMAGE, "ONBUILD")
+                image.refuse(RefusalReason.IMAGE, "ONBUILD")
             case _:
                 assert name in IGNORED, name
 
@@ -149,15 +149,15 @@ class _Maker:
                 if brings:
                     self._image.notes.append(f"the Python of this machine stands for that of {base}")
                 return
-        self._image.refuse(Reason.IMAGE, base or "FROM without a name")
+        self._image.refuse(RefusalReason.IMAGE, base or "FROM without a name")
 
     def _workdir(self, path: str) -> None:
         self._image.workdir = self._absolute(path)
         inner = self._image.workdir.strip("/")
         if inner and inner.split("/")[0] in SYSTEM_NAMES:
-            self._image.refuse(Reason.PLACE, f"WORKDIR {self._image.workdir}")
+            self._image.refuse(RefusalReason.PLACE, f"WORKDIR {self._image.workdir}")
         elif inner:
-            self._put({inner: Item(kind=Kind.FOLDER, mode=0o755)})
+            self._put({inner: WorkspaceItem(kind=ItemKind.FOLDER, mode=0o755)})
 
     def _absolute(self, path: str) -> str:
         parts: list[str] = []
@@ -168,14 +168,14 @@ class _Maker:
                 parts.append(part)
         return "/" + "/".join(parts)
 
-    def _put(self, items: Mapping[str, Item]) -> None:
+    def _put(self, items: Mapping[str, WorkspaceItem]) -> None:
         """Files at their paths; those that come after a RUN line through a folder from which they are copied then."""
         if system := next((path for path in items if path.split("/")[0] in SYSTEM_NAMES), ""):
-            self._image.refuse(Reason.PLACE, f"/{system}")
+            self._image.refuse(RefusalReason.PLACE, f"/{system}")
             return
         if not self._image.commands:
             for path, item in items.items():
-                if item.kind is not Kind.FOLDER or path not in self._image.files:
+                if item.kind is not ItemKind.FOLDER or path not in self._image.files:
                     self._image.files[path] = item
             return
         self._staged += 1
@@ -186,43 +186,47 @@ class _Maker:
     def _copy(self, instruction: Instruction) -> None:
         image, options, rest = self._image, instruction.options, instruction.rest
         if "from" in options:
-            image.refuse(Reason.IMAGE, f"{instruction.name} --from={options['from']}")
+            image.refuse(RefusalReason.IMAGE, f"{instruction.name} --from={options['from']}")
             return
         if options.get("chown", "root").partition(":")[0] not in ("root", "0"):
             image.notes.append(f"files of {options['chown']} belong to root")
         words = [self._expanded(word) for word in rest.words]
         if len(words) < 2:
-            image.refuse(Reason.FORMAT, f"{instruction.name} {instruction.text[:60]}")
+            image.refuse(RefusalReason.FORMAT, f"{instruction.name} {instruction.text[:60]}")
             return
         *sources, target = words
         mode = int(options["chmod"], 8) if re.fullmatch(r"[0-7]{3,4}", options.get("chmod", "")) else None
         into = target.endswith("/") or target in (".", "..") or len(sources) > 1
         base = self._absolute(target).strip("/")
-        items: dict[str, Item] = {}
+        items: dict[str, WorkspaceItem] = {}
         for source in sources:
             if re.match(r"https?://|git@", source):
-                image.refuse(Reason.NETWORK, f"{instruction.name} {source}")
+                image.refuse(RefusalReason.NETWORK, f"{instruction.name} {source}")
                 return
             if instruction.name == "ADD" and re.search(r"\.(tar(\.\w+)?|tgz|tbz2|txz)$", source):
-                image.refuse(Reason.RUN, f"ADD of the archive {source}")
+                image.refuse(RefusalReason.RUN, f"ADD of the archive {source}")
                 return
             found = self._sources(source, instruction)
             if not found:
-                image.refuse(Reason.FORMAT, f"{instruction.name} {source}: no such file next to the Dockerfile")
+                image.refuse(RefusalReason.FORMAT, f"{instruction.name} {source}: no such file next to the Dockerfile")
                 return
-            exists = into or base in ("", image.workdir.strip("/")) or image.files.get(base, Item()).kind is Kind.FOLDER
+            exists = (
+                into or base in ("", image.workdir.strip("/")) or image.files.get(base, WorkspaceItem()).kind is ItemKind.FOLDER
+            )
             for path, item in found.items():
                 whole = path or (PurePosixPath(source).name if exists else "")
                 place = "/".join(part for part in (base, whole) if part)
                 if place:
-                    items[place] = item if mode is None or item.kind is Kind.FOLDER else Item(data=item.data, mode=mode)
+                    items[place] = (
+                        item if mode is None or item.kind is ItemKind.FOLDER else WorkspaceItem(data=item.data, mode=mode)
+                    )
         self._put(items)
 
-    def _sources(self, source: str, instruction: Instruction) -> dict[str, Item]:
+    def _sources(self, source: str, instruction: Instruction) -> dict[str, WorkspaceItem]:
         """What a source of COPY names: path below the target -> item; the path of a single file is empty."""
         if source.startswith("<<"):
             delimiter = source.lstrip("<-").strip("'\"")
-            return {"": Item(data=instruction.bodies.get(delimiter, "").encode())}
+            return {"": WorkspaceItem(data=instruction.bodies.get(delimiter, "").encode())}
         name = self._tidy(source)
         if name == "":
             return dict(self._context)
@@ -233,7 +237,7 @@ class _Maker:
             return below
         if any(char in name for char in "*?["):
             depth = name.count("/")
-            matching: dict[str, Item] = {}
+            matching: dict[str, WorkspaceItem] = {}
             for path, item in self._context.items():
                 parts = path.split("/")
                 if fnmatchcase("/".join(parts[: depth + 1]), name):
@@ -264,7 +268,7 @@ class _Maker:
 
     def _is_unused(self, refusal: Refusal) -> bool:
         """Whether a refusal is for a Python package that nothing else of the task names."""
-        if self._others is None or refusal.reason is not Reason.PACKAGES or not refusal.detail.startswith(PYTHONS):
+        if self._others is None or refusal.reason is not RefusalReason.PACKAGES or not refusal.detail.startswith(PYTHONS):
             return False
         package = refusal.detail.removeprefix(PYTHONS)
         for name in {package, module_of(package)}:

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, ItemKind, as_item
 from onthejob.envs.claw.separation import WORTH_PARSING, reasons, starts_programs
 from onthejob.envs.harbor.refusal import words_of
 from onthejob.envs.harbor.shell import Command, UnreadScript, arguments, commands
@@ -52,7 +52,7 @@ def why_marked(tests: Mapping[str, Content]) -> str:
 
     `tests` are the files of its `tests` folder.
     """
-    texts = {path: item.data for path, content in tests.items() if (item := as_item(path, content)).kind is Kind.FILE}
+    texts = {path: item.data for path, content in tests.items() if (item := as_item(path, content)).kind is ItemKind.FILE}
     return next(_reasons(texts), "")
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from onthejob.envs.claw.grader import Grade
-from onthejob.envs.claw.sandbox.sandbox_interface import Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, as_item
 from onthejob.envs.harbor.folder import SOLUTION, HarborTask
 from onthejob.envs.harbor.harbor_work import Images, start_of
 from onthejob.envs.harbor.image import Image
@@ -118,7 +118,7 @@ def solution_script(task: HarborTask) -> str:
     for path, content in sorted(task.solution.items()):
         item = as_item(path, content)
         place = shlex.quote(f"/solution/{path}")
-        if item.kind is Kind.FILE:
+        if item.kind is ItemKind.FILE:
             lines += [
                 f"mkdir -p $(dirname {place}); base64 -d > {place} <<'END_OF_FILE'",
                 *base64.encodebytes(item.data).decode().splitlines(),

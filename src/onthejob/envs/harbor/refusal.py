@@ -14,7 +14,7 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-class Reason(StrEnum):
+class RefusalReason(StrEnum):
     """Kinds of reasons, in the order in which a table shows them."""
 
     FORMAT = "not in the format"
@@ -37,5 +37,5 @@ class Reason(StrEnum):
 class Refusal(NamedTuple):
     """One reason, and what exactly."""
 
-    reason: Reason
+    reason: RefusalReason
     detail: str

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from onthejob.envs.harbor.packages import COMPILERS, HERE, System
-from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal, words_of
+from onthejob.envs.harbor.refusal import PYTHONS, Refusal, RefusalReason, words_of
 from onthejob.envs.harbor.shell import Command, UnreadScript, arguments, commands
 
 HARMLESS = words_of(
@@ -60,7 +60,7 @@ def refusals_of_script(script: str, system: System = HERE) -> tuple[tuple[Refusa
     try:
         found = commands(script)
     except UnreadScript as error:
-        return (Refusal(Reason.RUN, f"RUN {script.strip()[:40]!r}: {error}"),), False
+        return (Refusal(RefusalReason.RUN, f"RUN {script.strip()[:40]!r}: {error}"),), False
     refused = [one for command in found for one in _of_run_line(command, system)]
     return tuple(_distinct(refused)), all(_does_nothing(command) for command in found)
 
@@ -82,11 +82,11 @@ def refusals_of_installing(script: str, system: System = HERE) -> list[Refusal]:
             or _clones(command)
             or (command.program in FETCHING and command.words[1:2] in (["install"], ["i"], ["add"], ["ci"], ["get"], ["fetch"]))
         ):
-            refused.append(Refusal(Reason.NETWORK, f"tests run {' '.join(command.words)[:50]}"))
+            refused.append(Refusal(RefusalReason.NETWORK, f"tests run {' '.join(command.words)[:50]}"))
         elif command.program in TOOLS and system.lacks_program(command.program):
-            refused.append(Refusal(Reason.COMPILERS, command.program))
+            refused.append(Refusal(RefusalReason.COMPILERS, command.program))
         elif command.program in ("systemctl", "service", "docker", "dockerd"):
-            refused.append(Refusal(Reason.SERVICES, f"tests run {' '.join(command.words)[:50]}"))
+            refused.append(Refusal(RefusalReason.SERVICES, f"tests run {' '.join(command.words)[:50]}"))
     return _distinct(refused)
 
 
@@ -97,20 +97,20 @@ def _of_run_line(command: Command, system: System) -> Iterator[Refusal]:
     said = " ".join(command.words)[:60]
     if _links_program(command):
         if system.lacks_program(command.words[-1].rpartition("/")[2]):
-            yield Refusal(Reason.PLACE, said)
+            yield Refusal(RefusalReason.PLACE, said)
     elif program in OF_PACKAGES or _module(command) == "pip":
         yield from _of_packages(command, system)
     elif program in NETWORK or _clones(command):
-        yield Refusal(Reason.NETWORK, said)
+        yield Refusal(RefusalReason.NETWORK, said)
     elif program in FETCHING:
-        yield Refusal(Reason.NETWORK if not system.lacks_program(program) else Reason.COMPILERS, said)
+        yield Refusal(RefusalReason.NETWORK if not system.lacks_program(program) else RefusalReason.COMPILERS, said)
     elif program in TOOLS:
         if system.lacks_program(program):
-            yield Refusal(Reason.COMPILERS, program)
+            yield Refusal(RefusalReason.COMPILERS, program)
     elif program in SYSTEM or (program not in HARMLESS and not program.startswith(("/", "./", "$"))):
-        yield Refusal(Reason.RUN, said)
+        yield Refusal(RefusalReason.RUN, said)
     elif program in HARMLESS and system.lacks_program(program) and program not in BUILTINS:
-        yield Refusal(Reason.PACKAGES, program)
+        yield Refusal(RefusalReason.PACKAGES, program)
 
 
 BUILTINS = words_of(
@@ -131,18 +131,18 @@ def _of_packages(command: Command, system: System) -> Iterator[Refusal]:
     if program in ("apt-get", "apt", "aptitude"):
         if plain[:1] == ["install"]:
             for name in system.missing_apt(plain[1:]):
-                yield Refusal(Reason.COMPILERS if name in COMPILERS else Reason.PACKAGES, name)
+                yield Refusal(RefusalReason.COMPILERS if name in COMPILERS else RefusalReason.PACKAGES, name)
         elif plain[:1] in (["build-dep"], ["source"], ["download"]):
-            yield Refusal(Reason.NETWORK, " ".join(words)[:60])
+            yield Refusal(RefusalReason.NETWORK, " ".join(words)[:60])
     elif plain[:1] == ["install"]:
         if any(word in ("-r", "--requirement") for word in rest):
-            yield Refusal(Reason.PACKAGES, f"{' '.join(words)[:50]}: a list of requirements")
+            yield Refusal(RefusalReason.PACKAGES, f"{' '.join(words)[:50]}: a list of requirements")
         outside = [word for word in plain[1:] if re.match(r"git\+|https?://", word)]
-        yield from (Refusal(Reason.NETWORK, word[:60]) for word in outside)
+        yield from (Refusal(RefusalReason.NETWORK, word[:60]) for word in outside)
         local = [word for word in plain[1:] if word.startswith((".", "/"))]
-        yield from (Refusal(Reason.PACKAGES, f"pip install {word}") for word in local)
+        yield from (Refusal(RefusalReason.PACKAGES, f"pip install {word}") for word in local)
         named = [word for word in plain[1:] if word not in outside and word not in local]
-        yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in system.missing_pip(named))
+        yield from (Refusal(RefusalReason.PACKAGES, f"{PYTHONS}{name}") for name in system.missing_pip(named))
 
 
 def _of_uv(words: list[str], system: System) -> Iterator[Refusal]:
@@ -154,7 +154,7 @@ def _of_uv(words: list[str], system: System) -> Iterator[Refusal]:
         wanted += plain[2:]
     elif plain[:1] == ["add"]:
         wanted += plain[1:]
-    yield from (Refusal(Reason.PACKAGES, f"{PYTHONS}{name}") for name in system.missing_pip(wanted))
+    yield from (Refusal(RefusalReason.PACKAGES, f"{PYTHONS}{name}") for name in system.missing_pip(wanted))
 
 
 def _module(command: Command) -> str:

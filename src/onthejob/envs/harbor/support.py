@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.needs import needs_of
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, Item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, WorkspaceItem
 from onthejob.envs.harbor.folder import SOLUTION, TEST, HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of
 from onthejob.envs.harbor.marks import why_marked
 from onthejob.envs.harbor.packages import HERE, System, module_of
-from onthejob.envs.harbor.refusal import PYTHONS, Reason, Refusal
+from onthejob.envs.harbor.refusal import PYTHONS, Refusal, RefusalReason
 from onthejob.envs.harbor.run_lines import refusals_of_installing
 from onthejob.envs.harbor.shell import UnreadScript
 from onthejob.errors import ConfigError
@@ -58,7 +58,7 @@ def support_of(task: HarborTask, image: Image | None = None, *, system: System =
     image = image or image_of(task.environment, task.others, system)
     refused = [*image.refusals, *_of_config(task), *_of_tests(task, system)]
     if found := SYSTEM_REQUEST.search(task.instruction):
-        refused.append(Refusal(Reason.SYSTEM, found[0].lower()))
+        refused.append(Refusal(RefusalReason.SYSTEM, found[0].lower()))
     mark = why_marked(task.tests)
     if not mark and not system.is_safe():
         mark = "the system's Python is older than 3.11 and imports from the working folder"
@@ -70,38 +70,38 @@ def read_supported(folder: Path, system: System = HERE) -> tuple[HarborTask | No
     try:
         task = read(folder)
     except ConfigError as error:
-        return None, Support(refusals=(Refusal(Reason.FORMAT, str(error)),))
+        return None, Support(refusals=(Refusal(RefusalReason.FORMAT, str(error)),))
     return task, support_of(task, system=system)
 
 
 def _of_config(task: HarborTask) -> Iterator[Refusal]:
     environment, verifier = task.section("environment"), task.section("verifier")
     if task.config.get("steps"):
-        yield Refusal(Reason.STEPS, f"{len(task.config['steps'])} steps")
+        yield Refusal(RefusalReason.STEPS, f"{len(task.config['steps'])} steps")
     if environment.get("gpus") or environment.get("tpu") or environment.get("gpu_types"):
-        yield Refusal(Reason.HARDWARE, "a GPU or TPU")
+        yield Refusal(RefusalReason.HARDWARE, "a GPU or TPU")
     if str(environment.get("os", "linux")).lower() != "linux":
-        yield Refusal(Reason.HARDWARE, str(environment["os"]))
+        yield Refusal(RefusalReason.HARDWARE, str(environment["os"]))
     if environment.get("mcp_servers"):
-        yield Refusal(Reason.SERVICES, "MCP servers")
+        yield Refusal(RefusalReason.SERVICES, "MCP servers")
     if environment.get("healthcheck"):
-        yield Refusal(Reason.SERVICES, "a health check")
+        yield Refusal(RefusalReason.SERVICES, "a health check")
     if verifier.get("environment_mode") == "separate" or "Dockerfile" in task.tests:
-        yield Refusal(Reason.VERIFIER, "separate")
+        yield Refusal(RefusalReason.VERIFIER, "separate")
     for name in ("agent", "verifier"):
         user = task.section(name).get("user")
         if user not in (None, "root", 0, "0"):
-            yield Refusal(Reason.USER, f"{name}.user = {user}")
+            yield Refusal(RefusalReason.USER, f"{name}.user = {user}")
     for where, section in (("verifier", verifier), ("environment", environment)):
         env = section.get("env")
         for key, value in env.items() if isinstance(env, Mapping) else ():
             if KEYS.search(str(key)) or "${" in str(value):
-                yield Refusal(Reason.KEY, f"{where}.env.{key}")
+                yield Refusal(RefusalReason.KEY, f"{where}.env.{key}")
 
 
 def _of_tests(task: HarborTask, system: System) -> Iterator[Refusal]:
     if TEST not in task.tests:
-        yield Refusal(Reason.FORMAT, f"tests/{TEST} is missing")
+        yield Refusal(RefusalReason.FORMAT, f"tests/{TEST} is missing")
         return
     for path, content in sorted(task.tests.items()):
         if path.endswith(".sh"):
@@ -111,20 +111,20 @@ def _of_tests(task: HarborTask, system: System) -> Iterator[Refusal]:
     texts = {path: _data(content) for path, content in task.tests.items()}
     for path, data in sorted(texts.items()):
         if (found := SERVICE.search(data)) and not any(map(STARTING.search, texts.values())):
-            yield Refusal(Reason.SERVICES, f"tests/{path}: {found[0].decode('utf-8', 'replace')}")
+            yield Refusal(RefusalReason.SERVICES, f"tests/{path}: {found[0].decode('utf-8', 'replace')}")
             break
     needs = needs_of(texts, own=" ".join([task.instruction, *task.environment]))
     for name in sorted(needs.modules):
         if system.lacks_module(module_of(name)) and system.lacks_module(name):
-            yield Refusal(Reason.PACKAGES, f"{PYTHONS}{name}")
+            yield Refusal(RefusalReason.PACKAGES, f"{PYTHONS}{name}")
     for name in sorted(needs.programs):
         if system.lacks_program(name):
-            yield Refusal(Reason.PACKAGES, name)
+            yield Refusal(RefusalReason.PACKAGES, name)
 
 
 def _of_script(script: str, system: System) -> Iterator[Refusal]:
     if PYTHON.search(script) and system.lacks_program("python3"):
-        yield Refusal(Reason.PACKAGES, "python3")
+        yield Refusal(RefusalReason.PACKAGES, "python3")
     try:
         yield from refusals_of_installing(script, system)
     except UnreadScript:
@@ -133,13 +133,13 @@ def _of_script(script: str, system: System) -> Iterator[Refusal]:
 
 
 def _data(content: Content) -> bytes:
-    return content.data if isinstance(content, Item) else content
+    return content.data if isinstance(content, WorkspaceItem) else content
 
 
-def table_of(found: Mapping[str, Support]) -> dict[Reason, dict[str, Any]]:
+def table_of(found: Mapping[str, Support]) -> dict[RefusalReason, dict[str, Any]]:
     """Reason -> how many tasks have it (`tasks`), have no other (`only`), and what it is most often (`most`)."""
-    rows: dict[Reason, dict[str, Any]] = {}
-    for reason in Reason:
+    rows: dict[RefusalReason, dict[str, Any]] = {}
+    for reason in RefusalReason:
         having = [support for support in found.values() if any(one.reason is reason for one in support.refusals)]
         if not having:
             continue

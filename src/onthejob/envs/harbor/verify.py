@@ -18,15 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from onthejob.envs.claw.copying import copied, roomy
-from onthejob.envs.claw.grader import Grade, Verdict
+from onthejob.envs.claw.grader import CheckedAssertion, Grade
 from onthejob.envs.claw.sandbox.inside import RUN
-from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Content, Item, Kind, Layout, Limits, SandboxHost
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Content, ItemKind, Limits, SandboxHost, SandboxLayout, WorkspaceItem
 from onthejob.envs.claw.workspace import Unreadable, Workspace
 from onthejob.envs.harbor.final_tree import Named, for_tests, links
 from onthejob.envs.harbor.folder import HarborTask
 from onthejob.envs.harbor.image import AGENT_ONLY, Image, prefix
 
-LAYOUT = Layout(root=True, beside="/tests")
+LAYOUT = SandboxLayout(root=True, beside="/tests")
 LOGS = "logs/verifier"
 VERDICT_BYTES = MIB
 PACKAGES = f"{RUN}/python"
@@ -68,7 +68,7 @@ def verify(task: HarborTask, image: Image, root: Path, *, host: SandboxHost, lim
         return failed(f"the tree {error}")
     named = Named(request=task.instruction, tests="\n".join(_texts(task.tests)))
     files: dict[str, Content] = {**for_tests(left, image.files, named=named, workdir=image.workdir)}
-    files |= {LOGS: Item(kind=Kind.FOLDER, mode=0o755)}
+    files |= {LOGS: WorkspaceItem(kind=ItemKind.FOLDER, mode=0o755)}
     with host.open(files, roomy(limits), beside=executable(task.tests), layout=LAYOUT) as sandbox:
         start = prefix(image.workdir, test_variables(task, image, marked=marked))
         result = sandbox.run(f"{STAND_INS}{start}bash /tests/test.sh", timeout_s=task.verifier_s)
@@ -118,7 +118,7 @@ def executable(files: Mapping[str, Content]) -> dict[str, Content]:
     made: dict[str, Content] = {}
     for path, content in files.items():
         script = isinstance(content, bytes) and (path.endswith(".sh") or content.startswith(b"#!"))
-        made[path] = Item(data=content, mode=0o755) if script and isinstance(content, bytes) else content
+        made[path] = WorkspaceItem(data=content, mode=0o755) if script and isinstance(content, bytes) else content
     return made
 
 
@@ -150,16 +150,20 @@ def graded(data: bytes, *, form: str) -> Grade:
     if not numbers or (isinstance(found, dict) and "reward" in found and "reward" not in numbers):
         return failed(f"the reward is no number: {data[:60]!r}")
     reward = numbers["reward"] if "reward" in numbers else sum(numbers.values()) / len(numbers)
-    verdicts = (Verdict(kind="tests", path="reward", passed=reward >= 1.0, reason="" if reward >= 1.0 else f"is {reward:g}"),)
+    verdicts = (
+        CheckedAssertion(kind="tests", path="reward", passed=reward >= 1.0, reason="" if reward >= 1.0 else f"is {reward:g}"),
+    )
     parts = {f"verdict/{name}": value for name, value in numbers.items() if name != "reward"}
     return Grade(verdicts=verdicts, score=reward, metrics=parts)
 
 
 def failed(reason: str) -> Grade:
     """The grade of what cannot be verified."""
-    return Grade(verdicts=(Verdict(kind="tests", path="reward", passed=False, reason=reason),), score=0.0)
+    return Grade(verdicts=(CheckedAssertion(kind="tests", path="reward", passed=False, reason=reason),), score=0.0)
 
 
 def _texts(tests: Mapping[str, Content]) -> list[str]:
     """The tests' files as texts."""
-    return [(content.data if isinstance(content, Item) else content).decode("utf-8", "replace") for content in tests.values()]
+    return [
+        (content.data if isinstance(content, WorkspaceItem) else content).decode("utf-8", "replace") for content in tests.values()
+    ]

@@ -38,7 +38,7 @@ _CANDIDATES = 8
 """How many opening braces are tried as the start of the object."""
 
 
-class Reason(StrEnum):
+class UnusableReason(StrEnum):
     """Why a reply could not be used."""
 
     TOO_LONG = "too_long"
@@ -74,7 +74,7 @@ class Action:
 class Invalid:
     """A reply that does nothing."""
 
-    reason: Reason
+    reason: UnusableReason
     feedback: str
     """One sentence for the author of the reply."""
     owners: tuple[Role, ...] = ()
@@ -145,7 +145,7 @@ def parse(reply: str, role: Role) -> Action | Invalid:
 
     written = fields.get("action_type")
     if not written:
-        return _invalid(Reason.MISSING_ACTION, 'The object needs an "action_type".', reply)
+        return _invalid(UnusableReason.MISSING_ACTION, 'The object needs an "action_type".', reply)
     action_type = canonical_type(written)
     if action_type == IDLE.action_type:
         return replace(IDLE, clean=clean)
@@ -153,12 +153,14 @@ def parse(reply: str, role: Role) -> Action | Invalid:
         owners = _OWNERS.get(action_type, ())
         if owners:
             text = f"{action_type} belongs to {' and '.join(owners)}; you are {role}."
-            return _invalid(Reason.WRONG_ROLE, text, reply, owners)
-        return _invalid(Reason.UNKNOWN_ACTION, f"There is no action {_encode(action_type[:40])}.", reply)
+            return _invalid(UnusableReason.WRONG_ROLE, text, reply, owners)
+        return _invalid(UnusableReason.UNKNOWN_ACTION, f"There is no action {_encode(action_type[:40])}.", reply)
 
     target = _fold(fields.get("target") or "")
     if len(target) > MAX_TARGET:
-        return _invalid(Reason.TOO_LONG, f'"target" has {len(target)} characters; at most {MAX_TARGET} are allowed.', reply)
+        return _invalid(
+            UnusableReason.TOO_LONG, f'"target" has {len(target)} characters; at most {MAX_TARGET} are allowed.', reply
+        )
     message_to, message = split_message(_fold(fields.get("message") or ""))
     if message_to == role:
         message_to, message = None, ""
@@ -177,26 +179,26 @@ def parse(reply: str, role: Role) -> Action | Invalid:
 def extract(reply: str) -> Extracted | Invalid:
     """Find the JSON object in `reply`: the first one that names an action, else the first one. Never raises."""
     if len(reply) > MAX_REPLY_BYTES or (not reply.isascii() and len(reply.encode("utf-8", "surrogatepass")) > MAX_REPLY_BYTES):
-        return _invalid(Reason.TOO_LONG, f"The reply is longer than {MAX_REPLY_BYTES} bytes.", reply)
+        return _invalid(UnusableReason.TOO_LONG, f"The reply is longer than {MAX_REPLY_BYTES} bytes.", reply)
     text = reply.strip()
     start = text.find("{")
     if start < 0:
-        return _invalid(Reason.NOT_JSON, "The reply holds no JSON object.", reply)
+        return _invalid(UnusableReason.NOT_JSON, "The reply holds no JSON object.", reply)
     crowded = text.count("{") + text.count("[") > MAX_DEPTH
 
     found: Extracted | Invalid | None = None
     for _ in range(_CANDIDATES):
         if crowded and _depth(text, start) > MAX_DEPTH:
-            return found or _invalid(Reason.TOO_DEEP, f"The object is nested deeper than {MAX_DEPTH} levels.", reply)
+            return found or _invalid(UnusableReason.TOO_DEEP, f"The object is nested deeper than {MAX_DEPTH} levels.", reply)
         try:
             fields, end, strict = _decode(text, start)
         except json.JSONDecodeError as error:
-            found = found or _invalid(Reason.NOT_JSON, _explain(error), reply)
+            found = found or _invalid(UnusableReason.NOT_JSON, _explain(error), reply)
             if _OBJECT_START.match(text, start):
                 return found  # a broken object: what is inside it was not meant as the action
             end = start + 1
         except ValueError:  # NaN, Infinity, or more digits than an integer may have
-            return found or _invalid(Reason.BAD_NUMBER, "A number is not finite or too large.", reply)
+            return found or _invalid(UnusableReason.BAD_NUMBER, "A number is not finite or too large.", reply)
         else:
             whole = Extracted(fields, strict and start == 0 and end == len(text))
             if "action_type" in fields:
@@ -205,7 +207,7 @@ def extract(reply: str) -> Extracted | Invalid:
         start = text.find("{", end)
         if start < 0:
             break
-    return found or _invalid(Reason.NOT_JSON, "The reply holds no JSON object.", reply)
+    return found or _invalid(UnusableReason.NOT_JSON, "The reply holds no JSON object.", reply)
 
 
 def canonical_type(written: str) -> str:
@@ -312,12 +314,12 @@ def _check_fields(fields: dict[str, Any], reply: str) -> Invalid | None:
     for key, value in fields.items():
         known = _TYPES.get(key)
         if known is not None and value is not None and type(value) is not known[0]:
-            return _invalid(Reason.WRONG_TYPE, f'"{key}" must be {known[1]}, got {_NAMES[type(value)]}.', reply)
+            return _invalid(UnusableReason.WRONG_TYPE, f'"{key}" must be {known[1]}, got {_NAMES[type(value)]}.', reply)
         reason = _check_value(value)
-        if reason is Reason.BAD_NUMBER:
+        if reason is UnusableReason.BAD_NUMBER:
             return _invalid(reason, f"Numbers must be finite and within +-{MAX_NUMBER:.0e}.", reply)
         if reason is not None or _CONTROL.search(key):
-            return _invalid(Reason.CONTROL_CHARACTER, "Text must not hold control characters.", reply)
+            return _invalid(UnusableReason.CONTROL_CHARACTER, "Text must not hold control characters.", reply)
     return None
 
 
@@ -326,12 +328,12 @@ _NAMES: Mapping[type, str] = MappingProxyType(
 )
 
 
-def _check_value(value: Any) -> Reason | None:
+def _check_value(value: Any) -> UnusableReason | None:
     kind = type(value)
     if kind is str:
-        return Reason.CONTROL_CHARACTER if _CONTROL.search(value) else None
+        return UnusableReason.CONTROL_CHARACTER if _CONTROL.search(value) else None
     if kind is int or kind is float:
-        return None if -MAX_NUMBER <= value <= MAX_NUMBER else Reason.BAD_NUMBER
+        return None if -MAX_NUMBER <= value <= MAX_NUMBER else UnusableReason.BAD_NUMBER
     if kind is dict:
         return next((reason for item in (*value, *value.values()) if (reason := _check_value(item))), None)
     if kind is list:
@@ -362,5 +364,5 @@ def _explain(error: json.JSONDecodeError) -> str:
     return "The JSON object is cut off." if where else f"Not valid JSON at character {error.pos}: {error.msg}."
 
 
-def _invalid(reason: Reason, text: str, reply: str, owners: tuple[Role, ...] = ()) -> Invalid:
+def _invalid(reason: UnusableReason, text: str, reply: str, owners: tuple[Role, ...] = ()) -> Invalid:
     return Invalid(reason, text, owners, json.dumps(reply[:80]))

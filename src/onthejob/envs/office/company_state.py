@@ -173,7 +173,7 @@ class Piece:
 
 
 @dataclass(slots=True, eq=False)
-class State:
+class CompanyState:
     """The whole simulated world."""
 
     scenario: str = ""
@@ -354,9 +354,9 @@ class State:
                 total += fit
         return total if total < 1.0 else 1.0
 
-    def copy(self) -> State:
+    def copy(self) -> CompanyState:
         """An independent copy."""
-        new = State.__new__(State)
+        new = CompanyState.__new__(CompanyState)
         for slot in STATE_FIELDS:
             value = getattr(self, slot)
             kind = type(value)
@@ -370,6 +370,8 @@ class State:
         return new
 
 
-STATE_FIELDS, ACCOUNT_FIELDS, PIECE_FIELDS = (tuple(sorted(one.name for one in fields(kind))) for kind in (State, Account, Piece))
+STATE_FIELDS, ACCOUNT_FIELDS, PIECE_FIELDS = (
+    tuple(sorted(one.name for one in fields(kind))) for kind in (CompanyState, Account, Piece)
+)
 """In the order of snapshots."""
 _account, _piece = attrgetter(*ACCOUNT_FIELDS), attrgetter(*PIECE_FIELDS)

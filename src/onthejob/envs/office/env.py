@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from onthejob.envs.office import prompt, scenarios
-from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.actions import Action, Invalid, UnusableReason, feedback, parse, render
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.fast_play import OnTurn, enter, run, step_watched
 from onthejob.envs.office.market import company_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
@@ -31,7 +31,7 @@ from onthejob.envs.office.sections import Count, Section
 from onthejob.envs.office.simulator import Simulator, actor_of
 from onthejob.envs.office.tasks import read_start
 from onthejob.envs.office.team_memory import TeamMemory
-from onthejob.envs.office.vaporware import Reader
+from onthejob.envs.office.vaporware import PromiseReader
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError, ContractError
 from onthejob.types import Branch, Kind, Message, Observation, PromptBudget, Step, StopReason, Task
@@ -52,7 +52,7 @@ class OfficeEnvironment:
         count_tokens: Count | None = None,
         continuation: Mapping[str, Player] | None = None,
         on_turn: OnTurn | None = None,
-        reader: Reader | None = None,
+        reader: PromiseReader | None = None,
     ) -> None:
         """Create an environment; `reset` starts an episode.
 
@@ -78,7 +78,7 @@ class OfficeEnvironment:
             raise ConfigError(f"the continuation has no player for {', '.join(missing)}. Give one per trained role.")
         self._simulator: Simulator | None = None
         self._origin: str | dict[str, Any] = ""
-        self._state: State | None = None
+        self._state: CompanyState | None = None
         self._task, self._attempts, self._entered = "", 0, 0.0
         self._problem: Invalid | None = None
         self._lexicon = Lexicon()
@@ -220,8 +220,8 @@ class OfficeEnvironment:
         What no role can know of the open leads is part of that luck (`new_company.draw_unseen`): a reply is worth its mean over
         the states that its author cannot distinguish.
 
-        Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
-        noise. Where the branch ends before the episode, what the open leads are expected to bring counts as well (the
+        Outcome: change of company value in dollars, less what chance contributed (`CompanyState.luck`): the same expectation,
+        less noise. Where the branch ends before the episode, what the open leads are expected to bring counts as well (the
         bootstrapped value of an n-step return), so that a deal signed the day after is not worth nothing. An unusable reply is a
         no-op turn here, also where `step` would still allow a retry; a reflection takes no turn. `on_turn` is a spectator.
 
@@ -312,7 +312,7 @@ class OfficeEnvironment:
         return (*SEATS, CUSTOMER) if self.config.customer_asked else SEATS
 
     @property
-    def company(self) -> State:
+    def company(self) -> CompanyState:
         """The live state, to look at: only the simulator may change it.
 
         Raises:
@@ -332,7 +332,7 @@ class OfficeEnvironment:
         """What `role` remembers, oldest first; empty without the full profile, and for the customer."""
         return self._memory.stream(role).memories() if self._memory is not None and role in SEATS else []
 
-    def _live(self) -> tuple[State, Simulator, OfficeObservation]:
+    def _live(self) -> tuple[CompanyState, Simulator, OfficeObservation]:
         if self._state is None or self._simulator is None or self._pending is None:
             raise ContractError("no reply is pending: call reset first, and stop when a step returns no observation.")
         return self._state, self._simulator, self._pending
@@ -343,7 +343,9 @@ class OfficeEnvironment:
         if isinstance(parsed, Invalid):
             return parsed
         why = simulator.why_illegal(s, role, parsed)
-        return Invalid(Reason.ILLEGAL_TARGET, why, excerpt=json.dumps(reply[:80])) if why else simulator.plain(s, role, parsed)
+        if why:
+            return Invalid(UnusableReason.ILLEGAL_TARGET, why, excerpt=json.dumps(reply[:80]))
+        return simulator.plain(s, role, parsed)
 
     def _play(self, role: str, action: Action | None, totals: dict[str, list[float]]) -> TurnLog:
         """One turn of the simulator; adds what it paid to `totals` and remembers it."""
@@ -372,7 +374,7 @@ class OfficeEnvironment:
             return OfficeObservation(role, shown.view, lambda: (Message("user", text),), kind=Kind.RETRY, fresh=False)
         return shown
 
-    def _shown(self, s: State, role: str, memory: TeamMemory | None) -> OfficeObservation:
+    def _shown(self, s: CompanyState, role: str, memory: TeamMemory | None) -> OfficeObservation:
         """An ordinary request to `role` in state `s`; `memory` is asked for what it recalls, which counts as a use."""
         config, count, seen = self.config, self._count, self._seen(s, role)
         extra = memory.lines(s, role, seen) if memory is not None else None
@@ -385,7 +387,7 @@ class OfficeEnvironment:
         # A budget that was stated holds for every reader.
         return OfficeObservation(role, seen, rendered, prune=rendered if config.budget is None else None)
 
-    def _seen(self, s: State, role: str) -> OfficeView:
+    def _seen(self, s: CompanyState, role: str) -> OfficeView:
         """The role's view of `s`; its legal replies are listed when they are asked for."""
         turn = s.turn
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MappingProxyType
 
-from onthejob.envs.office.company_state import TURNS_PER_DAY, State
+from onthejob.envs.office.company_state import TURNS_PER_DAY, CompanyState
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.market import pay
 
-Effect = Callable[[State], None]
+Effect = Callable[[CompanyState], None]
 TRANCHE = 6_000_000
 """Cents that the investors of Series A wire at a check-in, at most."""
 TRANCHE_DEBT = 2.5
@@ -21,34 +21,34 @@ OVERLOAD = 0.3
 """Satisfaction that a support overload costs where there is no documentation."""
 
 
-def _everyone_satisfied(state: State, delta: float) -> None:
+def _everyone_satisfied(state: CompanyState, delta: float) -> None:
     for account in state.customers():
         account.sat = min(1.0, max(0.0, account.sat + delta))
     state.base_sat = min(1.0, max(0.0, state.base_sat + delta))
 
 
-def _morale(state: State, delta: float) -> None:
+def _morale(state: CompanyState, delta: float) -> None:
     state.morale = min(1.0, max(0.0, state.morale + delta))
 
 
-def _adstock(state: State, visits: float) -> None:
+def _adstock(state: CompanyState, visits: float) -> None:
     total = sum(state.segment_base)
     for index, base in enumerate(state.segment_base):
         state.adstock[index] += visits * base / total
 
 
-def competitor_launch(state: State) -> None:
+def competitor_launch(state: CompanyState) -> None:
     """A rival launches: its pressure on closes rises by 0.2."""
     state.competitor = min(1.0, state.competitor + 0.2)
 
 
-def viral_moment(state: State) -> None:
+def viral_moment(state: CompanyState) -> None:
     """Many visits for a few days, and people remember the name."""
     _adstock(state, 900.0)
     state.brand = min(100.0, state.brand + 4)
 
 
-def pr_crisis(state: State) -> None:
+def pr_crisis(state: CompanyState) -> None:
     """Customers, team, brand and traffic all suffer."""
     _everyone_satisfied(state, -0.1)
     _morale(state, -0.1)
@@ -56,30 +56,30 @@ def pr_crisis(state: State) -> None:
     _adstock(state, -0.25 * sum(state.segment_base))
 
 
-def algorithm_change(state: State) -> None:
+def algorithm_change(state: CompanyState) -> None:
     """Search finds half of the published content."""
     state.content_stock *= 0.5
     state.brand = max(0.0, state.brand - 2)
 
 
-def budget_cut(state: State) -> None:
+def budget_cut(state: CompanyState) -> None:
     """The board takes back up to 2,000 dollars that it released and that are not allocated."""
     state.board_pool -= min(state.board_pool, 200_000)
 
 
-def big_customer_inquiry(state: State) -> None:
+def big_customer_inquiry(state: CompanyState) -> None:
     """A large company will call: the next arrival is of size L and of high quality."""
     state.inquiry += 1
 
 
-def feature_request_wave(state: State) -> None:
+def feature_request_wave(state: CompanyState) -> None:
     """Customers whose pain is not fully served grow impatient."""
     for account in state.customers():
         if state.fit(account.pain) < 1:
             account.sat = max(0.0, account.sat - 0.08)
 
 
-def customer_success_story(state: State) -> None:
+def customer_success_story(state: CompanyState) -> None:
     """A satisfied customer speaks in public; nothing happens when there is none."""
     if any(customer.sat > 0.5 for customer in state.customers()):
         state.brand = min(100.0, state.brand + 4)
@@ -87,31 +87,31 @@ def customer_success_story(state: State) -> None:
         _adstock(state, 250.0)
 
 
-def funding_news(state: State) -> None:
+def funding_news(state: CompanyState) -> None:
     """The rival has raised money: more pressure, less attention for us."""
     state.competitor = min(1.0, state.competitor + 0.15)
     _adstock(state, -0.15 * sum(state.segment_base))
 
 
-def feature_parity(state: State) -> None:
+def feature_parity(state: CompanyState) -> None:
     """The rival copies what we have: customers look around."""
     state.competitor = min(1.0, state.competitor + 0.15)
     _everyone_satisfied(state, -0.05)
 
 
-def poaching(state: State) -> None:
+def poaching(state: CompanyState) -> None:
     """The rival calls our people: morale falls, and velocity with it when morale is low."""
     _morale(state, -0.15)
     if state.morale < 0.5:
         state.velocity = max(0.4, state.velocity - 0.25)
 
 
-def board_meeting(state: State) -> None:
+def board_meeting(state: CompanyState) -> None:
     """The board sets the goal and releases a first sum."""
     state.board_pool += 400_000
 
 
-def board_checkin(state: State) -> None:
+def board_checkin(state: CompanyState) -> None:
     """The investors wire a tranche for growth to 1.5 times the first MRR, less for technical debt; without growth they press."""
     wired = _tranche(state, 1.5)
     if wired >= 0.5:
@@ -119,14 +119,14 @@ def board_checkin(state: State) -> None:
     _morale(state, 0.05 if wired >= 0.5 else -0.1)
 
 
-def final_stretch(state: State) -> None:
+def final_stretch(state: CompanyState) -> None:
     """The last money, and a second tranche for twice the first MRR; without growth the team feels the pressure."""
     if _tranche(state, 2.0) < 0.5:
         _morale(state, -0.05)
     state.board_pool += 200_000
 
 
-def _tranche(state: State, goal: float) -> float:
+def _tranche(state: CompanyState, goal: float) -> float:
     """Pay what growth and sound code have earned of a tranche; returns the share of the growth to `goal` times the first MRR."""
     start = max(state.start_mrr, 1)
     growth = min(1.0, max(0.0, (state.mrr() / start - 1.0) / (goal - 1.0)))
@@ -134,119 +134,119 @@ def _tranche(state: State, goal: float) -> float:
     return growth
 
 
-def churn_warning(state: State) -> None:
+def churn_warning(state: CompanyState) -> None:
     """Customers begin to doubt."""
     _everyone_satisfied(state, -0.03)
 
 
-def churn_escalation(state: State) -> None:
+def churn_escalation(state: CompanyState) -> None:
     """Doubts spread: satisfaction falls and the churn hazard rises by a fifth."""
     state.hazard *= 1.2
     _everyone_satisfied(state, -0.03)
 
 
-def churn_begins(state: State) -> None:
+def churn_begins(state: CompanyState) -> None:
     """The first contracts are cancelled around us: the churn hazard rises by a quarter."""
     state.hazard *= 1.25
 
 
-def churn_recovery(state: State) -> None:
+def churn_recovery(state: CompanyState) -> None:
     """The mood turns: the churn hazard falls by a third."""
     state.hazard /= 1.5
     _morale(state, 0.05)
 
 
-def viral_tweet(state: State) -> None:
+def viral_tweet(state: CompanyState) -> None:
     """A post about the product goes round: a flood of visits."""
     _adstock(state, 2500.0)
     state.brand = min(100.0, state.brand + 6)
 
 
-def lead_flood(state: State) -> None:
+def lead_flood(state: CompanyState) -> None:
     """A second flood of visits."""
     _adstock(state, 2500.0)
 
 
-def infra_strain(state: State) -> None:
+def infra_strain(state: CompanyState) -> None:
     """Servers buckle: load that is not served, and a critical bug."""
     state.load = min(1.0, state.load + 0.3)
     state.bug_critical += 1
 
 
-def support_overload(state: State) -> None:
+def support_overload(state: CompanyState) -> None:
     """Support drowns: bugs pile up, and the less documentation there is, the less satisfied customers are."""
     state.bug_major += 2
     _everyone_satisfied(state, -OVERLOAD * (1.0 - state.docs_level))
 
 
-def market_slump(state: State) -> None:
+def market_slump(state: CompanyState) -> None:
     """Companies buy less: a fifth of the market's visits stays away for good, and contracts end sooner."""
     state.segment_base = [0.8 * base for base in state.segment_base]
     state.hazard *= 1.15
 
 
-def budget_freeze(state: State) -> None:
+def budget_freeze(state: CompanyState) -> None:
     """The board halves what it releases a day, and what is not allocated."""
     state.board_rate //= 2
     state.board_pool //= 2
 
 
-def merger_rumours(state: State) -> None:
+def merger_rumours(state: CompanyState) -> None:
     """People fear for their jobs and stop talking."""
     _morale(state, -0.12)
     state.alignment *= 0.6
 
 
-def integration(state: State) -> None:
+def integration(state: CompanyState) -> None:
     """Another company's systems are joined to ours: debt, major bugs, load."""
     state.debt = min(1.0, state.debt + 0.2)
     state.bug_major += 3
     state.load = min(1.0, state.load + 0.1)
 
 
-def retention_bonus(state: State) -> None:
+def retention_bonus(state: CompanyState) -> None:
     """The buyer pays for staying: morale and money return."""
     _morale(state, 0.12)
     state.board_pool += 400_000
 
 
-def data_centre_down(state: State) -> None:
+def data_centre_down(state: CompanyState) -> None:
     """The product is down for a day: critical bugs, load that is not served, angry customers."""
     state.bug_critical += 3
     state.load = min(1.0, state.load + 0.4)
     _everyone_satisfied(state, -0.12)
 
 
-def post_mortem(state: State) -> None:
+def post_mortem(state: CompanyState) -> None:
     """What went wrong is public: the unstable lose trust, the stable win some back."""
     _everyone_satisfied(state, 0.05 if state.stability >= 0.7 else -0.05)
 
 
-def resignation(state: State) -> None:
+def resignation(state: CompanyState) -> None:
     """The lead engineer leaves: velocity falls by 0.4, and Dev is blocked."""
     state.velocity = max(0.3, state.velocity - 0.4)
     state.blockers.setdefault("dev", state.day)
     _morale(state, -0.08)
 
 
-def handover_gap(state: State) -> None:
+def handover_gap(state: CompanyState) -> None:
     """What only one person knew is missing: half of the documentation is worthless."""
     state.docs_level *= 0.5
     state.debt = min(1.0, state.debt + 0.1)
 
 
-def replacement(state: State) -> None:
+def replacement(state: CompanyState) -> None:
     """A successor begins: some velocity returns."""
     state.velocity = min(2.0, state.velocity + 0.25)
 
 
-def price_cut(state: State) -> None:
+def price_cut(state: CompanyState) -> None:
     """A rival halves its price: more pressure on closes, and customers compare."""
     state.competitor = min(1.0, state.competitor + 0.2)
     _everyone_satisfied(state, -0.04)
 
 
-def discount_demands(state: State) -> None:
+def discount_demands(state: CompanyState) -> None:
     """All who have not signed want to pay a tenth less."""
     for account in state.leads():
         account.price = account.price * 9 // 10
@@ -303,7 +303,7 @@ HELD_OUT_EVENTS: MappingProxyType[str, Effect] = MappingProxyType(
 EVENTS: MappingProxyType[str, Effect] = MappingProxyType({**RANDOM_EVENTS, **SCHEDULED_EVENTS, **HELD_OUT_EVENTS})
 
 
-def tick(state: State, key: int, rate: float) -> list[str]:
+def tick(state: CompanyState, key: int, rate: float) -> list[str]:
     """Fire what is due on the morning of `state.day`: scheduled kinds and at most one random kind; returns their names."""
     fired = fire_scheduled(state)
     random: list[str] = []
@@ -315,7 +315,7 @@ def tick(state: State, key: int, rate: float) -> list[str]:
     return fired + random
 
 
-def fire_scheduled(state: State) -> list[str]:
+def fire_scheduled(state: CompanyState) -> list[str]:
     """Fire what the calendar holds up to the morning of `state.day`; returns the names."""
     due: list[str] = []
     while state.schedule and state.schedule[0][0] <= state.day + 1:
@@ -324,7 +324,7 @@ def fire_scheduled(state: State) -> list[str]:
     return due
 
 
-def _fire(state: State, names: list[str]) -> None:
+def _fire(state: CompanyState, names: list[str]) -> None:
     for name in names:
         EVENTS[name](state)
         state.events.append([state.turn, name])

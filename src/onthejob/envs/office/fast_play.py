@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.luck import Sub, draw, mix
 from onthejob.envs.office.market import prospects
 from onthejob.envs.office.new_company import draw_unseen
@@ -18,7 +18,7 @@ from onthejob.errors import ContractError
 
 NIGHT = "night"
 """Stands for the actor where a spectator sees a night."""
-OnTurn = Callable[[State, str, Action | None, TurnLog], None]
+OnTurn = Callable[[CompanyState, str, Action | None, TurnLog], None]
 """A spectator, which changes nothing. It receives the state after each turn, the actor, the action (None: unusable) and the log;
 after the last turn of a day, whose state is the evening's, it receives the night in the same way: actor `NIGHT`, action None.
 `TurnLog.turn` is the turn, for a night the one before it."""
@@ -26,7 +26,7 @@ after the last turn of a day, whose state is the evening's, it receives the nigh
 
 def step_watched(
     simulator: Simulator,
-    s: State,
+    s: CompanyState,
     action: Action | None,
     on_turn: OnTurn | None,
     *,
@@ -51,7 +51,7 @@ def step_watched(
 
 def run(
     simulator: Simulator,
-    s: State,
+    s: CompanyState,
     seats: Mapping[str, Player],
     *,
     turns: int,
@@ -88,7 +88,7 @@ def run(
     return total
 
 
-def enter(s: State, world: int) -> float:
+def enter(s: CompanyState, world: int) -> float:
     """Move a state to the luck of `world`; returns what the company's value is counted from, in cents."""
     if world < 1:
         raise ContractError(f"a branch needs world >= 1 (0 is the main line), got {world}.")

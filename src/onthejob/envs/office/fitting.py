@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from onthejob.envs.office.actions import Invalid, Reason, feedback
+from onthejob.envs.office.actions import Invalid, UnusableReason, feedback
 from onthejob.envs.office.lexicon import Lexicon
 from onthejob.envs.office.memory import MemoryStream, reflection_prompt
 from onthejob.envs.office.prompt import persona, system_text
@@ -71,7 +71,7 @@ def _around(window: Window, role: str, profile: str) -> int:
 def _correction(window: Window, attempt: int) -> int:
     """Tokens by which a context grows between an unusable reply and the next one."""
     types = max((spec.actions for spec in ROLES.values()), key=lambda names: len(" ".join(names)))
-    text = feedback(Invalid(Reason.ILLEGAL_TARGET, _WRONG, excerpt=_EXCERPT), attempt, list(types))
+    text = feedback(Invalid(UnusableReason.ILLEGAL_TARGET, _WRONG, excerpt=_EXCERPT), attempt, list(types))
     asked = [Message("user", "-")]
     return window.measure([*asked, Message("assistant", "-"), Message("user", text)]) - window.measure(asked) + window.reply
 

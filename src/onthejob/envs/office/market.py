@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from onthejob.envs.office.company_state import DEMO, DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, State
+from onthejob.envs.office.company_state import DEMO, DEPARTMENTS, PAINS, TURNS_PER_DAY, WON, Account, CompanyState
 
 PRICES = (70_000, 180_000, 450_000)
 """Cents per month at list, by size S, M, L."""
@@ -32,13 +32,13 @@ CONTRACTOR_DAYS = 7
 OKR_DAYS = 5
 
 
-def pay(s: State, kind: str, cents: int) -> None:
+def pay(s: CompanyState, kind: str, cents: int) -> None:
     """Book a payment; cash always equals the sum of the ledger."""
     s.ledger[kind] = s.ledger.get(kind, 0) + cents
     s.cash += cents
 
 
-def spend(s: State, department: str, dollars: int) -> bool:
+def spend(s: CompanyState, department: str, dollars: int) -> bool:
     """Spend from a department's envelope; False when the envelope does not hold it."""
     cents = dollars * 100
     if s.envelopes[department] < cents:
@@ -48,7 +48,7 @@ def spend(s: State, department: str, dollars: int) -> bool:
     return True
 
 
-def efficacy(s: State, role: str, tag: int) -> float:
+def efficacy(s: CompanyState, role: str, tag: int) -> float:
     """Factor on what an action of `role` achieves, about 0.5 to 1.7: morale, alignment, focus, directive, blockers.
 
     `tag` is the index into FOCI that the action serves, -1 when it serves none in particular.
@@ -64,7 +64,7 @@ def efficacy(s: State, role: str, tag: int) -> float:
     return e
 
 
-def touchpoints(s: State, pain: int) -> float:
+def touchpoints(s: CompanyState, pain: int) -> float:
     """Strength of published content for this pain: square root of aged quality, about 0 to 2."""
     total = 0.0
     for topic, weight in _published(s):
@@ -72,7 +72,7 @@ def touchpoints(s: State, pain: int) -> float:
     return math.sqrt(total)
 
 
-def evidence(s: State) -> list[float]:
+def evidence(s: CompanyState) -> list[float]:
     """`touchpoints` of every pain."""
     totals = [0.0] * len(PAINS)
     for topic, weight in _published(s):
@@ -82,7 +82,7 @@ def evidence(s: State) -> list[float]:
     return [math.sqrt(total) for total in totals]
 
 
-def _published(s: State) -> list[tuple[int, float]]:
+def _published(s: CompanyState) -> list[tuple[int, float]]:
     """(topic, aged quality) of the pieces that convince visitors."""
     day, found = s.day, []
     for piece in s.pieces:
@@ -92,7 +92,7 @@ def _published(s: State) -> list[tuple[int, float]]:
     return found
 
 
-def close_logit(s: State, a: Account) -> float:
+def close_logit(s: CompanyState, a: Account) -> float:
     """Log-odds that this account signs now.
 
     The seed's increments on the probability scale (0.1 a feature, 0.05 a touchpoint, 0.2 satisfaction, -0.15 an objection,
@@ -122,12 +122,12 @@ def close_logit(s: State, a: Account) -> float:
     return logit
 
 
-def close_probability(s: State, a: Account) -> float:
+def close_probability(s: CompanyState, a: Account) -> float:
     """Chance in [0.05, 0.95] that this account signs now."""
     return min(0.95, max(0.05, 1.0 / (1.0 + math.exp(-close_logit(s, a)))))
 
 
-def churn_hazard(s: State, a: Account) -> float:
+def churn_hazard(s: CompanyState, a: Account) -> float:
     """Chance in [0, 0.5] that this customer leaves tonight, before its tier's protection."""
     gap = 0.75 - a.sat
     if gap < 0.0:
@@ -149,7 +149,7 @@ def deal_worth(a: Account) -> float:
     return 9.0 * a.price * TIER_DISCOUNT[a.tier]
 
 
-def retained_value(s: State) -> int:
+def retained_value(s: CompanyState) -> int:
     """Expected cents that today's contracts still pay within twelve months, under today's hazard."""
     day, total = s.day, 0.0
     for a in s.accounts:
@@ -164,12 +164,12 @@ def retained_value(s: State) -> int:
     return int(total)
 
 
-def pipeline_value(s: State) -> int:
+def pipeline_value(s: CompanyState) -> int:
     """Cents a month at list of the open deals: leads from the demo on. The pipeline of views, metrics and viewer."""
     return sum([a.price for a in s.accounts if DEMO <= a.stage < WON])
 
 
-def lead_value(s: State) -> int:
+def lead_value(s: CompanyState) -> int:
     """Expected cents that the open leads will still bring, by stage and price; 0 when the episode is over.
 
     Fitted on branches: what a branch ends with less at signing, it ends with more of in open leads.
@@ -179,7 +179,7 @@ def lead_value(s: State) -> int:
     return int(sum(a.price * LEAD_MONTHS[a.stage] for a in s.leads()))
 
 
-def liabilities(s: State) -> int:
+def liabilities(s: CompanyState) -> int:
     """Cents owed: refunds expected from prepaid contracts. Wages are paid every night, so nothing of them is."""
     day = s.day
     refunds = sum(
@@ -190,30 +190,30 @@ def liabilities(s: State) -> int:
     return int(refunds)
 
 
-def company_value(s: State) -> int:
+def company_value(s: CompanyState) -> int:
     """Cash + 12-month expected value of retained contracts - liabilities, in cents: the objective that rewards agree with."""
     return s.cash + retained_value(s) - liabilities(s)
 
 
-def prospects(s: State) -> float:
+def prospects(s: CompanyState) -> float:
     """Cents: company value and the value of open leads, less what chance contributed. Its change is a branch's outcome."""
     return company_value(s) + lead_value(s) - s.luck
 
 
-MEASURES: tuple[Callable[[State], float], ...] = (
+MEASURES: tuple[Callable[[CompanyState], float], ...] = (
     lambda s: float(s.won),
     lambda s: float(sum([1 for day in s.feature_shipped if day >= 0])),
-    State.satisfaction,
+    CompanyState.satisfaction,
 )
 """Focus -> what its key result is measured on: deals won, features shipped, mean satisfaction."""
 
 
-def measures(s: State) -> list[float]:
+def measures(s: CompanyState) -> list[float]:
     """All measures, in the order of `FOCI`."""
     return [measure(s) for measure in MEASURES]
 
 
-def okr_progress(s: State) -> float:
+def okr_progress(s: CompanyState) -> float:
     """Share in [0, 1] of the live key result that is reached: 2 deals, 1 feature, or +0.06 satisfaction in five days."""
     if s.focus < 0 or not s.okr_base:
         return 0.0
@@ -221,7 +221,7 @@ def okr_progress(s: State) -> float:
     return max(0.0, min(1.0, gain / (2.0, 1.0, 0.06)[s.focus]))
 
 
-def allocate(s: State, department: str, cents: int) -> bool:
+def allocate(s: CompanyState, department: str, cents: int) -> bool:
     """Move what the board released into a department's envelope; False when there is not that much."""
     if department not in DEPARTMENTS or cents <= 0 or s.board_pool < cents:
         return False

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onthejob.envs.office.lexicon import Lexicon
-from onthejob.envs.office.records import Fact, Kind, Record, made, read_record, read_string, string
+from onthejob.envs.office.records import Fact, MemoryKind, Record, made, read_record, read_string, string
 from onthejob.envs.office.reflection import (
-    Outcome,
-    Said,
+    SaidText,
+    Tally,
     meta_insights,
     outcome_insights,
     plan_text,
@@ -53,9 +53,9 @@ class Memory(NamedTuple):
     """When it was created."""
     importance: int
     """1 (routine) to 10."""
-    kind: Kind
+    kind: MemoryKind
     evidence: tuple[int, ...]
-    outcome: Outcome | None
+    outcome: Tally | None
     accessed: int
     """Turn of the last use."""
 
@@ -72,11 +72,13 @@ _NAME = re.compile(r"(?<=\s)[A-Z]\w*")
 """A capitalised word that does not begin the text."""
 
 
-def _fact(outcome: Outcome | None) -> Fact | None:
+def _fact(outcome: Tally | None) -> Fact | None:
     return None if outcome is None else (outcome.action_type, outcome.target_class, outcome.tries, outcome.wins, outcome.gain)
 
 
-def record(text: str, turn: int, importance: int, *, kind: Kind = Kind.OBSERVATION, outcome: Outcome | None = None) -> Record:
+def record(
+    text: str, turn: int, importance: int, *, kind: MemoryKind = MemoryKind.OBSERVATION, outcome: Tally | None = None
+) -> Record:
     """A memory that several streams may hold: make it once for a public event and `add` it to each.
 
     Raises:
@@ -101,7 +103,7 @@ def _slot(number: int, accessed: int, one: Record) -> _Slot:
 
 def _memory(slot: _Slot) -> Memory:
     number, accessed, (text, turn, importance, kind, evidence, fact, _), _ = slot
-    return Memory(number, text, turn, importance, Kind(kind), evidence, Outcome(*fact) if fact else None, accessed)
+    return Memory(number, text, turn, importance, MemoryKind(kind), evidence, Tally(*fact) if fact else None, accessed)
 
 
 class MemoryStream:
@@ -131,7 +133,7 @@ class MemoryStream:
         """The current plan, empty before the first reflection."""
         return self._plan
 
-    def observe(self, text: str, turn: int, *, importance: int | None = None, outcome: Outcome | None = None) -> int:
+    def observe(self, text: str, turn: int, *, importance: int | None = None, outcome: Tally | None = None) -> int:
         """Remember something seen at `turn`, or an own action with its `outcome`, which reflections count; returns its id.
 
         Importance is by rule unless given.
@@ -170,7 +172,7 @@ class MemoryStream:
             self._held, self._packed = rest + used, b""
         return found
 
-    def memories(self, kind: Kind | None = None) -> list[Memory]:
+    def memories(self, kind: MemoryKind | None = None) -> list[Memory]:
         """All memories, or those of one kind, in the order of creation."""
         return [_memory(slot) for slot in sorted(self._held) if kind is None or slot[2][3] == kind]
 
@@ -181,8 +183,8 @@ class MemoryStream:
     def reflect(self, turn: int) -> list[Memory]:
         """Condense what happened since the last reflection by template: insights, insights over insights, a plan."""
         held = sorted(self._held)
-        since = [(number, one) for number, _, one, _ in held if number >= self._unread and one[3] == Kind.OBSERVATION]
-        own = tally_up((number, Outcome(*one[5])) for number, one in since if one[5] is not None)
+        since = [(number, one) for number, _, one, _ in held if number >= self._unread and one[3] == MemoryKind.OBSERVATION]
+        own = tally_up((number, Tally(*one[5])) for number, one in since if one[5] is not None)
         added = [self._insight(turn, *insight) for insight in outcome_insights(own)]
         topics = self._topics([(number, one[0]) for number, one in since if one[5] is None])
         if topics:
@@ -190,8 +192,8 @@ class MemoryStream:
             evidence = tuple(sorted({number for _, numbers in topics for number in numbers}))
             added.append(self._insight(turn, text, evidence, None))
 
-        reflected = ((number, one) for number, _, one, _ in sorted(self._held) if one[3] == Kind.REFLECTION)
-        earlier = tally_up((number, Outcome(*one[5])) for number, one in reflected if one[5] is not None)
+        reflected = ((number, one) for number, _, one, _ in sorted(self._held) if one[3] == MemoryKind.REFLECTION)
+        earlier = tally_up((number, Tally(*one[5])) for number, one in reflected if one[5] is not None)
         over = {key: tally for key, tally in earlier.items() if len(tally[1]) >= 2}
         added += [self._insight(turn, text, evidence, None, _META_IMPORTANCE) for text, evidence in meta_insights(over)]
         if added:
@@ -209,7 +211,7 @@ class MemoryStream:
         """
         rated = _REFLECTION_IMPORTANCE if importance is None else min(10, max(1, importance))
         added: list[Memory] = []
-        plan: Said | None = None
+        plan: SaidText | None = None
         for said in read_reflection(text, {slot[0] for slot in self._held}):
             for number, importance_of in said.ratings:
                 self.rate(number, importance_of)
@@ -306,7 +308,7 @@ class MemoryStream:
         stream._next_id = stream._unread = self._next_id
         stream._plan = self._plan
         for number, accessed, (text, turn, importance, kind, evidence, fact, _), _ in self._held:
-            if kind != Kind.OBSERVATION and turn - turns > -OLDEST:
+            if kind != MemoryKind.OBSERVATION and turn - turns > -OLDEST:
                 old = made(text, turn - turns, importance, kind, evidence, fact)
                 stream._held.append(_slot(number, accessed - turns, old))
         return stream
@@ -321,7 +323,7 @@ class MemoryStream:
         """A reflection is done: what it has counted is forgotten, how it went stays in the words."""
         self._reflected, self._unread, self._packed = turn, self._next_id, b""
         for place, (number, accessed, one, _) in enumerate(self._held):
-            if one[5] is not None and one[3] == Kind.OBSERVATION:
+            if one[5] is not None and one[3] == MemoryKind.OBSERVATION:
                 self._held[place] = _slot(number, accessed, made(*one[:5], None))
 
     def _scores(self, query: str, turn: int) -> list[tuple[float, int, int]]:
@@ -352,14 +354,14 @@ class MemoryStream:
         ]
 
     def _insight(
-        self, turn: int, text: str, evidence: tuple[int, ...], outcome: Outcome | None, importance: int = _REFLECTION_IMPORTANCE
+        self, turn: int, text: str, evidence: tuple[int, ...], outcome: Tally | None, importance: int = _REFLECTION_IMPORTANCE
     ) -> Memory:
-        self.add(made(text, turn, importance, Kind.REFLECTION.value, evidence, _fact(outcome)))
+        self.add(made(text, turn, importance, MemoryKind.REFLECTION.value, evidence, _fact(outcome)))
         return _memory(self._held[-1])
 
     def _make_plan(self, turn: int, text: str, evidence: tuple[int, ...]) -> Memory:
         self._plan = text
-        self.add(made(text, turn, _PLAN_IMPORTANCE, Kind.PLAN.value, evidence, None))
+        self.add(made(text, turn, _PLAN_IMPORTANCE, MemoryKind.PLAN.value, evidence, None))
         return _memory(self._held[-1])
 
     def _topics(self, seen: Sequence[tuple[int, str]]) -> list[tuple[str, list[int]]]:

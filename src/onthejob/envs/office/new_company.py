@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT, PAINS, SEGMENTS, WON, Account, Stage, State
+from onthejob.envs.office.company_state import CATALOGUE, HELD_OUT, PAINS, SEGMENTS, WON, Account, CompanyState, Stage
 from onthejob.envs.office.events import fire_scheduled
 from onthejob.envs.office.luck import Sub, choose, draw, mix
 from onthejob.envs.office.market import BASE_CONVERSION, PRICES, pay
@@ -44,9 +44,9 @@ MEAN_PRICE, MEAN_DRAWN_PRICE = (
 )
 
 
-def found(scenario: Scenario, seed: int, days: int = 30) -> State:
+def found(scenario: Scenario, seed: int, days: int = 30) -> CompanyState:
     """The company on its first morning."""
-    s = State()
+    s = CompanyState()
     key = mix(seed, 0)
     s.scenario, s.seed, s.days = scenario.name, seed, days
     s.goal = dict(scenario.goal)
@@ -116,7 +116,7 @@ def chosen(quality: float) -> float:
     return 0.5 + 0.5 * quality
 
 
-def usual_price(s: State, lead: Account) -> float:
+def usual_price(s: CompanyState, lead: Account) -> float:
     """Expected cents a month of a visitor who became a lead as `lead` did: those whom a campaign drew warm are larger.
 
     What this world did not draw is no luck of it: a fork that keeps the secrets of another world knows their size already.
@@ -130,7 +130,7 @@ def usual_price(s: State, lead: Account) -> float:
     return lead.price
 
 
-def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool = False, theme: int = -1) -> Account:
+def arrive(s: CompanyState, key: int, slot: int, *, large: bool = False, referred: bool = False, theme: int = -1) -> Account:
     """A new lead. Its traits are keyed by (day, slot): the same in every branch of the same luck.
 
     Args:
@@ -178,12 +178,12 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     return account
 
 
-def theme_on(s: State, day: int) -> int:
+def theme_on(s: CompanyState, day: int) -> int:
     """Pain of the campaign that draws leads on `day`, -1 without one."""
     return next((i for i, launched in enumerate(s.novelty) if 0 <= day - launched <= THEME_DAYS), -1)
 
 
-def draw_unseen(s: State, was: int) -> None:
+def draw_unseen(s: CompanyState, was: int) -> None:
     """Draw anew what no role can have seen of the open leads, with the luck of the world that `s` has entered.
 
     That is: what they need and how large they are until they are qualified, when they buy elsewhere, and how inclined they are
@@ -212,7 +212,7 @@ def draw_unseen(s: State, was: int) -> None:
             a.size = size
 
 
-def _pain(s: State, key: int, identity: int, segment: int, theme: int) -> int:
+def _pain(s: CompanyState, key: int, identity: int, segment: int, theme: int) -> int:
     wants = s.demand[segment]
     if theme >= 0:
         wants = [3.0 * w if pain == theme else w for pain, w in enumerate(wants)]

@@ -6,7 +6,7 @@ Rewards are not decided here: the night reports what happened to the `TurnLog`.
 from __future__ import annotations
 
 from onthejob.envs.office import events
-from onthejob.envs.office.company_state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, Stage, State
+from onthejob.envs.office.company_state import BLOCKABLE, SEGMENTS, TURNS_PER_DAY, WON, Account, CompanyState, Stage
 from onthejob.envs.office.handlers import READ_FOR
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 from onthejob.envs.office.market import (
@@ -38,7 +38,7 @@ STALE_DAYS, LOST_DAYS = 5, 10
 _DEV = ORDER.index("dev")
 
 
-def night(s: State, key: int, log: TurnLog, event_rate: float) -> None:
+def night(s: CompanyState, key: int, log: TurnLog, event_rate: float) -> None:
     """Everything that flows between two working days. Called when the turn counter has reached the next morning."""
     _traffic(s)
     _arrivals(s, key, log)
@@ -54,7 +54,7 @@ def night(s: State, key: int, log: TurnLog, event_rate: float) -> None:
     _forget(s)
 
 
-def _forget(s: State) -> None:
+def _forget(s: CompanyState) -> None:
     """Drop what no rule and no prompt can ask for again; the limits by number stay where they are."""
     for role, box in s.inbox.items():
         s.inbox[role] = [message for message in box if s.turn - message[0] <= READ_FOR]
@@ -63,7 +63,7 @@ def _forget(s: State) -> None:
     s.collab_seen = [pair for pair in s.collab_seen if pair >> 6 in pieces or (pair >> 3) & 7 == _DEV]
 
 
-def _traffic(s: State) -> None:
+def _traffic(s: CompanyState) -> None:
     """Visits of the day: base, brand, campaigns on their way, ads, content and word of mouth."""
     due = [c for c in s.campaigns if c[0] <= s.day]
     s.campaigns = [c for c in s.campaigns if c[0] > s.day]
@@ -98,7 +98,7 @@ def _traffic(s: State) -> None:
     s.conversion = max(0.008, s.conversion + 0.03 * (BASE_CONVERSION * (0.7 + 0.4 * s.stability) - s.conversion))
 
 
-def _arrivals(s: State, key: int, log: TurnLog) -> None:
+def _arrivals(s: CompanyState, key: int, log: TurnLog) -> None:
     """Visitors who become leads tonight."""
     speed = 0.6 + 0.5 * s.stability
     mean = sum(s.traffic) * s.conversion * SIGNUP_TO_LEAD * speed
@@ -117,7 +117,7 @@ def _arrivals(s: State, key: int, log: TurnLog) -> None:
         log.stage("lead")
 
 
-def _accounts(s: State, key: int, log: TurnLog) -> None:
+def _accounts(s: CompanyState, key: int, log: TurnLog) -> None:
     """Leads go stale, customers grow happier or leave, contracts renew, closing rewards vest."""
     keep: list[Account] = []
     stability, docs = s.stability, s.docs_level
@@ -180,7 +180,7 @@ def _accounts(s: State, key: int, log: TurnLog) -> None:
         log.penalty("sales", NO_PIPELINE_WORK)
 
 
-def _product(s: State, key: int) -> None:
+def _product(s: CompanyState, key: int) -> None:
     """Bugs appear with debt, load and use; debt and documentation age."""
     users = len(s.customers())
     mean = 0.06 + 0.35 * s.debt + 0.012 * users + 0.5 * s.load
@@ -196,7 +196,7 @@ def _product(s: State, key: int) -> None:
     s.docs_level *= 0.96
 
 
-def _people(s: State, key: int, log: TurnLog) -> None:
+def _people(s: CompanyState, key: int, log: TurnLog) -> None:
     """Velocity, morale and alignment drift; blockers appear; OKRs and contracts run out."""
     floor = 0.65
     s.velocity += 0.09 * (floor - s.velocity) if s.velocity > floor else 0.03 * (floor - s.velocity)
@@ -220,7 +220,7 @@ def _people(s: State, key: int, log: TurnLog) -> None:
             s.morale = min(1.0, s.morale + 0.04)
 
 
-def _money(s: State) -> None:
+def _money(s: CompanyState) -> None:
     pay(s, "payroll", -s.payroll)
     pay(s, "hosting", -int(200 * len(s.customers()) + sum(s.traffic)))
     s.board_pool += s.board_rate

@@ -7,7 +7,7 @@ from typing import Any
 
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, Invalid
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.market import company_value, pipeline_value
 from onthejob.envs.office.reward_parts import TurnLog, team_reward
 from onthejob.envs.office.tasks import MAX_DAYS
@@ -69,7 +69,7 @@ class OfficeConfig:
             )
 
 
-def summary(s: State, task: str) -> dict[str, Any]:
+def summary(s: CompanyState, task: str) -> dict[str, Any]:
     """Where the company stands in the episode of `task`; `metrics` are in dollars, rates and counts."""
     total = s.reward_total
     return {

@@ -8,7 +8,7 @@ from enum import StrEnum
 from onthejob.envs.office.phrases import lengthen, shorten
 
 
-class Kind(StrEnum):
+class MemoryKind(StrEnum):
     """What a memory is."""
 
     OBSERVATION = "observation"
@@ -17,14 +17,14 @@ class Kind(StrEnum):
 
 
 Fact = tuple[str, str, int, int, float]
-"""An `Outcome` as a plain tuple, which pickles faster."""
+"""An `Tally` as a plain tuple, which pickles faster."""
 
 Record = tuple[str, int, int, str, tuple[int, ...], Fact | None, bytes]
 """(text, turn created, importance 1-10, kind, evidence ids, outcome, all that packed): shared between forks and agents, never
 changed. Packed once, because a snapshot may be taken every turn."""
 
 
-_KINDS = tuple(kind.value for kind in Kind)
+_KINDS = tuple(kind.value for kind in MemoryKind)
 _KIND = {kind: place << 4 for place, kind in enumerate(_KINDS)}
 _HEAD = struct.Struct("<Bh")
 """Importance, kind and what follows, in bits; turn."""

@@ -15,7 +15,7 @@ _MARKUP = " -*•#`_\t"
 _LIST_MARK = re.compile(r"^\(?\d+[.):]\s*")
 
 
-class Outcome(NamedTuple):
+class Tally(NamedTuple):
     """How own actions of one sort went; one action, or the sum of several."""
 
     action_type: str
@@ -28,20 +28,20 @@ class Outcome(NamedTuple):
     """Sum of rewards."""
 
 
-Tally = dict[tuple[str, str], tuple[Outcome, list[int]]]
+Tally = dict[tuple[str, str], tuple[Tally, list[int]]]
 
 
-def tally_up(outcomes: Iterable[tuple[int, Outcome]]) -> Tally:
+def tally_up(outcomes: Iterable[tuple[int, Tally]]) -> Tally:
     """Outcomes summed by what was done to what, with the ids they came from."""
     tally: Tally = {}
     for number, new in outcomes:
         key = (new.action_type, new.target_class)
-        old, numbers = tally.get(key, (Outcome(*key, 0, 0, 0.0), []))
-        tally[key] = (Outcome(*key, old.tries + new.tries, old.wins + new.wins, old.gain + new.gain), [*numbers, number])
+        old, numbers = tally.get(key, (Tally(*key, 0, 0, 0.0), []))
+        tally[key] = (Tally(*key, old.tries + new.tries, old.wins + new.wins, old.gain + new.gain), [*numbers, number])
     return tally
 
 
-def _extremes(own: Tally) -> tuple[Outcome | None, Outcome | None]:
+def _extremes(own: Tally) -> tuple[Tally | None, Tally | None]:
     """What paid best and what failed worst, each None when nothing did; sorts tried at least twice come first."""
     outcomes = [outcome for outcome, _ in own.values()]
     ranked = sorted(outcomes, key=lambda o: (o.gain / o.tries, o.action_type, o.target_class))
@@ -51,11 +51,11 @@ def _extremes(own: Tally) -> tuple[Outcome | None, Outcome | None]:
     return best, worst
 
 
-def _said(outcome: Outcome) -> str:
+def _said(outcome: Tally) -> str:
     return f"{outcome.action_type} on {outcome.target_class}" if outcome.target_class else outcome.action_type
 
 
-def outcome_insights(own: Tally) -> list[tuple[str, tuple[int, ...], Outcome]]:
+def outcome_insights(own: Tally) -> list[tuple[str, tuple[int, ...], Tally]]:
     """(sentence, evidence ids, what it is about): at most one on what to continue and one on what to change."""
     found = []
     for outcome, advice in zip(_extremes(own), ("it pays", "something else may be better"), strict=True):
@@ -86,7 +86,7 @@ def plan_text(own: Tally, topics: Sequence[str]) -> str:
     return "; ".join(parts) or "go on as before"
 
 
-class Said(NamedTuple):
+class SaidText(NamedTuple):
     """One line of a reflection that a model wrote."""
 
     text: str = ""
@@ -97,17 +97,17 @@ class Said(NamedTuple):
     """(id, importance) as they were written."""
 
 
-def read_reflection(text: str, known: Collection[int]) -> Iterator[Said]:
+def read_reflection(text: str, known: Collection[int]) -> Iterator[SaidText]:
     """The usable lines of what a model wrote to `memory.reflection_prompt`; of cited ids those in `known`."""
     for line in text.splitlines():
         words = "".join(c if c.isprintable() else " " for c in line).strip(_MARKUP)
         if words.casefold().startswith("importance:"):
-            yield Said(ratings=tuple((int(number), int(importance)) for number, importance in _RATED.findall(words)))
+            yield SaidText(ratings=tuple((int(number), int(importance)) for number, importance in _RATED.findall(words)))
             continue
         cited = {int(number) for group in _CITED.findall(words) for number in _NUMBER.findall(group)}
         evidence = tuple(sorted(number for number in cited if number in known))
         words = " ".join(_LIST_MARK.sub("", _CITED.sub("", words)).split()).strip(_MARKUP)[:MAX_TEXT].rstrip()
         if words.casefold().startswith("plan:") and any(c.isalpha() for c in words):
-            yield Said(words[5:].strip(_MARKUP), evidence, plans=True)
+            yield SaidText(words[5:].strip(_MARKUP), evidence, plans=True)
         elif any(c.isalpha() for c in words):
-            yield Said(words, evidence)
+            yield SaidText(words, evidence)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from onthejob.envs.office.company_state import FOCI, Account, Stage, State
+from onthejob.envs.office.company_state import FOCI, Account, CompanyState, Stage
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 
 PARTS: tuple[str, ...] = ("stage", "kpi", "action", "collaboration", "penalty", "base")
@@ -52,7 +52,7 @@ KPI_WEIGHTS: MappingProxyType[str, tuple[float, ...]] = MappingProxyType({
 })  # fmt: skip
 """Driver -> weight per role on the change of the KPI. Scales: stability, okr and satisfaction in [0, 1]; reach = log visits /
 7; conversion / 5 %; velocity / 2; deals (every account's price, weighted by how far it has come) and expansion in 1,000
-dollars a month, customers included; the net promoter score is linear in satisfaction (`State.nps`) and has no line of its
+dollars a month, customers included; the net promoter score is linear in satisfaction (`CompanyState.nps`) and has no line of its
 own, which would pay the same change twice; efficiency is what the CEO's budget has become: company value in 10,000 dollars,
 so that a trained role shares 0.6 a thousand dollars. With less, teams that spend money on effort without progress rank above
 those that keep it."""
@@ -136,7 +136,7 @@ class TurnLog:
 
     __slots__ = ("after", "changed", "departures", "earned", "lines", "notes", "paid", "said", "state", "turn")
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: CompanyState) -> None:
         self.state = state
         self.turn = state.turn
         """The turn that is played."""
@@ -265,6 +265,6 @@ def team_reward(rewards: dict[str, float]) -> float:
     return sum(rewards[str(role)] for role in TRAINED_ROLES)
 
 
-def focus_name(state: State) -> str:
+def focus_name(state: CompanyState) -> str:
     """The live focus, or `none`."""
     return FOCI[state.focus] if state.focus_left > 0 and state.focus >= 0 else "none"

@@ -6,8 +6,8 @@ import json
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from onthejob.envs.office.actions import Invalid, Reason
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.actions import Invalid, UnusableReason
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.lexicon import Lexicon
 from onthejob.envs.office.snapshot import dumps, loads
 from onthejob.envs.office.team_memory import TeamMemory
@@ -27,7 +27,7 @@ class Saved(NamedTuple):
     """What was wrong with the last of them."""
     memory: TeamMemory | None
     """Of the full profile."""
-    state: State
+    state: CompanyState
 
 
 def dump(saved: Saved) -> bytes:
@@ -65,5 +65,5 @@ def load(data: bytes, lexicon: Lexicon, *, by_model: bool) -> Saved:
         memory = TeamMemory.unpack(streams, lexicon, by_model=by_model)
     if extra.get("problem"):
         reason, text, excerpt = extra["problem"]
-        problem = Invalid(Reason(reason), text, excerpt=excerpt)
+        problem = Invalid(UnusableReason(reason), text, excerpt=excerpt)
     return Saved(str(extra["task"]), extra["scenario"], int(extra["attempts"]), problem, memory, loads(data[4 + size :]))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.company_state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, State
-from onthejob.envs.office.handlers import Handler, Now, all_handlers
+from onthejob.envs.office.company_state import HELD_OUT, PHASES, TIERS, TURNS_PER_DAY, WON, CompanyState
+from onthejob.envs.office.handlers import Handler, HandlerContext, all_handlers
 from onthejob.envs.office.handlers.content import worked_on
 from onthejob.envs.office.handlers.customer import decide, deliver
 from onthejob.envs.office.luck import mix
@@ -19,7 +19,7 @@ from onthejob.envs.office.overnight import night
 from onthejob.envs.office.reward_parts import CRISIS_SATISFACTION, CRISIS_TABLE, INVALID, VAPORWARE, TurnLog
 from onthejob.envs.office.roles import Role
 from onthejob.envs.office.scenarios import Scenario
-from onthejob.envs.office.vaporware import Reader, Registry
+from onthejob.envs.office.vaporware import PromiseReader, Registry
 from onthejob.errors import ConfigError
 
 ROLE_NAMES = tuple(str(role) for role in Role)
@@ -76,7 +76,7 @@ class Simulator:
         *,
         order: Sequence[str] = ROLE_NAMES,
         crisis_bonus: bool = True,
-        reader: Reader | None = None,
+        reader: PromiseReader | None = None,
     ) -> None:
         """Take the rules.
 
@@ -103,11 +103,11 @@ class Simulator:
         """Who acts on this turn."""
         return actor_of(turn, self.order)
 
-    def found(self, seed: int, days: int = 30) -> State:
+    def found(self, seed: int, days: int = 30) -> CompanyState:
         """The company on its first morning."""
         return found(self.scenario, seed, days)
 
-    def legal(self, s: State, role: str) -> list[Action]:
+    def legal(self, s: CompanyState, role: str) -> list[Action]:
         """All legal actions of `role` now, without messages, in the order of the role table."""
         actions = []
         for (owner, name), handler in self.handlers.items():
@@ -121,7 +121,7 @@ class Simulator:
                     actions.append(Action(action_type=name, target=target))
         return actions
 
-    def why_illegal(self, s: State, role: str, action: Action) -> str:
+    def why_illegal(self, s: CompanyState, role: str, action: Action) -> str:
         """Empty when the action may be executed now; otherwise the reason in words."""
         if action == IDLE:
             return ""
@@ -140,7 +140,7 @@ class Simulator:
 
     def step(
         self,
-        s: State,
+        s: CompanyState,
         action: Action | None,
         *,
         before: tuple[float, ...] | None = None,
@@ -193,7 +193,7 @@ class Simulator:
             total[name] = total.get(name, 0.0) + value
         return log
 
-    def plain(self, s: State, role: str, action: Action) -> Action:
+    def plain(self, s: CompanyState, role: str, action: Action) -> Action:
         """`action` without what has no effect: target and parameters that its handler ignores, text that promises nothing."""
         bare = self._bare(s, role, action)
         if bare is action:
@@ -202,7 +202,7 @@ class Simulator:
         matters = self._breaks(s, role, replace(action, message_to=None, message=""))
         return action if matters or self._breaks(s, role, bare) != self._breaks(s, role, action) else bare
 
-    def _bare(self, s: State, role: str, action: Action) -> Action:
+    def _bare(self, s: CompanyState, role: str, action: Action) -> Action:
         """What the handler of `action` reads of it."""
         handler = self.handlers.get((role, action.action_type))
         if handler is None or not (action.target or action.parameters):
@@ -214,13 +214,13 @@ class Simulator:
             return action
         return replace(action, target=target, parameters=parameters)
 
-    def _execute(self, s: State, role: str, action: Action, key: int, log: TurnLog) -> None:
+    def _execute(self, s: CompanyState, role: str, action: Action, key: int, log: TurnLog) -> None:
         handler = self.handlers[role, action.action_type]
         written, action = action, self._bare(s, role, action)
         # Only actions in the table are paid by how low satisfaction was before them.
         paid = self.crisis_bonus and (role, action.action_type) in CRISIS_TABLE
         satisfaction = s.satisfaction() if paid else CRISIS_SATISFACTION
-        result = handler.run(s, action, Now(key, log, efficacy(s, role, handler.tag)))
+        result = handler.run(s, action, HandlerContext(key, log, efficacy(s, role, handler.tag)))
         if result:
             log.changed = True
             log.base(role, f"{role} {action.action_type} {action.target}")
@@ -230,7 +230,7 @@ class Simulator:
         if self._breaks(s, role, written):
             self._charge(s, role, action, log)
 
-    def _talk(self, s: State, role: str, action: Action) -> None:
+    def _talk(self, s: CompanyState, role: str, action: Action) -> None:
         """Deliver one message: to its addressee with a copy to the CEO, in the standup also to the shared board."""
         to, text = action.message_to, action.message
         if to == "all":
@@ -244,7 +244,7 @@ class Simulator:
         if s.turn % TURNS_PER_DAY < STANDUP_TURNS:
             s.shared.append([s.turn, role, text])
 
-    def _breaks(self, s: State, role: str, action: Action) -> bool:
+    def _breaks(self, s: CompanyState, role: str, action: Action) -> bool:
         """True for vaporware: what the action publishes promises a feature that has not shipped."""
         written = role == "content" or action.action_type == "WRITE_DOCS"
         texts = [action.target, *map(str, action.parameters.values())] if written else []
@@ -256,7 +256,7 @@ class Simulator:
         committed = frozenset(text.partition(" ")[2] for _, who, text in s.shared if who == "dev" and text.startswith("roadmap "))
         return bool(self.registry.violations(texts, shipped, committed))
 
-    def _charge(self, s: State, role: str, action: Action, log: TurnLog) -> None:
+    def _charge(self, s: CompanyState, role: str, action: Action, log: TurnLog) -> None:
         """A promise that is not kept costs 5, once per piece."""
         piece = worked_on(s, action) if role == "content" and role not in s.blockers else None
         if piece is None or not piece.vapor:
@@ -264,12 +264,12 @@ class Simulator:
         if piece is not None:
             piece.vapor = True
 
-    def customer_action(self, s: State) -> Action:
+    def customer_action(self, s: CompanyState) -> Action:
         """What the scripted customer does on its turn."""
         return Action(action_type=decide(s, mix(s.seed, 1 + s.world)))
 
 
-def kpis(s: State) -> tuple[float, ...]:
+def kpis(s: CompanyState) -> tuple[float, ...]:
     """The potentials' KPIs in the order of `reward_parts.KPI_NAMES`, each about [0, 1]."""
     deals = satisfaction = 0.0
     customers = 0

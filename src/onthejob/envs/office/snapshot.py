@@ -19,7 +19,7 @@ from itertools import accumulate, chain, islice, repeat
 from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
-from onthejob.envs.office.company_state import ACCOUNT_FIELDS, PIECE_FIELDS, STATE_FIELDS, WON, Account, Piece, State
+from onthejob.envs.office.company_state import ACCOUNT_FIELDS, PIECE_FIELDS, STATE_FIELDS, WON, Account, CompanyState, Piece
 from onthejob.envs.office.market import PRICES, TIER_VESTS, VESTING_DAYS
 from onthejob.envs.office.new_company import DRAWN_WARMTH, HELD_OUT_NAMES, NAMES, brought, drawn_quality
 from onthejob.envs.office.roles import ROLES
@@ -32,7 +32,7 @@ _OLD, _OLD_JSON = 3, 2
 _ADDED = ("acted", "goal")
 """Fields that the old versions lack; empty then."""
 _GROWING = ("accounts", "campaigns", "collab_seen", "daily", "events", "inbox", "pieces", "schedule", "shared")
-_KINDS = {slot: type(getattr(State(), slot)) for slot in STATE_FIELDS}
+_KINDS = {slot: type(getattr(CompanyState(), slot)) for slot in STATE_FIELDS}
 """What a snapshot's fields must be."""
 _FIXED = tuple(slot for slot in STATE_FIELDS if slot not in _GROWING and slot != "demand")
 _OLD_FIXED = tuple(slot for slot in _FIXED if slot not in _ADDED)
@@ -43,7 +43,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _ROLES = tuple(str(role) for role in ROLES)
 _ROLE = {role: place for place, role in enumerate(_ROLES)}
 _DEEDS = tuple((str(role), action) for role, spec in ROLES.items() for action in spec.actions)
-"""How keys of `State.daily` begin."""
+"""How keys of `CompanyState.daily` begin."""
 _DEED = {deed: place for place, deed in enumerate(_DEEDS)}
 _NAMES = (*NAMES, *HELD_OUT_NAMES)
 _NAME = {name: place for place, name in enumerate(_NAMES)}
@@ -53,7 +53,7 @@ _ZERO, _PLAIN, _BROUGHT, _OTHER = range(4)
 """What the quality of an account is: none, as drawn, as drawn for whom a campaign brought, a number of its own."""
 _ARTEFACT = 3_000 * 64 + _ROLE["content"] * 8
 _USERS = ((_ROLE["sales"], 1 << 11), (_ROLE["marketing"], 1 << 12))
-"""How a piece (its id x 64) stands in `State.collab_seen`, and the bit that says so of each user."""
+"""How a piece (its id x 64) stands in `CompanyState.collab_seen`, and the bit that says so of each user."""
 
 _QUALITIES = (0.0, 0.5 * 1.3, 1.0, 1.3)
 """What the quality of a piece usually is: a post or a draft, published at full efficacy, revised from less, revised from that."""
@@ -82,7 +82,7 @@ _piece = attrgetter("kind", "left", "topic", "vapor", "id", "day", "quality")
 _account_row, _piece_row = attrgetter(*ACCOUNT_FIELDS), attrgetter(*PIECE_FIELDS)
 
 
-def dumps(s: State) -> bytes:
+def dumps(s: CompanyState) -> bytes:
     """The snapshot of `s`.
 
     Raises:
@@ -97,7 +97,7 @@ def dumps(s: State) -> bytes:
         return _encode([_JSON_VERSION, *values.values()]).encode()
 
 
-def loads(data: bytes) -> State:
+def loads(data: bytes) -> CompanyState:
     """The state that `dumps` wrote.
 
     Raises:
@@ -107,7 +107,7 @@ def loads(data: bytes) -> State:
     head, _, block = data.partition(b"\n")
     values = json.loads(head)
     version = values[0] if isinstance(values, list) and values else None
-    new = State.__new__(State)
+    new = CompanyState.__new__(CompanyState)
     new.acted, new.goal = {}, {}
     fixed = _FIXED if version == VERSION else _OLD_FIXED if version == _OLD else None
     slots = STATE_FIELDS if version == _JSON_VERSION else _OLD_SLOTS if version == _OLD_JSON else None
@@ -125,7 +125,7 @@ def loads(data: bytes) -> State:
     return new
 
 
-def _set(s: State, slots: Iterable[str], values: list[Any]) -> None:
+def _set(s: CompanyState, slots: Iterable[str], values: list[Any]) -> None:
     for slot, value in zip(slots, values, strict=True):
         kind = _KINDS[slot]
         if type(value) is not kind and not (kind is float and type(value) is int):
@@ -188,7 +188,7 @@ def _layout(lengths: list[int]) -> str:
     return f"<{longs}I{shorts}h{signed}b{small}B{doubles}d"
 
 
-def _columns(s: State) -> bytes:
+def _columns(s: CompanyState) -> bytes:
     """`s` in version 3.
 
     Raises:
@@ -216,7 +216,7 @@ def _market(demand: tuple[tuple[float, ...], ...]) -> str:
     return _encode(demand)
 
 
-def _from_columns(s: State, rest: Any, data: bytes) -> None:
+def _from_columns(s: CompanyState, rest: Any, data: bytes) -> None:
     """Set the fields of `s` that `_columns` put into `rest` and `data`."""
     (accounts, pieces, *talk, campaigns), lengths, texts, odd, paid = rest
     cells = _cells(lengths, data)
@@ -239,7 +239,7 @@ def _at(table: list[float], nights: int) -> float:
     return table[nights] if 0 <= nights < len(table) else math.nan
 
 
-def _put_accounts(s: State, block: _Block) -> list[str | int]:
+def _put_accounts(s: CompanyState, block: _Block) -> list[str | int]:
     """Fill the columns; returns names and prices that are in no list."""
     odd: list[str | int] = []
     longs, shorts, small, doubles = block.longs, block.shorts, block.small, block.doubles
@@ -293,7 +293,7 @@ def _put_accounts(s: State, block: _Block) -> list[str | int]:
     return odd
 
 
-def _take_accounts(s: State, cells: _Cells, count: int, odd: list[Any]) -> list[Account]:
+def _take_accounts(s: CompanyState, cells: _Cells, count: int, odd: list[Any]) -> list[Account]:
     longs, shorts, signed, small, doubles = cells
     others, today, found = iter(odd), s.day, []
     for _ in range(count):
@@ -325,7 +325,7 @@ def _take_accounts(s: State, cells: _Cells, count: int, odd: list[Any]) -> list[
     return found
 
 
-def _put_pieces(s: State, block: _Block, paid: set[int]) -> None:
+def _put_pieces(s: CompanyState, block: _Block, paid: set[int]) -> None:
     """Fill the columns, and take from `paid` what a piece says of itself."""
     for kind, left, topic, vapor, number, day, quality in map(_piece, s.pieces):
         if not 0 <= (kind | left | topic) < 8:
@@ -355,7 +355,7 @@ def _take_pieces(cells: _Cells, count: int) -> tuple[list[Piece], list[int]]:
     return pieces, paid
 
 
-def _put_talk(s: State, block: _Block, texts: dict[str, int]) -> None:
+def _put_talk(s: CompanyState, block: _Block, texts: dict[str, int]) -> None:
     shorts, small = block.shorts, block.small
     for turn, who, text in s.shared:
         shorts.append(turn)
@@ -373,7 +373,7 @@ def _put_talk(s: State, block: _Block, texts: dict[str, int]) -> None:
         small.append(texts.setdefault(kind, len(texts)))
 
 
-def _take_talk(s: State, cells: _Cells, counts: list[int], texts: list[str]) -> None:
+def _take_talk(s: CompanyState, cells: _Cells, counts: list[int], texts: list[str]) -> None:
     shorts, small = cells.shorts, cells.small
     shared, inbox, daily, events, schedule = counts
     s.shared = [[next(shorts), _ROLES[next(small)], texts[next(small)]] for _ in range(shared)]

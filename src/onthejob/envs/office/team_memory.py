@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onthejob.envs.office.actions import IDLE, Action
-from onthejob.envs.office.company_state import PAINS, State
-from onthejob.envs.office.memory import Lexicon, MemoryStream, Outcome, record, reflection_prompt
-from onthejob.envs.office.records import Kind, Record, made
+from onthejob.envs.office.company_state import PAINS, CompanyState
+from onthejob.envs.office.memory import Lexicon, MemoryStream, Tally, record, reflection_prompt
+from onthejob.envs.office.records import MemoryKind, Record, made
 from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
 from onthejob.envs.office.views import copies, desk, team_status
@@ -40,7 +40,7 @@ class TeamMemory:
             self._unpack()
         return self._streams[role]
 
-    def subject(self, s: State, role: str, action: Action) -> str:
+    def subject(self, s: CompanyState, role: str, action: Action) -> str:
         """What sort of thing `action` is about, so that outcomes of the same sort add up: names never recur, sorts do.
 
         Asked before the action is executed, because a lead may be gone afterwards. Holds nothing that `role` does not see.
@@ -58,7 +58,7 @@ class TeamMemory:
             return "a draft"
         return action.target or "the company"
 
-    def witness(self, s: State, role: str, action: Action | None, subject: str, log: TurnLog) -> None:
+    def witness(self, s: CompanyState, role: str, action: Action | None, subject: str, log: TurnLog) -> None:
         """Remember the turn that `role` has just played; `s` is the state after it."""
         if self._packed:
             self._unpack()
@@ -72,7 +72,7 @@ class TeamMemory:
             target = f" {action.target}" if action.target else ""
             text = f"I did {action.action_type}{target}: {'it worked' if log.changed else 'it changed nothing'}"
             # A model reflects on words alone.
-            counted = None if self._by_model else Outcome(action.action_type, subject, 1, int(log.changed), log.earned)
+            counted = None if self._by_model else Tally(action.action_type, subject, 1, int(log.changed), log.earned)
             own.observe(text, s.turn, outcome=counted)
         if not self._by_model:
             for stream in self._streams.values():
@@ -101,7 +101,7 @@ class TeamMemory:
         """Store what the model answered."""
         self.stream(role).accept_reflection(reply, turn=turn)
 
-    def lines(self, s: State, role: str, seen: Mapping[str, Any]) -> Callable[[], dict[str, list[str]]]:
+    def lines(self, s: CompanyState, role: str, seen: Mapping[str, Any]) -> Callable[[], dict[str, list[str]]]:
         """What gives the lines of the full profile's extra sections, what matters most first, as things are now.
 
         Retrieval counts as a use of the memories, so it happens now, once per request; repeating it at once changes nothing.
@@ -125,9 +125,9 @@ class TeamMemory:
     def _recalled(stream: MemoryStream, query: str, turn: int) -> dict[str, list[str]]:
         found = stream.retrieve(query, turn, limit=SHOWN)
         return {
-            "memories": [memory.text for memory in found if memory.kind is Kind.OBSERVATION],
+            "memories": [memory.text for memory in found if memory.kind is MemoryKind.OBSERVATION],
             "insights": ([f"Plan: {stream.plan}"] if stream.plan else [])
-            + [memory.text for memory in found if memory.kind is Kind.REFLECTION],
+            + [memory.text for memory in found if memory.kind is MemoryKind.REFLECTION],
         }
 
     def fork(self) -> TeamMemory:
@@ -180,4 +180,4 @@ def _record(row: Sequence[Any]) -> Record:
     text, turn, importance, kind, evidence, fact = row
     if not isinstance(text, str) or type(turn) is not int or type(importance) is not int:
         raise TypeError(f"not a memory: {str(row)[:80]}")
-    return made(text, turn, importance, Kind(kind).value, tuple(evidence), tuple(fact) if fact is not None else None)
+    return made(text, turn, importance, MemoryKind(kind).value, tuple(evidence), tuple(fact) if fact is not None else None)

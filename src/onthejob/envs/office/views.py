@@ -21,8 +21,8 @@ from onthejob.envs.office.company_state import (
     TIERS,
     TURNS_PER_DAY,
     WON,
+    CompanyState,
     Stage,
-    State,
     promoters,
 )
 from onthejob.envs.office.handlers import READ_FOR
@@ -41,14 +41,14 @@ DRAFTS = 2
 """Drafts that Content sees, the oldest first."""
 
 
-def view(s: State, role: str) -> View:
+def view(s: CompanyState, role: str) -> View:
     """The role's view of `s`: plain, JSON-serialisable data."""
     seen = _common(s, role)
     _VIEWS[role](s, seen)
     return seen
 
 
-def _common(s: State, role: str) -> View:
+def _common(s: CompanyState, role: str) -> View:
     return {
         "role": role,
         "day": s.day + 1,
@@ -63,7 +63,7 @@ def _common(s: State, role: str) -> View:
     }
 
 
-def _kpis(s: State, v: View) -> float:
+def _kpis(s: CompanyState, v: View) -> float:
     """What both who watch the whole company are shown of it; returns the customers' mean satisfaction."""
     mrr = pipeline = customers = leads = 0
     satisfied = 0.0
@@ -90,7 +90,7 @@ def _kpis(s: State, v: View) -> float:
     return satisfaction
 
 
-def _ceo(s: State, v: View) -> None:
+def _ceo(s: CompanyState, v: View) -> None:
     v["satisfaction"] = round(100 * _kpis(s, v))
     v["goal"] = {name: shown(name, s, bound) for name, bound in s.goal.items()}
     v["pool"] = s.board_pool // 100_000
@@ -105,7 +105,7 @@ def _ceo(s: State, v: View) -> None:
     v["aligned"] = round(100 * s.alignment)
 
 
-def _dev(s: State, v: View) -> None:
+def _dev(s: CompanyState, v: View) -> None:
     pace_now = max(0.05, s.velocity + (CONTRACTOR_BOOST if "dev" in s.contractor_days else 0.0))
     v["build"] = {
         spec.name: max(1, -(-int(s.feature_left[i] / pace_now * 100) // 100))
@@ -124,7 +124,7 @@ def _dev(s: State, v: View) -> None:
     v["velocity"] = round(10 * pace(s)) / 10
 
 
-def _marketing(s: State, v: View) -> None:
+def _marketing(s: CompanyState, v: View) -> None:
     _kpis(s, v)
     v["envelope"] = s.envelopes["marketing"] // 10_000
     v["traffic"] = {name: round(s.traffic[i], -1) for i, name in enumerate(SEGMENTS)}
@@ -136,7 +136,7 @@ def _marketing(s: State, v: View) -> None:
     v["new"] = [spec.name for spec, day in zip(s.catalogue, s.feature_shipped, strict=True) if day >= 0 and s.day - day <= 3]
 
 
-def _sales(s: State, v: View) -> None:
+def _sales(s: CompanyState, v: View) -> None:
     v["mrr"] = s.mrr() // 10_000
     v["leads"] = [
         {
@@ -162,7 +162,7 @@ def _sales(s: State, v: View) -> None:
     v["updated"] = s.updated_day == s.day
 
 
-def _content(s: State, v: View) -> None:
+def _content(s: CompanyState, v: View) -> None:
     drafts = [p for p in s.pieces if p.left > 0]
     v["drafts"] = [{"kind": KINDS[p.kind], "topic": PAINS[p.topic], "left": p.left} for p in drafts[:DRAFTS]]
     v["evidence"] = {pain: round(strength, 1) for pain, strength in zip(PAINS, evidence(s), strict=True)}
@@ -172,7 +172,7 @@ def _content(s: State, v: View) -> None:
     v["visits"] = round(s.content_stock)
 
 
-def _hr(s: State, v: View) -> None:
+def _hr(s: CompanyState, v: View) -> None:
     v["velocity"] = round(10 * s.velocity) / 10
     v["morale"] = round(100 * s.morale)
     v["aligned"] = round(100 * s.alignment)
@@ -184,7 +184,7 @@ def _hr(s: State, v: View) -> None:
     v["planned"] = s.daily.get("hr PLAN_SPRINT ", 0)
 
 
-def _customer(s: State, v: View) -> None:
+def _customer(s: CompanyState, v: View) -> None:
     v["customers"] = len(s.customers())
     v["critical"] = s.bug_critical
     v["satisfaction"] = round(100 * s.satisfaction())
@@ -239,7 +239,7 @@ DOING: MappingProxyType[tuple[str, str], str] = MappingProxyType(
 )
 """(Role, action type) -> what colleagues learn of it: the kind of work and nothing of its object or its success."""
 
-_VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType(
+_VIEWS: MappingProxyType[str, Callable[[CompanyState, View], None]] = MappingProxyType(
     {
         "ceo": _ceo,
         "dev": _dev,
@@ -252,12 +252,12 @@ _VIEWS: MappingProxyType[str, Callable[[State, View], None]] = MappingProxyType(
 )
 
 
-def copies(s: State) -> list[str]:
+def copies(s: CompanyState) -> list[str]:
     """The messages between others that the CEO may read, for its full profile."""
     return [f"{sender} to {to}: {text}" for sender, to, text in _read(s, "ceo") if to != "ceo"]
 
 
-def desk(s: State) -> list[str]:
+def desk(s: CompanyState) -> list[str]:
     """What Sales' own work on each lead showed and left behind, for its full profile: one line a lead from the demo on."""
     lines = []
     for a in shown_leads(s):
@@ -267,7 +267,7 @@ def desk(s: State) -> list[str]:
     return lines
 
 
-def team_status(s: State, role: str) -> dict[str, str]:
+def team_status(s: CompanyState, role: str) -> dict[str, str]:
     """What every other team is doing, in one coarse word each, by its last turn, for the full profile.
 
     Holds no name, number or need: detail travels in messages only.
@@ -275,11 +275,11 @@ def team_status(s: State, role: str) -> dict[str, str]:
     return {other: "blocked" if other in s.blockers else _doing(s, other) for other in map(str, ROLES) if other != role}
 
 
-def _doing(s: State, role: str) -> str:
+def _doing(s: CompanyState, role: str) -> str:
     did = s.acted.get(role)
     return "starting" if did is None else DOING.get((role, did), "idle")
 
 
-def _read(s: State, role: str) -> list[tuple[str, str, str]]:
+def _read(s: CompanyState, role: str) -> list[tuple[str, str, str]]:
     """(sender, addressee, text) of what the role still reads, oldest first."""
     return [(sender, to, text) for turn, sender, text, to in s.inbox.get(role, ()) if s.turn - turn <= READ_FOR]

@@ -38,13 +38,13 @@ class NativeEngine:
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = self.layers[0].self_attn.head_dim
         self._kept: list[Tensor] = []
-        layers = (structures.Layer * len(self.layers))()
+        layers = (structures.LayerStruct * len(self.layers))()
         for index, layer in enumerate(self.layers):
             attention, mlp = layer.self_attn, layer.mlp
             qkv = torch.cat([part.weight for part in (attention.q_proj, attention.k_proj, attention.v_proj)])
             # Blocks of gate and up in turn, so that one tile of a product holds both.
             gate_up = torch.stack([self._pack(part.weight) for part in (mlp.gate_proj, mlp.up_proj)], 1)
-            layers[index] = structures.Layer(
+            layers[index] = structures.LayerStruct(
                 qkv=self._keep(self._pack(qkv)),
                 o=self._keep(self._pack(attention.o_proj.weight)),
                 gate_up=self._keep(gate_up),
@@ -64,7 +64,7 @@ class NativeEngine:
         vocab = self.head.weight.shape[0]
         self.positions = config.max_position_embeddings
         cos, sin = self.model.rotary_emb(self.head.weight[:1, :1], torch.arange(self.positions)[None])
-        self.native = structures.Model(
+        self.native = structures.ModelStruct(
             layers=len(layers),
             hidden=config.hidden_size,
             heads=self.heads,

@@ -25,7 +25,7 @@ class Room(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
-class Memory:
+class PagedMemory:
     """Uninitialised tensors cut from one mapping; a mapping that is given back serves the next one.
 
     A pass over a row of tokens needs a gigabyte for a moment. A new one for each would cost a tenth of the pass.

@@ -159,10 +159,10 @@ class NativeBatch:
         self._time += 1
         return logits
 
-    def _group(self, first: int, count: int, slot: int = -1) -> structures.Group:
+    def _group(self, first: int, count: int, slot: int = -1) -> structures.GroupStruct:
         """Rows first .. first + count, which all see the trunk and the prompt in `slot`; -1 for rows of a prompt itself."""
         trunk = -1 if self._trunk is None else len(self._lengths)
-        return structures.Group((trunk, slot), (self._start, self._lengths[slot] if slot >= 0 else 0), first, count)
+        return structures.GroupStruct((trunk, slot), (self._start, self._lengths[slot] if slot >= 0 else 0), first, count)
 
     def _forward(
         self,
@@ -170,7 +170,7 @@ class NativeBatch:
         positions: Tensor,
         own: Tensor,
         places: Tensor,
-        groups: Sequence[structures.Group],
+        groups: Sequence[structures.GroupStruct],
         order: Tensor,
         outputs: Tensor,
     ) -> Tensor:
@@ -186,10 +186,10 @@ class NativeBatch:
         size = engine.library.thread_bytes(ctypes.byref(model), max(group.count for group in groups))
         given = {"order": order, "token": torch.tensor(tokens), "position": positions, "own": own, "place": places}
         scratch = engine.scratch(len(tokens), self._adapter, members.count * size)
-        batch = structures.Batch(
+        batch = structures.BatchStruct(
             rows=len(tokens),
             groups=len(groups),
-            group=(structures.Group * len(groups))(*groups),
+            group=(structures.GroupStruct * len(groups))(*groups),
             cache=self._caches,
             outputs=len(outputs),
             output=outputs.data_ptr(),

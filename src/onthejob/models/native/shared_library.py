@@ -56,8 +56,8 @@ class Library:
         number, pointer, to = ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER
         for name, result, given in (
             ("sizes", number, [number]),
-            ("thread_bytes", number, [to(structures.Model), number]),
-            ("forward", None, [to(structures.Model), to(structures.Batch), to(structures.Threads)]),
+            ("thread_bytes", number, [to(structures.ModelStruct), number]),
+            ("forward", None, [to(structures.ModelStruct), to(structures.BatchStruct), to(structures.Threads)]),
             ("draw", None, [to(structures.Draws), to(structures.Threads)]),
             ("pack_cache", None, [to(structures.Cache), *[number] * 5, pointer, pointer, *[number] * 4]),
             ("training_sizes", number, [number]),

@@ -19,19 +19,19 @@ class Lora(ctypes.Structure):
     _fields_ = (*_fields(_POINTER, "a b from_"), *_fields(_NUMBER, "rank each"))
 
 
-class Layer(ctypes.Structure):
+class LayerStruct(ctypes.Structure):
     """Packed weights of a layer."""
 
     _fields_ = _fields(_POINTER, "qkv o gate_up down norm_attention norm_mlp")
 
 
-class Model(ctypes.Structure):
+class ModelStruct(ctypes.Structure):
     """Sizes and packed weights of a model."""
 
     _fields_ = (
         *_fields(_NUMBER, "layers hidden heads kv_heads dim inner vocab width"),
         ("eps", ctypes.c_float),
-        ("layer", ctypes.POINTER(Layer)),
+        ("layer", ctypes.POINTER(LayerStruct)),
         *_fields(_POINTER, "embedding norm head cos sin"),
     )
 
@@ -42,18 +42,18 @@ class Cache(ctypes.Structure):
     _fields_ = (*_fields(_POINTER, "keys values"), *_fields(_NUMBER, "layer_stride head_stride"))
 
 
-class Group(ctypes.Structure):
+class GroupStruct(ctypes.Structure):
     """Rows that attend to the same tokens."""
 
     _fields_ = (("shared", _NUMBER * 2), ("shared_tokens", _NUMBER * 2), *_fields(_NUMBER, "first count"))
 
 
-class Batch(ctypes.Structure):
+class BatchStruct(ctypes.Structure):
     """What one pass computes, and room for it."""
 
     _fields_ = (
         *_fields(_NUMBER, "rows groups"),
-        ("group", ctypes.POINTER(Group)),
+        ("group", ctypes.POINTER(GroupStruct)),
         ("order", _POINTER),
         ("cache", ctypes.POINTER(Cache)),
         *_fields(_POINTER, "token position own place"),
@@ -138,6 +138,6 @@ class Gradients(ctypes.Structure):
     )
 
 
-SAMPLING = (Model, Layer, Lora, Cache, Group, Batch, Threads, Draws)
+SAMPLING = (ModelStruct, LayerStruct, Lora, Cache, GroupStruct, BatchStruct, Threads, Draws)
 TRAINING = (Linear, Decoder, Trained, Tree, Gradients)
 """In the order in which the code states their sizes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onthejob.envs.claw.sandbox import cgroups
-from onthejob.envs.claw.sandbox.cgroups import Cgroups, Group, candidates, limit
+from onthejob.envs.claw.sandbox.cgroups import Cgroups, ControlGroup, candidates, limit
 
 
 def test_groups_of_version_2_are_looked_for_from_ones_own_upwards(tmp_path: Path):
@@ -28,10 +28,10 @@ def test_groups_of_version_2_are_looked_for_from_ones_own_upwards(tmp_path: Path
 def test_a_controller_that_is_not_enabled_leaves_the_group_of_the_other_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """As for a user to whom only `pids` is delegated."""
 
-    def claim(self: Cgroups, folder: Path, version: int, controller: str) -> Group:
+    def claim(self: Cgroups, folder: Path, version: int, controller: str) -> ControlGroup:
         assert controller == "pids", "tried again in the same folder, which ends with its removal"
         (folder / "mine").mkdir()
-        return Group(folder / "mine", version, ("pids",))
+        return ControlGroup(folder / "mine", version, ("pids",))
 
     monkeypatch.setattr(cgroups, "candidates", lambda controller: [(2, tmp_path)])
     monkeypatch.setattr(Cgroups, "_claim", claim)
@@ -44,7 +44,7 @@ def test_a_controller_that_is_not_enabled_leaves_the_group_of_the_other_alone(tm
 
 def test_limits_of_version_2_are_written_and_read_back(tmp_path: Path):
     host = Cgroups.__new__(Cgroups)
-    host.groups = [Group(tmp_path, 2, ("pids", "memory"))]
+    host.groups = [ControlGroup(tmp_path, 2, ("pids", "memory"))]
     (made,) = host.make("s1", processes=66, memory=1 << 28)
     assert made == tmp_path / "s1"
     assert {file.name: file.read_text() for file in made.iterdir()} == {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from checks.sandbox.sharing import URGENT
-from onthejob.envs.claw.sandbox.ground import LOCKS, Refused, lock_folder
+from onthejob.envs.claw.sandbox.ground import LOCKS, NoSandboxes, lock_folder
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.programs import PERLS, executables
 
@@ -82,7 +82,7 @@ def test_locks_lie_where_only_root_can_put_them(tmp_path: Path, kind: str):
         folder.mkdir()
         folder.chmod(0o777 if "write" in kind else 0o700)
         os.chown(folder, ORDINARY if "another" in kind else 0, 0)
-    with pytest.raises(Refused, match="locks"):
+    with pytest.raises(NoSandboxes, match="locks"):
         lock_folder(folder)
     assert lock_folder(elsewhere) == elsewhere
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
-from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind, Layout
+from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, SandboxLayout, WorkspaceItem
 from onthejob.errors import ConfigError
 
-ROOT = Layout(root=True, beside="/tests")
+ROOT = SandboxLayout(root=True, beside="/tests")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_root_without_a_right(host: SandboxHost):
 
 
 def test_everything_but_the_system_is_writable(host: SandboxHost):
-    with host.open({"tmp": Item(kind=Kind.FOLDER, mode=0o1777)}, layout=ROOT) as sandbox:
+    with host.open({"tmp": WorkspaceItem(kind=ItemKind.FOLDER, mode=0o1777)}, layout=ROOT) as sandbox:
         wanted = "mkdir -p /new /etc/x /var/lib && touch /new/a /etc/x/b /d && cd /tmp && touch c"
         assert sandbox.run(wanted).exit_code == 0
         for place in (

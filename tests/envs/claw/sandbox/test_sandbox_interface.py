@@ -11,7 +11,7 @@ import pytest
 
 from onthejob.envs.claw.sandbox import Limits, SandboxHost, open_host
 from onthejob.envs.claw.sandbox.host import BwrapHost
-from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, WorkspaceItem
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
 SLOW_S = 120.0
@@ -107,9 +107,9 @@ def test_paths_that_cannot_both_exist_are_refused(backend: SandboxHost):
 
 def test_items_have_modes_times_and_kinds(backend: SandboxHost):
     files = {
-        "d": Item(kind=Kind.FOLDER, mode=0o500, mtime_ns=1_000_000_000 * 10**9),
-        "d/run.sh": Item(data=b"echo ran", mode=0o750, mtime_ns=1_100_000_000 * 10**9),
-        "d/in": Item(kind=Kind.LINK, data=b"run.sh", mtime_ns=1_200_000_000 * 10**9),
+        "d": WorkspaceItem(kind=ItemKind.FOLDER, mode=0o500, mtime_ns=1_000_000_000 * 10**9),
+        "d/run.sh": WorkspaceItem(data=b"echo ran", mode=0o750, mtime_ns=1_100_000_000 * 10**9),
+        "d/in": WorkspaceItem(kind=ItemKind.LINK, data=b"run.sh", mtime_ns=1_200_000_000 * 10**9),
         "plain": b"x",
     }
     with backend.open(files) as sandbox:
@@ -121,15 +121,15 @@ def test_items_have_modes_times_and_kinds(backend: SandboxHost):
         "ran",
         "644",
     ]
-    for name, content in (("l", Item(kind=Kind.LINK, data=b"/tmp")), ("l", b"")):
+    for name, content in (("l", WorkspaceItem(kind=ItemKind.LINK, data=b"/tmp")), ("l", b"")):
         with pytest.raises(ConfigError, match=r"is a (link|file) and cannot hold 'x'"):
             backend.open({name: content, "l/x": b""})
     with pytest.raises(ConfigError, match="empty folder"):
-        backend.open({"a": Item(kind=Kind.FOLDER, data=b"x")})
+        backend.open({"a": WorkspaceItem(kind=ItemKind.FOLDER, data=b"x")})
 
 
 def test_a_second_folder_lies_beside_the_workspace(backend: SandboxHost):
-    with backend.open({"a": b"1"}, beside={"b/c": b"2", "run": Item(data=b"echo 3", mode=0o755)}) as sandbox:
+    with backend.open({"a": b"1"}, beside={"b/c": b"2", "run": WorkspaceItem(data=b"echo 3", mode=0o755)}) as sandbox:
         assert sandbox.beside
         assert sandbox.run(f"cat a {sandbox.beside}/b/c; {sandbox.beside}/run; ls", timeout_s=SLOW_S).stdout == b"123\na\n"
         if sandbox.backend == "bwrap":

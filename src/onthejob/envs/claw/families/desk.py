@@ -26,7 +26,7 @@ from onthejob.envs.claw.keyed_choices import Draw
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OperationStep:
     """One operation: a clause that asks for it, and the commands that do it."""
 
     clause: str
@@ -124,9 +124,9 @@ class Desk:
         del self.now[path], self.kinds[path]
         self.touched.add(path)
 
-    def step(self, commands: str, *clauses: str) -> Step:
+    def step(self, commands: str, *clauses: str) -> OperationStep:
         """An operation: its commands, one a line, and one of several clauses that ask for it."""
-        return Step(self.d.pick(clauses), tuple(commands.split("\n")))
+        return OperationStep(self.d.pick(clauses), tuple(commands.split("\n")))
 
     def word(self, path: str) -> str:
         """A word that stands in some lines of the file, but not in all, whatever is taken for a word and for the same letters.

@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from onthejob.envs.claw.families.desk import CONTENT, Desk, Step, Unsuitable
+from onthejob.envs.claw.families.desk import CONTENT, Desk, OperationStep, Unsuitable
 from onthejob.envs.claw.families.operations import OPERATIONS
 from onthejob.envs.claw.families.scene import Family, Scene
 from onthejob.envs.claw.keyed_choices import Draw
@@ -72,7 +72,7 @@ def _errands(s: Scene, d: Draw, place: _Place, steps: int, seeds: int, new: bool
     _expect(s, k)
 
 
-def _plan(start: Desk, steps: int, new: bool) -> tuple[Desk, list[Step]] | None:
+def _plan(start: Desk, steps: int, new: bool) -> tuple[Desk, list[OperationStep]] | None:
     """Operations of together `steps` commands, and the desk after them; None when nothing fits any more."""
     k, done, left, last = start, [], steps, -1
     for _ in range(_TRIALS):
@@ -105,7 +105,7 @@ def _say(s: Scene, k: Desk, clauses: list[str]) -> None:
         s.ask(("Some file work, in this order:", "Please do this, one after the other:", "These in turn:"), *clauses)
 
 
-def _do(s: Scene, d: Draw, done: list[Step]) -> None:
+def _do(s: Scene, d: Draw, done: list[OperationStep]) -> None:
     """Gold turns of one to three operations each."""
     bounds = [0]
     while bounds[-1] < len(done):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from onthejob.envs.claw.families.desk import Desk, Step, Unsuitable
+from onthejob.envs.claw.families.desk import Desk, OperationStep, Unsuitable
 from onthejob.envs.claw.families.words import ANIMALS, COLORS, HOSTS, NOTES, RESULTS, TOPICS
 
 _MONTHS = ("January", "March", "May", "June", "August", "October", "November")
 
 
-def _first_lines(k: Desk) -> Step:
+def _first_lines(k: Desk) -> OperationStep:
     path = k.file(least=4)
     n, out = k.d.number(2, len(k.now[path]) - 1), k.fresh("txt")
     k.make(out, k.now[path][:n], k.kinds[path])
@@ -21,7 +21,7 @@ def _first_lines(k: Desk) -> Step:
     )
 
 
-def _last_lines(k: Desk) -> Step:
+def _last_lines(k: Desk) -> OperationStep:
     path = k.file(least=4)
     n, out = k.d.number(2, len(k.now[path]) - 1), k.fresh("txt")
     k.make(out, k.now[path][-n:], k.kinds[path])
@@ -33,7 +33,7 @@ def _last_lines(k: Desk) -> Step:
     )
 
 
-def _without_top(k: Desk) -> Step:
+def _without_top(k: Desk) -> OperationStep:
     path, out = k.file(least=3), k.fresh("txt")
     k.make(out, k.now[path][1:], k.kinds[path] if k.kinds[path] != "table" else "rows")
     return k.step(
@@ -44,7 +44,7 @@ def _without_top(k: Desk) -> Step:
     )
 
 
-def _lines_with(k: Desk) -> Step:
+def _lines_with(k: Desk) -> OperationStep:
     path = k.file(least=3)
     word, out = k.word(path), k.fresh("txt")
     k.make(out, [line for line in k.now[path] if word in line], "found")
@@ -57,7 +57,7 @@ def _lines_with(k: Desk) -> Step:
     )
 
 
-def _lines_without(k: Desk) -> Step:
+def _lines_without(k: Desk) -> OperationStep:
     path = k.file(least=3)
     word, out = k.word(path), k.fresh("txt")
     k.make(out, [line for line in k.now[path] if word not in line], k.kinds[path])
@@ -69,7 +69,7 @@ def _lines_without(k: Desk) -> Step:
     )
 
 
-def _how_many(k: Desk) -> Step:
+def _how_many(k: Desk) -> OperationStep:
     path, out = k.file(least=3), k.fresh("txt")
     k.count(out, len(k.now[path]))
     return k.step(
@@ -80,7 +80,7 @@ def _how_many(k: Desk) -> Step:
     )
 
 
-def _how_many_with(k: Desk) -> Step:
+def _how_many_with(k: Desk) -> OperationStep:
     path = k.file(least=3)
     word, out = k.word(path), k.fresh("txt")
     k.count(out, sum(word in line for line in k.now[path]))
@@ -92,7 +92,7 @@ def _how_many_with(k: Desk) -> Step:
     )
 
 
-def _sorted(k: Desk) -> Step:
+def _sorted(k: Desk) -> OperationStep:
     path, out = k.file("prose", "log", "pairs", "settings", "words", "found", least=3), k.fresh("txt")
     k.make(out, sorted(k.now[path]), k.kinds[path])
     return k.step(
@@ -103,7 +103,7 @@ def _sorted(k: Desk) -> Step:
     )
 
 
-def _distinct(k: Desk) -> Step:
+def _distinct(k: Desk) -> OperationStep:
     path, out = k.file("words", "names", least=3), k.fresh("txt")
     lines = sorted(set(k.now[path]))
     if len(lines) == len(k.now[path]):
@@ -117,7 +117,7 @@ def _distinct(k: Desk) -> Step:
     )
 
 
-def _column(k: Desk) -> Step:
+def _column(k: Desk) -> OperationStep:
     path = k.file("table", "pairs", least=3)
     out, n, comma = k.fresh("txt"), k.d.number(1, 2), k.kinds[path] == "table"
     separator, what = (",", "column") if comma else (" ", "word")
@@ -130,7 +130,7 @@ def _column(k: Desk) -> Step:
     )
 
 
-def _joined(k: Desk) -> Step:
+def _joined(k: Desk) -> OperationStep:
     first = k.file("prose", "log", "words", "pairs", "names")
     second = k.file("prose", "log", "words", "pairs", "names")
     if first == second:
@@ -145,7 +145,7 @@ def _joined(k: Desk) -> Step:
     )
 
 
-def _copied(k: Desk) -> Step:
+def _copied(k: Desk) -> OperationStep:
     path = k.file()
     aside = k.d.below(2)
     out = k.fresh(path.rpartition(".")[2], path.rpartition("/")[0] if aside else None)
@@ -155,7 +155,7 @@ def _copied(k: Desk) -> Step:
     return k.step(f"cp {path} {out}", *words)
 
 
-def _moved(k: Desk) -> Step:
+def _moved(k: Desk) -> OperationStep:
     path = k.file()
     aside = k.d.below(2)
     out = k.fresh(path.rpartition(".")[2], path.rpartition("/")[0] if aside else None)
@@ -166,7 +166,7 @@ def _moved(k: Desk) -> Step:
     return k.step(f"mv {path} {out}", *words)
 
 
-def _deleted(k: Desk) -> Step:
+def _deleted(k: Desk) -> OperationStep:
     path = k.file()
     if path == k.last or len(k.now) < 2:
         raise Unsuitable
@@ -174,7 +174,7 @@ def _deleted(k: Desk) -> Step:
     return k.step(f"rm {path}", f"delete {path}", f"remove the file {path}", f"{path} is not needed any more, delete it")
 
 
-def _replaced(k: Desk) -> Step:
+def _replaced(k: Desk) -> OperationStep:
     path = k.file(least=2)
     old, new = k.word(path), k.d.pick((*COLORS, *ANIMALS, *HOSTS))
     if any(new in line for line in k.now[path]):
@@ -188,7 +188,7 @@ def _replaced(k: Desk) -> Step:
     )
 
 
-def _set(k: Desk) -> Step:
+def _set(k: Desk) -> OperationStep:
     path, value = k.file("settings", least=2), k.d.number(1000, 9999)
     key = k.d.pick([line.partition("=")[0] for line in k.now[path]])
     if (path, key) in k.assigned:
@@ -203,7 +203,7 @@ def _set(k: Desk) -> Step:
     )
 
 
-def _dropped(k: Desk) -> Step:
+def _dropped(k: Desk) -> OperationStep:
     path = k.file(least=3)
     word = k.word(path)
     k.make(path, [line for line in k.now[path] if word not in line], k.kinds[path])
@@ -215,7 +215,7 @@ def _dropped(k: Desk) -> Step:
     )
 
 
-def _appended(k: Desk) -> Step:
+def _appended(k: Desk) -> OperationStep:
     path, line = k.file(), k.d.pick(NOTES)
     k.make(path, [*k.now[path], line], "mixed")
     return k.step(
@@ -226,7 +226,7 @@ def _appended(k: Desk) -> Step:
     )
 
 
-def _on_top(k: Desk) -> Step:
+def _on_top(k: Desk) -> OperationStep:
     path, line = k.file(), f"{k.d.pick(TOPICS)} of {k.d.pick(_MONTHS)}"
     k.make(path, [line, *k.now[path]], "mixed")
     return k.step(
@@ -237,7 +237,7 @@ def _on_top(k: Desk) -> Step:
     )
 
 
-def _written(k: Desk) -> Step:
+def _written(k: Desk) -> OperationStep:
     out, line = k.fresh("txt"), f"{k.d.pick(NOTES)} {k.d.number(2, 60)}"
     k.make(out, [line], "note")
     return k.step(
@@ -248,7 +248,7 @@ def _written(k: Desk) -> Step:
     )
 
 
-def _filed(k: Desk) -> Step:
+def _filed(k: Desk) -> OperationStep:
     """A file goes into a folder that is not there yet."""
     path, folder = k.file(), k.d.pick(RESULTS)
     if folder in k.folders or "/" in path:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from onthejob.envs.claw.sandbox import tmpfs_workspace
 from onthejob.envs.claw.sandbox.arguments import INSIDE_UID
-from onthejob.envs.claw.sandbox.sandbox_interface import DIED, NOT_RUN, TIMED_OUT, CommandResult, Entry, Layout, Limits
+from onthejob.envs.claw.sandbox.sandbox_interface import DIED, NOT_RUN, TIMED_OUT, CommandResult, Limits, SandboxLayout, TreeEntry
 from onthejob.envs.claw.sandbox.surveying import survey
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
@@ -62,9 +62,9 @@ class BwrapSandbox:
         cgroups: tuple[Path, ...],
         *,
         beside: bool = False,
-        layout: Layout | None = None,
+        layout: SandboxLayout | None = None,
     ) -> None:
-        self._layout = layout or Layout()
+        self._layout = layout or SandboxLayout()
         self.beside = self._layout.beside if beside else ""
         self.cgroups = cgroups
         """Control groups that hold all its processes; empty when this host may not make any."""
@@ -153,7 +153,7 @@ class BwrapSandbox:
             self._has_shell = persistent and not result.shell_ended
             return result
 
-    def survey(self) -> dict[str, Entry]:
+    def survey(self) -> dict[str, TreeEntry]:
         with self._lock:
             if self._state == "closed":
                 raise ContractError("the sandbox is closed, its workspace is gone.")

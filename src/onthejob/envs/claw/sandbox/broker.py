@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onthejob.envs.claw.sandbox.ground import UIDS_PER_HOST, Ground, Refused
+from onthejob.envs.claw.sandbox.ground import UIDS_PER_HOST, Ground, NoSandboxes
 from onthejob.envs.claw.sandbox.inside import Source
 from onthejob.envs.claw.sandbox.kernel import Kernel
 from onthejob.envs.claw.sandbox.lifetime import REAP_S, Sandboxes, close_all
@@ -65,7 +65,7 @@ class Broker:
         # Opened before anything else, and compared afterwards: the pid may be another process's by now.
         self._parent = os.pidfd_open(parent)
         if os.getppid() != parent:
-            raise Refused("the process that asked for sandboxes is gone.")
+            raise NoSandboxes("the process that asked for sandboxes is gone.")
         self.ground = Ground(kernel, bwrap, packages, hidden, root)
         self._sandboxes = Sandboxes(self.ground)
         self._spare: list[int] = []
@@ -183,7 +183,7 @@ def main() -> None:
     try:
         packages = [Source(*source) for source in json.loads(sys.argv[4])]
         broker = Broker(int(sys.argv[2]), Path(sys.argv[3]), packages, json.loads(sys.argv[5]), Path(sys.argv[6]))
-    except (Refused, OSError) as error:
+    except (NoSandboxes, OSError) as error:
         send(requests, {"error": str(error)}, [])
         return
     try:

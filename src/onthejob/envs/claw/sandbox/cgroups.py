@@ -18,7 +18,7 @@ REMOVE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """One folder of a control group hierarchy in which this host may make groups."""
 
     path: Path
@@ -31,7 +31,7 @@ class Cgroups:
     """The groups of one host."""
 
     def __init__(self) -> None:
-        self.groups: list[Group] = []
+        self.groups: list[ControlGroup] = []
         self.problems: dict[str, str] = {}
         """Controller -> why it cannot be used."""
         for controller in ("pids", "memory"):
@@ -94,7 +94,7 @@ class Cgroups:
             remove_tree(group.path)
         self.groups.clear()
 
-    def _claim(self, folder: Path, version: int, controller: str) -> Group:
+    def _claim(self, folder: Path, version: int, controller: str) -> ControlGroup:
         """Make this host's folder, and prove with a child process that limits and membership work."""
         path = folder / own_name()
         path.mkdir(exist_ok=True)
@@ -106,7 +106,7 @@ class Cgroups:
                 (path / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in found))
                 if controller not in found:
                     raise OSError(2, "the controller is not enabled here")
-            group = Group(path, version, found)
+            group = ControlGroup(path, version, found)
             trial = path / "trial"
             trial.mkdir()
             file, value = ("pids.max", 64) if controller == "pids" else (memory_file(version), 1 << 30)

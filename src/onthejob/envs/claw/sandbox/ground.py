@@ -1,6 +1,6 @@
 """What all sandboxes of one host stand on: users, a mount namespace, shared folders, control groups, a system-call filter.
 
-It is laid once, before the first sandbox; whatever is missing here is a `Refused` that says what would help.
+It is laid once, before the first sandbox; whatever is missing here is a `NoSandboxes` that says what would help.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCKS = Path("/run/onthejob")
 """Root's hosts agree here on the users of their sandboxes. Any process could take socket names first: they need no folder."""
 
 
-class Refused(Exception):
+class NoSandboxes(Exception):
     """Sandboxes cannot be made here; the message says why and what would help."""
 
 
@@ -43,7 +43,7 @@ class Ground:
         root: Root file system that sandboxes have instead of this machine's.
 
     Raises:
-        Refused: Something is missing here.
+        NoSandboxes: Something is missing here.
         OSError: The kernel refuses.
     """
 
@@ -62,13 +62,13 @@ class Ground:
         """The program to start; one that is not the system's is copied to where every sandbox's user may execute it."""
         interpreters = list(find_interpreters(root))
         if not interpreters or inside(root, str(BASH)) is None:
-            raise Refused(
+            raise NoSandboxes(
                 f"sandboxes need {BASH}, and Perl or Python 3 below /usr. On Debian and Ubuntu: apt-get install bash perl"
             )
         try:
             self._processor = this_processor()
         except LookupError as error:
-            raise Refused(f"sandboxes know the system calls of {' and '.join(PROCESSORS)}, and this is {error}.") from error
+            raise NoSandboxes(f"sandboxes know the system calls of {' and '.join(PROCESSORS)}, and this is {error}.") from error
         kernel.default_library_signals(self._processor.number("rt_sigaction") or 0)
         self.filter = seccomp.program(self._processor)
         self.cgroups = Cgroups()
@@ -133,7 +133,7 @@ class Ground:
         mapped = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
         last = UID_FIRST + UIDS_PER_HOST * UID_BLOCKS
         if not any(first <= UID_FIRST and last <= first + count for first, _, count in mapped):
-            raise Refused(f"this root has no unprivileged users {UID_FIRST} to {last}. Run as an ordinary user.")
+            raise NoSandboxes(f"this root has no unprivileged users {UID_FIRST} to {last}. Run as an ordinary user.")
         folder = lock_folder()
         for block in range(UID_FIRST, last, UIDS_PER_HOST):
             lock = os.open(folder / f"uids-{block}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -143,7 +143,7 @@ class Ground:
                 os.close(lock)
             else:
                 return block, lock
-        raise Refused(f"{UID_BLOCKS} sandbox hosts run on this machine already.")
+        raise NoSandboxes(f"{UID_BLOCKS} sandbox hosts run on this machine already.")
 
     def _enter_namespace(self) -> None:
         """A mount namespace of our own; for an ordinary user inside a user namespace that allows mounting."""
@@ -151,7 +151,7 @@ class Ground:
             namespaces.enter(self.kernel)
         except OSError as error:
             remedy = namespaces.ROOT_REMEDY if self.root else namespaces.obstacle()
-            raise Refused(f"no namespaces: {error}. {remedy}") from error
+            raise NoSandboxes(f"no namespaces: {error}. {remedy}") from error
 
     def _hide(self, folders: Iterable[str]) -> None:
         """Put an empty folder in the place of each; the mounts of all sandboxes are made from ours."""
@@ -194,22 +194,22 @@ class Ground:
             if not problem:
                 return interpreter
             self.problems.append(f"{interpreter.script} does not run in {interpreter.path}: {problem}")
-        raise Refused("; ".join(self.problems))
+        raise NoSandboxes("; ".join(self.problems))
 
 
 def lock_folder(base: Path = LOCKS) -> Path:
     """The folder of root's locks, made when it is missing: only root may put files there, so that no other user holds one.
 
     Raises:
-        Refused: It is another user's, or cannot be made.
+        NoSandboxes: It is another user's, or cannot be made.
     """
     try:
         base.mkdir(mode=0o700, exist_ok=True)
         status = base.lstat()
     except OSError as error:
-        raise Refused(f"{base} cannot be made: {error.strerror}. Root's sandboxes keep locks there.") from error
+        raise NoSandboxes(f"{base} cannot be made: {error.strerror}. Root's sandboxes keep locks there.") from error
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise Refused(f"{base} is no folder that root alone may write to. Remove it.")
+        raise NoSandboxes(f"{base} is no folder that root alone may write to. Remove it.")
     return base
 
 

@@ -22,7 +22,15 @@ from onthejob.envs.claw.sandbox.inside import sources
 from onthejob.envs.claw.sandbox.namespaces import forbidden
 from onthejob.envs.claw.sandbox.requirements import bwrap_remedy, check_rootfs, find_bwrap
 from onthejob.envs.claw.sandbox.rootfs import MACHINE
-from onthejob.envs.claw.sandbox.sandbox_interface import Content, HostReport, Item, Layer, Layout, Limits, checked_paths
+from onthejob.envs.claw.sandbox.sandbox_interface import (
+    Content,
+    HostReport,
+    Layer,
+    Limits,
+    SandboxLayout,
+    WorkspaceItem,
+    checked_paths,
+)
 from onthejob.envs.claw.sandbox.tmpfs_workspace import BESIDE, seed
 from onthejob.errors import ConfigError, ContractError, SandboxError
 
@@ -35,7 +43,7 @@ BROKER_S = 300.0
 """Seconds the broker may take for one answer; it needs milliseconds on an idle machine."""
 
 
-class Answer(NamedTuple):
+class BrokerAnswer(NamedTuple):
     """What the broker said, and the descriptors it handed over."""
 
     message: dict[str, Any]
@@ -102,9 +110,9 @@ class BwrapHost:
         limits: Limits | None = None,
         *,
         beside: Mapping[str, Content] | None = None,
-        layout: Layout | None = None,
+        layout: SandboxLayout | None = None,
     ) -> BwrapSandbox:
-        limits, layout = limits or Limits(), layout or Layout()
+        limits, layout = limits or Limits(), layout or SandboxLayout()
         items, second = checked_paths(files, layout), None if beside is None else checked_paths(beside)
         try:
             return self._start(items, second, limits, layout, self._ahead)
@@ -132,10 +140,10 @@ class BwrapHost:
 
     def _start(
         self,
-        items: Mapping[PurePosixPath, Item],
-        beside: Mapping[PurePosixPath, Item] | None,
+        items: Mapping[PurePosixPath, WorkspaceItem],
+        beside: Mapping[PurePosixPath, WorkspaceItem] | None,
         limits: Limits,
-        layout: Layout,
+        layout: SandboxLayout,
         ahead: int,
     ) -> BwrapSandbox:
         """A sandbox with its files; with `ahead` 0 certainly a new one."""
@@ -164,7 +172,7 @@ class BwrapHost:
             raise
         return sandbox
 
-    def ask(self, request: dict[str, Any]) -> Answer:
+    def ask(self, request: dict[str, Any]) -> BrokerAnswer:
         """One request to the broker.
 
         Raises:
@@ -214,7 +222,7 @@ class BwrapHost:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _receive(self) -> Answer:
+    def _receive(self) -> BrokerAnswer:
         """The next answer of the broker."""
         assert self._requests is not None
         try:
@@ -230,4 +238,4 @@ class BwrapHost:
         message = json.loads(packet)
         if "error" in message:
             raise SandboxError(f"no sandbox: {message['error']}")
-        return Answer(message, list(descriptors))
+        return BrokerAnswer(message, list(descriptors))

@@ -91,7 +91,7 @@ class CommandResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class SandboxLayout:
     """Where the files of a sandbox lie inside, and which user its commands run as."""
 
     root: bool = False
@@ -129,8 +129,8 @@ class HostReport:
         return any(layer.active for layer in self.layers if layer.name == name)
 
 
-class Kind(StrEnum):
-    """What an `Item` is."""
+class ItemKind(StrEnum):
+    """What an `WorkspaceItem` is."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -139,10 +139,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class WorkspaceItem:
     """One file, folder or symbolic link to put into a workspace."""
 
-    kind: Kind = Kind.FILE
+    kind: ItemKind = ItemKind.FILE
     data: bytes = b""
     """Content of a file; target of a link, as its bytes; empty for a folder."""
     mode: int = 0o644
@@ -151,11 +151,11 @@ class Item:
     """Time of the last modification, nanoseconds since 1970; None for the moment of writing."""
 
 
-Content = bytes | Item
+Content = bytes | WorkspaceItem
 """A file's bytes, or an item with its mode and time."""
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """One file, link or empty folder of a workspace."""
 
     mark: str
@@ -200,7 +200,7 @@ class Sandbox(Protocol):
         """Path inside of the read-only folder that was given to `SandboxHost.open`; empty without one."""
         ...
 
-    def survey(self) -> Mapping[str, Entry]:
+    def survey(self) -> Mapping[str, TreeEntry]:
         """What the workspace holds between two commands, when nothing runs: path -> entry. To show what a command changed.
 
         Bounded: what lies too deep or is too many is omitted (see `survey` in `sandbox.surveying`).
@@ -244,7 +244,7 @@ class SandboxHost(Protocol):
         limits: Limits | None = None,
         *,
         beside: Mapping[str, Content] | None = None,
-        layout: Layout | None = None,
+        layout: SandboxLayout | None = None,
     ) -> Sandbox:
         """A new sandbox whose workspace holds `files`.
 
@@ -270,13 +270,13 @@ class SandboxHost(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def checked_paths(files: Mapping[str, Content], layout: Layout | None = None) -> dict[PurePosixPath, Item]:
+def checked_paths(files: Mapping[str, Content], layout: SandboxLayout | None = None) -> dict[PurePosixPath, WorkspaceItem]:
     """The items to write, in an order in which folders come before what is in them.
 
     Raises:
         ConfigError: A path is not a plain relative one, two paths cannot both exist, or one is the system's in this layout.
     """
-    made: dict[PurePosixPath, Item] = {}
+    made: dict[PurePosixPath, WorkspaceItem] = {}
     for name, content in files.items():
         path = PurePosixPath(name)
         parts = name.removesuffix("/").split("/")
@@ -289,23 +289,23 @@ def checked_paths(files: Mapping[str, Content], layout: Layout | None = None) ->
         made[path] = as_item(name, content)
     for path in made:
         for parent in path.parents:
-            if parent in made and made[parent].kind is not Kind.FOLDER:
+            if parent in made and made[parent].kind is not ItemKind.FOLDER:
                 raise ConfigError(f"the workspace path {str(parent)!r} is a {made[parent].kind} and cannot hold {path.name!r}.")
     return dict(sorted(made.items()))
 
 
-def as_item(name: str, content: Content) -> Item:
+def as_item(name: str, content: Content) -> WorkspaceItem:
     """The item at a path; plain bytes are a file, or an empty folder where the path ends with `/`.
 
     Raises:
         ConfigError: A folder came with content.
     """
-    if isinstance(content, Item):
+    if isinstance(content, WorkspaceItem):
         item = content
     elif name.endswith("/"):
-        item = Item(kind=Kind.FOLDER, data=bytes(content), mode=0o755)
+        item = WorkspaceItem(kind=ItemKind.FOLDER, data=bytes(content), mode=0o755)
     else:
-        return Item(data=bytes(content))
-    if (item.kind is Kind.FOLDER or name.endswith("/")) and item.data:
+        return WorkspaceItem(data=bytes(content))
+    if (item.kind is ItemKind.FOLDER or name.endswith("/")) and item.data:
         raise ConfigError(f"a workspace path that ends with / is an empty folder; {name!r} came with {len(item.data)} bytes.")
     return item

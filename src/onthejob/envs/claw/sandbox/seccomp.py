@@ -63,7 +63,7 @@ _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _FURTHEST = 255
 
 
-class Instruction(NamedTuple):
+class FilterInstruction(NamedTuple):
     """The kernel's `struct sock_filter`."""
 
     code: int
@@ -72,13 +72,13 @@ class Instruction(NamedTuple):
     value: int
 
 
-Block = tuple[Instruction, ...]
+Block = tuple[FilterInstruction, ...]
 """Instructions that always end in an answer."""
 
 
 def answer(value: int) -> Block:
     """Leave the program."""
-    return (Instruction(_RETURN, 0, 0, value),)
+    return (FilterInstruction(_RETURN, 0, 0, value),)
 
 
 def refuse(error: int) -> Block:
@@ -99,28 +99,28 @@ def program(processor: Processor) -> bytes:
     Another calling convention than this processor's own ends the program.
     """
     by_number = decide(spans(processor))
-    code = [load(_ARCH), Instruction(_EQUAL, 1, 0, processor.audit), *KILL, load(_NUMBER), *by_number]
+    code = [load(_ARCH), FilterInstruction(_EQUAL, 1, 0, processor.audit), *KILL, load(_NUMBER), *by_number]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def load(offset: int) -> Instruction:
+def load(offset: int) -> FilterInstruction:
     """Put four bytes of the call's description into the accumulator."""
-    return Instruction(_LOAD, 0, 0, offset)
+    return FilterInstruction(_LOAD, 0, 0, offset)
 
 
-def low(argument: int) -> Instruction:
+def low(argument: int) -> FilterInstruction:
     """Load the lower half of an argument: all that the kernel reads of an `int`."""
     return load(_ARGUMENTS + 8 * argument)
 
 
-def high(argument: int) -> Instruction:
+def high(argument: int) -> FilterInstruction:
     """Load the upper half of an argument."""
     return load(_ARGUMENTS + 8 * argument + 4)
 
 
 def one_of(values: Sequence[int], then: Block, otherwise: Block) -> Block:
     """Compare the accumulator with each of `values`."""
-    jumps = (Instruction(_EQUAL, len(values) - index - 1 + len(otherwise), 0, value) for index, value in enumerate(values))
+    jumps = (FilterInstruction(_EQUAL, len(values) - index - 1 + len(otherwise), 0, value) for index, value in enumerate(values))
     return (*jumps, *otherwise, *then)
 
 
@@ -138,11 +138,11 @@ def rules() -> dict[str, Block]:
     # Without a new limit it only asks.
     found["prlimit64"] = (low(2), *one_of((0,), (high(2), *one_of((0,), ALLOW, set_limit)), set_limit))
     found["setrlimit"] = (low(0), *one_of((RLIMIT_CORE,), PRETEND, ALLOW))
-    found["clone"] = (low(0), Instruction(_ANY_BIT, 0, 1, sum(NEW_SPACES)), *not_permitted, *ALLOW)
+    found["clone"] = (low(0), FilterInstruction(_ANY_BIT, 0, 1, sum(NEW_SPACES)), *not_permitted, *ALLOW)
     # Its flags are in memory, where a filter cannot look; libraries fall back to clone.
     found["clone3"] = refuse(errno.ENOSYS)
     for name, mode in (("mknod", 1), ("mknodat", 2)):
-        found[name] = (low(mode), Instruction(_AND, 0, 0, FILE_TYPE), *one_of(DEVICES, not_permitted, ALLOW))
+        found[name] = (low(mode), FilterInstruction(_AND, 0, 0, FILE_TYPE), *one_of(DEVICES, not_permitted, ALLOW))
     found |= dict.fromkeys(SYNCING, PRETEND)
     found["fcntl"] = (low(1), *one_of(WATCHING, refuse(errno.EINVAL), ALLOW))
     found["ioctl"] = (low(1), *one_of(TERMINAL_INPUT, not_permitted, ALLOW))
@@ -188,4 +188,4 @@ def decide(found: Sequence[Span]) -> Block:
     middle = len(found) // 2
     below, above = decide(found[:middle]), decide(found[middle:])
     assert len(below) <= _FURTHEST, "a jump of BPF cannot reach further; split the search with an unconditional one"
-    return (Instruction(_AT_LEAST, len(below), 0, found[middle].first), *below, *above)
+    return (FilterInstruction(_AT_LEAST, len(below), 0, found[middle].first), *below, *above)

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.sandbox_interface import Entry
+from onthejob.envs.claw.sandbox.sandbox_interface import TreeEntry
 
 MOST_ENTRIES = 2_000
 DEEPEST = 32
@@ -22,9 +22,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-def survey(root: Path) -> dict[str, Entry]:
+def survey(root: Path) -> dict[str, TreeEntry]:
     """Path -> entry of every file, link and empty folder below `root`, at most `MOST_ENTRIES`, in order of name."""
-    found: dict[str, Entry] = {}
+    found: dict[str, TreeEntry] = {}
     try:
         _walk(os.open(root, _FOLDER), "", 0, found)
     except OSError:
@@ -33,7 +33,7 @@ def survey(root: Path) -> dict[str, Entry]:
     return dict(sorted(found.items()))
 
 
-def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[dict[str, str | int | None]]:
+def changes(before: Mapping[str, TreeEntry], after: Mapping[str, TreeEntry]) -> list[dict[str, str | int | None]]:
     """What was created, changed and removed, in order of name; bytes are those afterwards."""
     rows: list[dict[str, str | int | None]] = []
     for path in sorted({*before, *after}):
@@ -45,13 +45,13 @@ def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[dic
     return rows
 
 
-def _walk(folder: int, prefix: str, depth: int, found: dict[str, Entry]) -> None:
+def _walk(folder: int, prefix: str, depth: int, found: dict[str, TreeEntry]) -> None:
     """Takes over the descriptor `folder`."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries)
         if not names and prefix:
-            found[prefix] = Entry("folder", None)
+            found[prefix] = TreeEntry("folder", None)
         for name in names:
             if len(found) >= MOST_ENTRIES:
                 return
@@ -63,21 +63,21 @@ def _walk(folder: int, prefix: str, depth: int, found: dict[str, Entry]) -> None
                 else:
                     found[path] = _entry(name, folder, status)
             except OSError:
-                found[path] = Entry("unreadable", None)
+                found[path] = TreeEntry("unreadable", None)
     finally:
         os.close(folder)
 
 
-def _entry(name: str, folder: int, status: os.stat_result) -> Entry:
+def _entry(name: str, folder: int, status: os.stat_result) -> TreeEntry:
     if stat.S_ISLNK(status.st_mode):
-        return Entry(f"link {os.readlink(name, dir_fd=folder)!r}", None)
+        return TreeEntry(f"link {os.readlink(name, dir_fd=folder)!r}", None)
     if not stat.S_ISREG(status.st_mode):
-        return Entry(f"special {stat.S_IFMT(status.st_mode)}", None)
+        return TreeEntry(f"special {stat.S_IFMT(status.st_mode)}", None)
     size = status.st_size
     if size > HASHED_BYTES:
-        return Entry(f"{size} {status.st_mtime_ns}", size)
+        return TreeEntry(f"{size} {status.st_mtime_ns}", size)
     descriptor = os.open(name, _FILE, dir_fd=folder)
     try:
-        return Entry(hashlib.sha256(os.read(descriptor, HASHED_BYTES + 1)).hexdigest(), size)
+        return TreeEntry(hashlib.sha256(os.read(descriptor, HASHED_BYTES + 1)).hexdigest(), size)
     finally:
         os.close(descriptor)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind, Limits
+from onthejob.envs.claw.sandbox.sandbox_interface import ItemKind, Limits, WorkspaceItem
 from onthejob.errors import ConfigError, SandboxError
 
 FOLDER = "work"
@@ -25,7 +25,7 @@ def root(folder: int, name: str = FOLDER) -> Path:
     return Path(f"/proc/self/fd/{folder}/{name}")
 
 
-def seed(folder: int, items: Mapping[PurePosixPath, Item], limits: Limits, *, name: str = FOLDER) -> None:
+def seed(folder: int, items: Mapping[PurePosixPath, WorkspaceItem], limits: Limits, *, name: str = FOLDER) -> None:
     """Write the items before anything runs, owned by the sandbox's user.
 
     `limits` are for the message when they do not fit.
@@ -46,7 +46,7 @@ def seed(folder: int, items: Mapping[PurePosixPath, Item], limits: Limits, *, na
         ) from error
 
 
-def write_items(top: Path, items: Mapping[PurePosixPath, Item], *, owner: tuple[int, int] | None = None) -> None:
+def write_items(top: Path, items: Mapping[PurePosixPath, WorkspaceItem], *, owner: tuple[int, int] | None = None) -> None:
     """Write the items below `top`, a folder in which nothing runs and which holds nothing but mount points.
 
     No path leads through a link: `checked_paths` refuses that. `owner` is the uid and gid to give them to; None leaves them to
@@ -57,7 +57,7 @@ def write_items(top: Path, items: Mapping[PurePosixPath, Item], *, owner: tuple[
     """
     made: set[PurePosixPath] = {PurePosixPath(".")}
     for path, item in items.items():
-        for parent in [*reversed(path.parents), *([path] if item.kind is Kind.FOLDER else [])]:
+        for parent in [*reversed(path.parents), *([path] if item.kind is ItemKind.FOLDER else [])]:
             if parent not in made:
                 made.add(parent)
                 # Mount points are there already where the workspace is `/`.
@@ -65,18 +65,18 @@ def write_items(top: Path, items: Mapping[PurePosixPath, Item], *, owner: tuple[
                 if owner is not None:
                     os.chown(top / parent, *owner)
         target = top / path
-        if item.kind is Kind.LINK:
+        if item.kind is ItemKind.LINK:
             target.symlink_to(os.fsdecode(item.data))
-        elif item.kind is Kind.FILE:
+        elif item.kind is ItemKind.FILE:
             target.write_bytes(item.data)
             target.chmod(item.mode)
-        if owner is not None and item.kind is not Kind.FOLDER:
+        if owner is not None and item.kind is not ItemKind.FOLDER:
             os.chown(target, *owner, follow_symlinks=False)
-        if item.kind is not Kind.FOLDER and item.mtime_ns is not None:
+        if item.kind is not ItemKind.FOLDER and item.mtime_ns is not None:
             os.utime(target, ns=(item.mtime_ns, item.mtime_ns), follow_symlinks=False)
     # From the innermost one: writing into a folder changes its time, and a closed folder takes no file of an ordinary user.
     for path, item in reversed(list(items.items())):
-        if item.kind is Kind.FOLDER:
+        if item.kind is ItemKind.FOLDER:
             (top / path).chmod(item.mode)
             if item.mtime_ns is not None:
                 os.utime(top / path, ns=(item.mtime_ns, item.mtime_ns))

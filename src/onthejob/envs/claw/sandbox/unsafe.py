@@ -29,12 +29,12 @@ from onthejob.envs.claw.sandbox.sandbox_interface import (
     TIMED_OUT,
     CommandResult,
     Content,
-    Entry,
     HostReport,
     Layer,
-    Layout,
     Limits,
     Sandbox,
+    SandboxLayout,
+    TreeEntry,
     checked_paths,
 )
 from onthejob.envs.claw.sandbox.surveying import survey
@@ -97,7 +97,7 @@ class UnsafeHost:
         limits: Limits | None = None,
         *,
         beside: Mapping[str, Content] | None = None,
-        layout: Layout | None = None,
+        layout: SandboxLayout | None = None,
     ) -> Sandbox:
         if layout is not None and layout.root:
             raise ConfigError("plain subprocesses cannot have `/` as their workspace. Take a host that isolates.")
@@ -194,7 +194,7 @@ class UnsafeSandbox:
                 wall_s=time.monotonic() - begun,
             )
 
-    def survey(self) -> dict[str, Entry]:
+    def survey(self) -> dict[str, TreeEntry]:
         if self._state == "closed":
             raise ContractError("the sandbox is closed, its workspace is gone.")
         return survey(self.work)

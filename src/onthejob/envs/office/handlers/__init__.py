@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import State
+from onthejob.envs.office.company_state import CompanyState
 from onthejob.envs.office.reward_parts import TurnLog
 
 GROWTH, PRODUCT, RETENTION, NEUTRAL = 0, 1, 2, -1
@@ -26,7 +26,7 @@ CREDIT_FOR = 14
 """Turns within which a request must be met for its sender to share the credit."""
 
 
-class Now(NamedTuple):
+class HandlerContext(NamedTuple):
     """What a handler needs besides state and action."""
 
     key: int
@@ -40,20 +40,20 @@ class Now(NamedTuple):
 class Handler:
     """One action's implementation."""
 
-    targets: Callable[[State], list[str]]
-    run: Callable[[State, Action, Now], bool]
+    targets: Callable[[CompanyState], list[str]]
+    run: Callable[[CompanyState, Action, HandlerContext], bool]
     tag: int
     """Which focus the action serves: GROWTH, PRODUCT, RETENTION or NEUTRAL."""
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Parameter -> the values it may have, first what its absence means. Other parameters are ignored."""
 
 
-def untargeted(_: State) -> list[str]:
+def untargeted(_: CompanyState) -> list[str]:
     """For actions without a target."""
     return [""]
 
 
-def heard(s: State, role: str, verb: str, *, within: int = READ_FOR) -> list[tuple[str, str]]:
+def heard(s: CompanyState, role: str, verb: str, *, within: int = READ_FOR) -> list[tuple[str, str]]:
     """(sender, argument) of recent messages to `role` that begin with `verb`, newest first; copies are for reading only."""
     found = []
     for turn, sender, text, to in reversed(s.inbox.get(role, ())):

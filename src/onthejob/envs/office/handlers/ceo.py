@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import DEPARTMENTS, FOCI, SEGMENT_INDEX, SEGMENTS, WON, State
-from onthejob.envs.office.handlers import CREDIT_FOR, NEUTRAL, READ_FOR, Handler, Now, heard, untargeted
+from onthejob.envs.office.company_state import DEPARTMENTS, FOCI, SEGMENT_INDEX, SEGMENTS, WON, CompanyState
+from onthejob.envs.office.handlers import CREDIT_FOR, NEUTRAL, READ_FOR, Handler, HandlerContext, heard, untargeted
 from onthejob.envs.office.market import OKR_DAYS, allocate, measures, pay
 
 CHUNK = 200_000
@@ -13,7 +13,7 @@ PIVOT_COST = 100_000
 DIRECTED = ("dev", "marketing", "sales", "content", "hr")
 
 
-def set_okrs(s: State, a: Action, now: Now) -> bool:
+def set_okrs(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Align the company on one focus for five days; changing a live focus unsettles people."""
     focus = FOCI.index(a.target)
     if s.focus_left > 0:
@@ -25,19 +25,19 @@ def set_okrs(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def allocate_budget(s: State, a: Action, now: Now) -> bool:
+def allocate_budget(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Move released money into an envelope."""
     return allocate(s, a.target, CHUNK)
 
 
-def review_strategy(s: State, a: Action, now: Now) -> bool:
+def review_strategy(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Think with the team: alignment rises, the more the lower it is."""
     gain = 0.15 * (1.0 - s.alignment) * now.e
     s.alignment += gain
     return gain > 0.02
 
 
-def pivot(s: State, a: Action, now: Now) -> bool:
+def pivot(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Turn the company's marketing to one segment.
 
     Costs 1,000 dollars and morale, works after three days, and can be done once a week.
@@ -48,30 +48,30 @@ def pivot(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def pivotable(s: State) -> list[str]:
+def pivotable(s: CompanyState) -> list[str]:
     """Segments that marketing may be turned to: none within a week of the last turn."""
     return [x for i, x in enumerate(SEGMENTS) if i != s.pivot_segment] if s.pivot_days == 0 else []
 
 
-def send_directive(s: State, a: Action, now: Now) -> bool:
+def send_directive(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Raise one role's priority: its next three turns achieve 40 % more."""
     again = s.directive_left > 0 and s.directive_role == a.target
     s.directive_role, s.directive_left = a.target, 3
     return not again
 
 
-def _asked(s: State, *, within: int) -> set[str]:
+def _asked(s: CompanyState, *, within: int) -> set[str]:
     """Names that Sales has asked the CEO to approve."""
     return {argument for sender, argument in heard(s, "ceo", "approve", within=within) if sender == "sales"}
 
 
-def approvable(s: State) -> list[str]:
+def approvable(s: CompanyState) -> list[str]:
     """Large open deals that Sales has asked the CEO about."""
     asked = _asked(s, within=READ_FOR)
     return [x.name for x in s.accounts if x.size == 2 and not x.approved and x.stage < WON and x.known and x.name in asked]
 
 
-def approve_initiative(s: State, a: Action, now: Now) -> bool:
+def approve_initiative(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Special terms for a large deal: without them its odds are much lower."""
     account = next(x for x in s.accounts if x.name == a.target)
     account.approved = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import CATALOGUE, KINDS, PAIN_INDEX, PAINS, Piece, Stage, State
-from onthejob.envs.office.handlers import GROWTH, PRODUCT, RETENTION, Handler, Now
+from onthejob.envs.office.company_state import CATALOGUE, KINDS, PAIN_INDEX, PAINS, CompanyState, Piece, Stage
+from onthejob.envs.office.handlers import GROWTH, PRODUCT, RETENTION, Handler, HandlerContext
 
 WORK = (3, 1, 4, 2, 2)
 """Content turns per kind: blog, social, case study, email, docs."""
@@ -18,12 +18,12 @@ KEPT = 24
 """Pieces that still count; older ones are forgotten."""
 
 
-def shipped_for(s: State, topic: int) -> int:
+def shipped_for(s: CompanyState, topic: int) -> int:
     """Catalogue index of a shipped feature for this pain, -1 when none is."""
     return next((i for i, spec in enumerate(CATALOGUE) if spec.pain == topic and s.feature_shipped[i] >= 0), -1)
 
 
-def _write(s: State, a: Action, now: Now, kind: int) -> bool:
+def _write(s: CompanyState, a: Action, now: HandlerContext, kind: int) -> bool:
     """Continue the draft of this kind and topic, or begin it; publish it when the work is done."""
     if "content" in s.blockers:
         return False
@@ -39,7 +39,7 @@ def _write(s: State, a: Action, now: Now, kind: int) -> bool:
     return True
 
 
-def _publish(s: State, piece: Piece, now: Now) -> None:
+def _publish(s: CompanyState, piece: Piece, now: HandlerContext) -> None:
     piece.quality, piece.day = 0.5 * min(1.3, now.e), s.day
     demand = sum(wants[piece.topic] / sum(wants) for wants in s.demand) / len(s.demand)
     visits = (60.0, 0.0, 24.0, 0.0, 12.0)[piece.kind] * (0.5 + 3.0 * demand) * min(1.3, now.e)
@@ -59,12 +59,12 @@ def _publish(s: State, piece: Piece, now: Now) -> None:
             customer.sat = min(1.0, customer.sat + (0.06 if customer.pain == piece.topic else 0.03) * now.e)
 
 
-def write_blog(s: State, a: Action, now: Now) -> bool:
+def write_blog(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """A blog post (3 turns): slow, lasting traffic and a touchpoint."""
     return _write(s, a, now, 0)
 
 
-def write_social_post(s: State, a: Action, now: Now) -> bool:
+def write_social_post(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """A post (1 turn): a few visits tomorrow, the fewer the more were posted this week."""
     if "content" in s.blockers:
         return False
@@ -78,22 +78,22 @@ def write_social_post(s: State, a: Action, now: Now) -> bool:
     return recent < 3
 
 
-def write_case_study(s: State, a: Action, now: Now) -> bool:
+def write_case_study(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """A case study (4 turns): the strongest touchpoint; needs a customer with that pain."""
     return _write(s, a, now, 2)
 
 
-def write_email_sequence(s: State, a: Action, now: Now) -> bool:
+def write_email_sequence(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """An email sequence (2 turns): warms qualified leads with that pain."""
     return _write(s, a, now, 3)
 
 
-def write_docs(s: State, a: Action, now: Now) -> bool:
+def write_docs(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Product docs (2 turns): satisfy customers, a small touchpoint."""
     return _write(s, a, now, 4)
 
 
-def worked_on(s: State, action: Action) -> Piece | None:
+def worked_on(s: CompanyState, action: Action) -> Piece | None:
     """The piece that a Content action just worked on."""
     if action.action_type == "REVISE_CONTENT":
         return next((p for p in s.pieces if f"p{p.id}" == action.target), None)
@@ -102,12 +102,12 @@ def worked_on(s: State, action: Action) -> Piece | None:
     return same[-1] if same else None
 
 
-def to_revise(s: State) -> list[Piece]:
+def to_revise(s: CompanyState) -> list[Piece]:
     """Published pieces that are still drafts in quality, newest first, at most three."""
     return [p for p in reversed(s.pieces) if p.left == 0 and p.kind != 1 and p.quality < 0.9][:3]
 
 
-def revise_content(s: State, a: Action, now: Now) -> bool:
+def revise_content(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Revise a published draft: its quality doubles."""
     if "content" in s.blockers:
         return False
@@ -116,7 +116,7 @@ def revise_content(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def served(s: State) -> list[str]:
+def served(s: CompanyState) -> list[str]:
     """Pains that a customer has."""
     pains = {c.pain for c in s.customers()}
     return [pain for i, pain in enumerate(PAINS) if i in pains]

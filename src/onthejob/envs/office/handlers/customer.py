@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, State
-from onthejob.envs.office.handlers import COPIES_KEPT, KEPT, LONGEST_WAIT, NEUTRAL, Handler, Now, untargeted
+from onthejob.envs.office.company_state import PAINS, TURNS_PER_DAY, CompanyState
+from onthejob.envs.office.handlers import COPIES_KEPT, KEPT, LONGEST_WAIT, NEUTRAL, Handler, HandlerContext, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.new_company import REFERRAL_SLOT, arrive
 
@@ -14,13 +14,13 @@ EXPANSION = 0.2
 """Share by which an expansion raises a customer's price."""
 
 
-def evaluate_product(s: State, a: Action, now: Now) -> bool:
+def evaluate_product(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Say how the product is: the score goes to the shared board."""
     s.shared.append([s.turn, "customer", f"satisfaction {s.satisfaction():.1f}"])
     return False
 
 
-def request_feature(s: State, a: Action, now: Now) -> bool:
+def request_feature(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Ask Dev for what the unhappiest customer misses."""
     missing = [c for c in s.customers() if s.fit(c.pain) < 1]
     if not missing:
@@ -30,7 +30,7 @@ def request_feature(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def give_feedback(s: State, a: Action, now: Now) -> bool:
+def give_feedback(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Tell Sales which customer is unhappiest."""
     customers = s.customers()
     if not customers:
@@ -40,7 +40,7 @@ def give_feedback(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def refer_lead(s: State, a: Action, now: Now) -> bool:
+def refer_lead(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """A happy customer brings a lead, at most every five days."""
     happy = [c for c in s.customers() if c.sat > 0.7]
     if not happy or s.day - s.referral_day < REFERRAL_COOLDOWN:
@@ -51,7 +51,7 @@ def refer_lead(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def escalate_issue(s: State, a: Action, now: Now) -> bool:
+def escalate_issue(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Make bugs that hurt public."""
     if s.bug_critical == 0:
         return False
@@ -59,7 +59,7 @@ def escalate_issue(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def renew_contract(s: State, a: Action, now: Now) -> bool:
+def renew_contract(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """A very happy customer takes more."""
     for c in s.customers():
         if c.sat > 0.72 and c.expanded < 2 and s.turn - c.won_day * TURNS_PER_DAY > 5 * TURNS_PER_DAY:
@@ -73,13 +73,13 @@ def renew_contract(s: State, a: Action, now: Now) -> bool:
     return False
 
 
-def _say(s: State, now: Now, to: str, text: str) -> None:
+def _say(s: CompanyState, now: HandlerContext, to: str, text: str) -> None:
     """Send the message that belongs to the action."""
     now.log.said = (to, text)
     deliver(s, "customer", to, text)
 
 
-def deliver(s: State, sender: str, to: str, text: str, *, reader: str | None = None) -> None:
+def deliver(s: CompanyState, sender: str, to: str, text: str, *, reader: str | None = None) -> None:
     """Put a message to `to` into its inbox, or a copy into that of `reader`.
 
     What its reader has not had a turn to read stays; of the rest the last ones do, messages and copies counted apart.
@@ -94,7 +94,7 @@ def deliver(s: State, sender: str, to: str, text: str, *, reader: str | None = N
             box.remove(message)
 
 
-def decide(s: State, key: int) -> str:
+def decide(s: CompanyState, key: int) -> str:
     """The scripted customer: what it does on its turn, keyed by luck."""
     u = draw(key, Sub.CUSTOMER, 0, s.turn)
     if s.bug_critical > 0 and u < 0.3:

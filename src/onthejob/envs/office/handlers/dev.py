@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import CATALOGUE, FEATURE_INDEX, PAINS, SEVERITIES, State
-from onthejob.envs.office.handlers import CREDIT_FOR, PRODUCT, RETENTION, Handler, Now, heard, untargeted
+from onthejob.envs.office.company_state import CATALOGUE, FEATURE_INDEX, PAINS, SEVERITIES, CompanyState
+from onthejob.envs.office.handlers import CREDIT_FOR, PRODUCT, RETENTION, Handler, HandlerContext, heard, untargeted
 from onthejob.envs.office.luck import Sub, draw, poisson, poisson_mean
 
 MOST_BUGS = 6
@@ -15,19 +15,19 @@ CONTRACTOR_BOOST = 0.5
 """Velocity that a contractor adds."""
 
 
-def pace(s: State) -> float:
+def pace(s: CompanyState) -> float:
     """Dev turns of work done per Dev turn before efficacy; 0 while blocked."""
     if "dev" in s.blockers:
         return 0.0
     return s.velocity + (CONTRACTOR_BOOST if "dev" in s.contractor_days else 0.0)
 
 
-def buildable(s: State) -> list[str]:
+def buildable(s: CompanyState) -> list[str]:
     """Features on which work is left."""
     return [spec.name for i, spec in enumerate(s.catalogue) if s.feature_shipped[i] < 0 and s.feature_left[i] > 0]
 
 
-def build_feature(s: State, a: Action, now: Now) -> bool:
+def build_feature(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Work on a feature. Speed leaves debt; switching between features costs nothing but time."""
     i = FEATURE_INDEX[a.target]
     step = pace(s) * now.e
@@ -38,12 +38,12 @@ def build_feature(s: State, a: Action, now: Now) -> bool:
     return step > 0
 
 
-def shippable(s: State) -> list[str]:
+def shippable(s: CompanyState) -> list[str]:
     """Finished features that customers do not have yet."""
     return [spec.name for i, spec in enumerate(s.catalogue) if s.feature_shipped[i] < 0 and s.feature_left[i] <= 0]
 
 
-def ship_release(s: State, a: Action, now: Now) -> bool:
+def ship_release(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Release a finished feature; unreviewed code brings more bugs. The role that asked for it shares the credit."""
     i = FEATURE_INDEX[a.target]
     s.feature_shipped[i] = s.day
@@ -66,7 +66,7 @@ def ship_release(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def fix_bug(s: State, a: Action, now: Now) -> bool:
+def fix_bug(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Fix one critical, two major or four minor bugs, if nothing blocks; a tired team may fail."""
     if "dev" in s.blockers or draw(now.key, Sub.BUGS, 50, s.turn) > 0.8 * now.e + 0.1 * s.velocity:
         return False
@@ -79,7 +79,7 @@ def fix_bug(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def refactor(s: State, a: Action, now: Now) -> bool:
+def refactor(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Pay back debt."""
     if "dev" in s.blockers or s.debt < 0.02:
         return False
@@ -87,14 +87,14 @@ def refactor(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def write_docs(s: State, a: Action, now: Now) -> bool:
+def write_docs(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Technical documentation: customers help themselves; ages slowly."""
     gain = 0.3 * (1.0 - s.docs_level) * now.e
     s.docs_level += gain
     return gain > 0.05
 
 
-def reviewable(s: State) -> list[str]:
+def reviewable(s: CompanyState) -> list[str]:
     """Features that are begun or finished, not shipped and not reviewed."""
     return [
         spec.name
@@ -103,13 +103,13 @@ def reviewable(s: State) -> list[str]:
     ]
 
 
-def review_pr(s: State, a: Action, now: Now) -> bool:
+def review_pr(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Review a feature in progress: it will ship with fewer bugs."""
     s.feature_reviewed[FEATURE_INDEX[a.target]] = True
     return True
 
 
-def _bugs(s: State) -> list[str]:
+def _bugs(s: CompanyState) -> list[str]:
     return [name for name, n in zip(SEVERITIES, (s.bug_critical, s.bug_major, s.bug_minor), strict=True) if n > 0]
 
 

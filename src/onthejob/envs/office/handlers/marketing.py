@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import CATALOGUE, PAIN_INDEX, PAINS, SEGMENT_INDEX, SEGMENTS, State
-from onthejob.envs.office.handlers import GROWTH, NEUTRAL, Handler, Now, untargeted
+from onthejob.envs.office.company_state import CATALOGUE, PAIN_INDEX, PAINS, SEGMENT_INDEX, SEGMENTS, CompanyState
+from onthejob.envs.office.handlers import GROWTH, NEUTRAL, Handler, HandlerContext, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.market import spend
 
@@ -16,7 +16,7 @@ CAMPAIGN_VISITS = 900.0
 FATIGUE_DAYS = 7
 
 
-def launch_campaign(s: State, a: Action, now: Now) -> bool:
+def launch_campaign(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """A campaign on one pain: visits arrive after 2 to 4 days in the segments that feel it.
 
     A recent matching ship doubles it; a theme repeated within a week tires; published content on the theme carries it further.
@@ -61,7 +61,7 @@ def launch_campaign(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def run_ad(s: State, a: Action, now: Now) -> bool:
+def run_ad(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Visits from one segment for two days, at once."""
     if not spend(s, "marketing", AD):
         return False
@@ -70,7 +70,7 @@ def run_ad(s: State, a: Action, now: Now) -> bool:
     return not again
 
 
-def research_market(s: State, a: Action, now: Now) -> bool:
+def research_market(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Find out what a segment needs most."""
     i = SEGMENT_INDEX[a.target]
     if s.researched[i] >= 0:
@@ -80,7 +80,7 @@ def research_market(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def analyze_competitor(s: State, a: Action, now: Now) -> bool:
+def analyze_competitor(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Blunt the rival's arguments for four days and wear its pressure down a little."""
     again = s.intel > 0
     s.intel = 4
@@ -88,14 +88,14 @@ def analyze_competitor(s: State, a: Action, now: Now) -> bool:
     return not again
 
 
-def optimize_funnel(s: State, a: Action, now: Now) -> bool:
+def optimize_funnel(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Work on conversion: the higher it is, the less there is to gain."""
     gain = 0.0035 * max(0.0, 1.0 - s.conversion / 0.055) * now.e * (0.4 + 0.8 * s.stability)
     s.conversion += gain
     return gain > 0.0004
 
 
-def a_b_test(s: State, a: Action, now: Now) -> bool:
+def a_b_test(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """A test wins half of the time; later wins are harder."""
     if not spend(s, "marketing", TEST):
         return False
@@ -106,7 +106,7 @@ def a_b_test(s: State, a: Action, now: Now) -> bool:
     return False
 
 
-def _affordable(dollars: int, names: tuple[str, ...]) -> Callable[[State], list[str]]:
+def _affordable(dollars: int, names: tuple[str, ...]) -> Callable[[CompanyState], list[str]]:
     return lambda s: list(names) if s.envelopes["marketing"] >= dollars * 100 else []
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from onthejob.envs.office.actions import Action
-from onthejob.envs.office.company_state import TIERS, Account, Stage, State
-from onthejob.envs.office.handlers import GROWTH, NEUTRAL, RETENTION, Handler, Now, untargeted
+from onthejob.envs.office.company_state import TIERS, Account, CompanyState, Stage
+from onthejob.envs.office.handlers import GROWTH, NEUTRAL, RETENTION, Handler, HandlerContext, untargeted
 from onthejob.envs.office.luck import Sub, draw
 from onthejob.envs.office.market import (
     TIER_DISCOUNT,
@@ -44,32 +44,32 @@ SIZE_GAP = 5.0
 """Months of its price that a qualified lead is worth more than another, fitted on branches; used for the luck account only."""
 
 
-def shown_leads(s: State) -> list[Account]:
+def shown_leads(s: CompanyState) -> list[Account]:
     """The open leads on Sales' desk."""
     leads = s.leads()
     leads.sort(key=lambda x: (-x.stage, x.contact, x.id))
     return leads[:OPEN_SHOWN]
 
 
-def shown_customers(s: State) -> list[Account]:
+def shown_customers(s: CompanyState) -> list[Account]:
     """The customers on Sales' desk: the longest without contact."""
     customers = s.customers()
     customers.sort(key=lambda x: (x.contact, x.id))
     return customers[:CUSTOMERS_SHOWN]
 
 
-def _account(s: State, name: str) -> Account:
+def _account(s: CompanyState, name: str) -> Account:
     return next(x for x in s.accounts if x.name == name)
 
 
-def _touch(s: State, a: Account, warmth: float) -> None:
+def _touch(s: CompanyState, a: Account, warmth: float) -> None:
     a.contact = s.turn
     a.touches += 1
     a.warmth = min(1.0, a.warmth + warmth)
     s.updated_day = s.day
 
 
-def qualify_lead(s: State, a: Action, now: Now) -> bool:
+def qualify_lead(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Learn what the lead needs and how large it is."""
     lead = _account(s, a.target)
     _touch(s, lead, 0.1)
@@ -80,7 +80,7 @@ def qualify_lead(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def run_demo(s: State, a: Action, now: Now) -> bool:
+def run_demo(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Show the product: the better, the more it has for this lead and the more stable it is. Content on its pain helps."""
     lead = _account(s, a.target)
     _touch(s, lead, 0.1)
@@ -104,7 +104,7 @@ def run_demo(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def send_proposal(s: State, a: Action, now: Now) -> bool:
+def send_proposal(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Offer a contract: monthly, six_month or annual."""
     lead = _account(s, a.target)
     _touch(s, lead, 0.05)
@@ -114,7 +114,7 @@ def send_proposal(s: State, a: Action, now: Now) -> bool:
     return True
 
 
-def close_deal(s: State, a: Action, now: Now) -> bool:
+def close_deal(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Ask for the signature. A failure names an objection; the third loses the deal."""
     lead = _account(s, a.target)
     chance = close_probability(s, lead)
@@ -149,7 +149,7 @@ def close_deal(s: State, a: Action, now: Now) -> bool:
     return False
 
 
-def follow_up(s: State, a: Action, now: Now) -> bool:
+def follow_up(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Keep a lead warm, and with luck remove an objection; content on its pain makes that likelier."""
     lead = _account(s, a.target)
     rested = s.turn - lead.contact >= 7
@@ -162,7 +162,7 @@ def follow_up(s: State, a: Action, now: Now) -> bool:
     return rested
 
 
-def collect_feedback(s: State, a: Action, now: Now) -> bool:
+def collect_feedback(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Call a customer: being heard satisfies, the more the longer no one had called."""
     customer = _account(s, a.target)
     rested = s.turn - customer.contact >= 42
@@ -172,14 +172,14 @@ def collect_feedback(s: State, a: Action, now: Now) -> bool:
     return rested
 
 
-def update_pipeline(s: State, a: Action, now: Now) -> bool:
+def update_pipeline(s: CompanyState, a: Action, now: HandlerContext) -> bool:
     """Write the day into the sheet: the record is current, nothing else changes."""
     fresh = s.updated_day != s.day
     s.updated_day = s.day
     return fresh
 
 
-def _at(*stages: Stage) -> Callable[[State], list[str]]:
+def _at(*stages: Stage) -> Callable[[CompanyState], list[str]]:
     wanted = frozenset(int(stage) for stage in stages)
     return lambda s: [x.name for x in shown_leads(s) if x.stage in wanted]
 

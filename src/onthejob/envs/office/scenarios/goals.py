@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onthejob.envs.office.company_state import State
+    from onthejob.envs.office.company_state import CompanyState
     from onthejob.envs.office.scenarios import Scenario
 
-MEASURES: MappingProxyType[str, Callable[[State], float]] = MappingProxyType(
+MEASURES: MappingProxyType[str, Callable[[CompanyState], float]] = MappingProxyType(
     {
         "mrr": lambda s: s.mrr() / 100.0,
         "mrr_growth": lambda s: s.mrr() / s.start_mrr if s.start_mrr else 0.0,
@@ -34,13 +34,13 @@ UNITS: MappingProxyType[str, tuple[str, float, int]] = MappingProxyType(
 """Measure -> how the CEO's prompt says a bound on it, the unit there, and the decimal places."""
 
 
-def shown(measure: str, s: State, bound: float) -> list[float]:
+def shown(measure: str, s: CompanyState, bound: float) -> list[float]:
     """The measure now, rounded, and its bound, in the unit in which the CEO is shown both."""
     _, unit, places = UNITS[measure]
     return [round(MEASURES[measure](s) / unit, places), bound / unit]
 
 
-def goal_reached(s: State, scenario: Scenario) -> bool | None:
+def goal_reached(s: CompanyState, scenario: Scenario) -> bool | None:
     """Whether all bounds of the scenario's goal hold now, in a company that is alive; None when it has no goal."""
     if not scenario.goal:
         return None

@@ -4,6 +4,6 @@
 `detector_weights` the learned weights that decide; `phrasebook` is the lists of words that `stance` and `paraphrase` look for.
 """
 
-from onthejob.envs.office.vaporware.registry import Reader, Registry
+from onthejob.envs.office.vaporware.registry import PromiseReader, Registry
 
-__all__ = ["Reader", "Registry"]
+__all__ = ["PromiseReader", "Registry"]

@@ -14,7 +14,7 @@ from pathlib import Path
 WEIGHTS = Path(__file__).with_name("weights.json")
 
 
-class Judge:
+class DetectorWeights:
     """Scores; zero is the border that the training chose between the two answers."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Judge:
 
 
 @lru_cache(maxsize=1)
-def shipped_judge() -> Judge:
+def shipped_judge() -> DetectorWeights:
     """The judge with the weights of this package."""
     weights = json.loads(WEIGHTS.read_text(encoding="utf-8"))
-    return Judge(weights["claim"], weights["coming"], weights["topics"], weights["bounds"])
+    return DetectorWeights(weights["claim"], weights["coming"], weights["topics"], weights["bounds"])

@@ -8,8 +8,8 @@ Dev has committed to the feature. Bare names and titles of a word or two are jud
 promise unless it is plainly denied. In other short lines the weights must be sure to contradict the rules. Features of which the
 weights know descriptions are also found where they are not named (`paraphrase.py`).
 
-A `Reader`, a language model that says what a text claims (`onthejob.models.claims`), takes the place of the weights where it is
-given: on everyday text it is right far more often, and costs a forward pass a line.
+A `PromiseReader`, a language model that says what a text claims (`onthejob.models.claims`), takes the place of the weights where
+it is given: on everyday text it is right far more often, and costs a forward pass a line.
 
 Known limits of the weights: a feature told as an image or a story ("think of a cook who keeps the soup warm") is mostly missed,
 a denial in words that no piece for training has is mostly no denial, and lines of a text are judged one by one.
@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from onthejob.envs.office.vaporware.denial import is_denied, is_future, is_list, is_there_now, speaks_of_today, takes_back
-from onthejob.envs.office.vaporware.detector_weights import Judge, shipped_judge
+from onthejob.envs.office.vaporware.detector_weights import DetectorWeights, shipped_judge
 from onthejob.envs.office.vaporware.paraphrase import anchor, described_at, topic_features, windows
 from onthejob.envs.office.vaporware.stance import Place, Sentence, features_of, plain_words, sentence_of
 from onthejob.errors import ConfigError
@@ -59,7 +59,7 @@ _SHORT = 5
 """Names below this many letters are found as one word, hyphenated or spelled out, but not across words (`as so` is not ASSO)."""
 
 
-class Reader(Protocol):
+class PromiseReader(Protocol):
     """Says what texts claim."""
 
     @property
@@ -100,8 +100,8 @@ class Registry:
         features: Mapping[str, Iterable[str]],
         *,
         described: Collection[str] = (),
-        judge: Judge | None = None,
-        reader: Reader | None = None,
+        judge: DetectorWeights | None = None,
+        reader: PromiseReader | None = None,
     ) -> None:
         """Index names and aliases.
 
@@ -338,7 +338,7 @@ def groups(found: Sequence[tuple[int, int, Mention]]) -> Iterable[tuple[str, lis
 
 
 def verdict(
-    judge: Judge, feature: str, known: Collection[str], *, described: bool = False, denied: bool | None = None
+    judge: DetectorWeights, feature: str, known: Collection[str], *, described: bool = False, denied: bool | None = None
 ) -> Mention:
     """What the judge says of one feature; `denied` is what the rules say where their word counts more."""
     if not judge.is_claim(known, described=described, leaning=denied):

@@ -14,7 +14,7 @@ from onthejob.envs.claw.sandbox.faults import commands, escapes, resources
 from onthejob.envs.claw.sandbox.faults.bench import Bench, Fault, NotHeld, NotTried
 from onthejob.envs.claw.sandbox.host import BwrapHost
 
-__all__ = ["FAULTS", "Fault", "Outcome", "all_faults", "try_one"]
+__all__ = ["FAULTS", "Fault", "FaultOutcome", "all_faults", "try_one"]
 
 FAULTS = (
     Fault(number=1, title="fork bomb", attack=resources.fork_bomb),
@@ -64,7 +64,7 @@ FAULTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class FaultOutcome:
     """What came of one fault."""
 
     number: int
@@ -75,7 +75,7 @@ class Outcome:
     seconds: float
 
 
-def try_one(host: BwrapHost, fault: Fault) -> Outcome:
+def try_one(host: BwrapHost, fault: Fault) -> FaultOutcome:
     """Attack once.
 
     Any exception counts as a failure: a fault that cannot be checked is not held.
@@ -92,7 +92,7 @@ def try_one(host: BwrapHost, fault: Fault) -> Outcome:
         verdict, detail = "FAILED", str(reason)
     except Exception as error:
         verdict, detail = "FAILED", f"{type(error).__name__}: {error}"
-    return Outcome(number=fault.number, title=fault.title, verdict=verdict, detail=detail, seconds=time.monotonic() - start)
+    return FaultOutcome(number=fault.number, title=fault.title, verdict=verdict, detail=detail, seconds=time.monotonic() - start)
 
 
 def all_faults() -> list[Fault]:
