@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.checking import quick_check
-from onthejob.commands.fitting import opened
+from onthejob.commands.env_options import OFFICE, EnvOptions, as_table, read_options, starting
 from onthejob.commands.judging import JudgingOptions, check_judge
+from onthejob.commands.named_env import Workplace, changed
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
+from onthejob.commands.player_specs import HostedLimits, ModelOptions, absolute_source, adapters_for
+from onthejob.commands.prompt_lengths import opened
 from onthejob.commands.removed import check_record, flag_of
 from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
-from onthejob.commands.seats import HostedLimits, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.train_bundles import check_bundles, update_from_bundles
 from onthejob.commands.train_collected import check_collected, collected_states, fitted_to_collected, with_collected
@@ -40,8 +42,6 @@ from onthejob.commands.training import (
     tracked,
     updated_by,
 )
-from onthejob.commands.workplace import Workplace, changed
-from onthejob.commands.workplaces import OFFICE, EnvOptions, as_table, read_options, starting
 from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
