@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from onthejob.cli import main
 from onthejob.envs.env import Env
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINES, WORDS, WORDS_BEFORE = 170, 1_200, 150
 """Limits: lines, words, and words before the quick start."""
+FILM_BYTES = 3_000_000
 
 
 def script(name: str) -> ModuleType:
@@ -48,10 +50,15 @@ def test_the_readme_is_short():
     assert len(README.split("## Quick start")[0].split()) <= WORDS_BEFORE
 
 
-def test_the_readme_shows_pictures():
+def test_the_readme_shows_pictures_of_which_one_moves():
     shown = [ROOT / name for name in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)]
     assert len(shown) >= 3
     assert [path for path in shown if not path.is_file()] == []
+    (film,) = [path for path in shown if path.suffix in (".webp", ".gif")]
+    assert film.stat().st_size <= FILM_BYTES
+    with Image.open(film) as picture:
+        frames: int = getattr(picture, "n_frames", 1)
+        assert frames >= 24
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import jupytext
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -44,6 +45,10 @@ def kernel(folder: Path, python: Path) -> None:
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), sysconfig.get_path("purelib")]),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
             "TOKENIZERS_PARALLELISM": "false",
+            # Plain texts instead of colours and bars.
+            "TERM": "dumb",
+            "TQDM_DISABLE": "1",
+            "PYTHONWARNINGS": "ignore:IProgress not found",
         },
     }
     (place / "kernel.json").write_text(json.dumps(described), encoding="utf-8")
@@ -55,8 +60,10 @@ def execute(page: Path, target: Path) -> bool:
     notebook.metadata.pop("jupytext", None)
     good, began = True, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tutorial-") as folder:
+        # Over a socket of this user, not over a port of the machine.
+        manager = AsyncKernelManager(kernel_name="onthejob", transport="ipc")
         client = NotebookClient(
-            notebook, timeout=CELL_TIMEOUT_S, kernel_name="onthejob", resources={"metadata": {"path": folder}}
+            notebook, km=manager, timeout=CELL_TIMEOUT_S, startup_timeout=CELL_TIMEOUT_S, resources={"metadata": {"path": folder}}
         )
         try:
             client.execute()
