@@ -278,7 +278,7 @@ def test_llms_txt_says_what_the_index_says():
     )
 
 
-OPENINGS = ("Here you can ", "After this page you ")
+OPENINGS = ("Here you can ", "After this page you ", "Look up ")
 """How a page begins: with what a reader can do there."""
 
 
