@@ -59,9 +59,9 @@ def execute(page: Path, target: Path) -> bool:
     notebook = jupytext.read(page, fmt="md")
     notebook.metadata.pop("jupytext", None)
     good, began = True, time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tutorial-") as folder:
-        # Over a socket of this user, not over a port of the machine.
-        manager = AsyncKernelManager(kernel_name="onthejob", transport="ipc")
+    with tempfile.TemporaryDirectory(prefix="tutorial-") as folder, tempfile.TemporaryDirectory() as sockets:
+        # Over sockets of this user, not over ports of the machine; `ip` is the beginning of their paths.
+        manager = AsyncKernelManager(kernel_name="onthejob", transport="ipc", ip=f"{sockets}/kernel")
         client = NotebookClient(
             notebook, km=manager, timeout=CELL_TIMEOUT_S, startup_timeout=CELL_TIMEOUT_S, resources={"metadata": {"path": folder}}
         )
