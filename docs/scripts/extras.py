@@ -1,15 +1,14 @@
-"""Resolve every extra alone and every pair of extras, without installing anything.
+"""Resolve every extra alone, and all of them together, without installing anything.
 
-    python docs/scripts/extras.py [--pairs] [--python 3.12]
+    python docs/scripts/extras.py [--python 3.12]
 
-Prints one line per failure with uv's reason and ends with 1 when there is one; `docs/installing.md` names pairs that exclude each
-other. uv is taken from the interpreter that runs this, or from PATH. Needs the configured package index.
+Where all resolve together, no pair excludes each other. Prints one line each, with the reason for a failure, and ends with 1 when
+there is one. uv is taken from the interpreter that runs this, or from PATH. Needs the configured package index.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import subprocess
@@ -20,8 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DEVELOPMENT = {"test", "check", "compiled"}
-"""Extras for work on the package itself: resolved alone, not in pairs."""
 
 
 def extras() -> list[str]:
@@ -41,7 +38,6 @@ def resolve(uv: str, chosen: Sequence[str], python: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", action="store_true", help="also every pair of extras that users install")
     parser.add_argument("--python", default="3.11", help="version of Python to resolve for")
     arguments = parser.parse_args()
     own = Path(sys.executable).with_name("uv")
@@ -49,16 +45,14 @@ def main() -> int:
     if uv is None:
         raise SystemExit("uv is not installed. Run: pip install uv")
     names = extras()
-    chosen: list[tuple[str, ...]] = [(name,) for name in names]
-    if arguments.pairs:
-        chosen += itertools.combinations([name for name in names if name not in DEVELOPMENT], 2)
+    chosen: list[tuple[str, ...]] = [*((name,) for name in names), tuple(names)]
+    failed = 0
     with ThreadPoolExecutor(2) as pool:
-        reasons = list(pool.map(lambda one: resolve(uv, one, arguments.python), chosen))
-    for one, reason in zip(chosen, reasons, strict=True):
-        if reason:
-            print(f"{' + '.join(one)}: {reason}")
-    print(f"Python {arguments.python}: {sum(not reason for reason in reasons)} of {len(chosen)} resolve")
-    return 1 if any(reasons) else 0
+        for one, reason in zip(chosen, pool.map(lambda one: resolve(uv, one, arguments.python), chosen), strict=True):
+            print(f"{one[0] if len(one) == 1 else 'all together'}: {reason or 'resolves'}", flush=True)
+            failed += bool(reason)
+    print(f"Python {arguments.python}: {len(chosen) - failed} of {len(chosen)} resolve")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
