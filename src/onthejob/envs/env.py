@@ -34,7 +34,7 @@ class Env:
     """Base class of an environment: subclass it and write `roles`, `tasks`, `reset` and `step`."""
 
     roles: ClassVar[tuple[str, ...]] = ()
-    """Who is asked; each can be trained with an adapter of its own. Names match [a-z][a-z0-9_]*."""
+    """Who is asked; each can be trained with an adapter of its own. Names match `[a-z][a-z0-9_]*`."""
     max_turns: ClassVar[int] = 20
     """Replies, of all roles together, after which an episode always ends."""
     max_new_tokens: ClassVar[int] = 64
