@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from onthejob.record.iteration import Iteration
     from onthejob.record.store import Run
     from onthejob.rollout.judge import Judge
+    from onthejob.scale.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ def train(
     collected: Sequence[Entry] = (),
     on_progress: Callable[[IterationReport], None] | None = None,
     resume: bool = False,
+    runtime: Runtime | None = None,
 ) -> TrainResult:
     """Train `trained_roles` until `config.iterations` are done, `config.minutes` are up or the pool has converged.
 
@@ -103,6 +105,7 @@ def train(
         on_progress: called after every committed iteration.
         resume: continue `run` after its last committed iteration, with the settings that it was made with; only iterations,
             minutes, workers and the learner's `max_tokens` and `gradient_checkpointing` may differ.
+        runtime: scores branches and has the environments of whole episodes; None takes `config.workers` of this machine.
 
     Returns:
         How it ended; `exit_code` is 3 when the pool has converged.
@@ -123,6 +126,8 @@ def train(
     check_advantages(config)
     check_opponents(config, trained_roles)
     adapter_sets(config.adapters, trained_roles)
+    if runtime is not None and config.grouping == "episodes":
+        make_env, config = runtime.environments(make_env), replace(config, workers=max(config.workers, runtime.threads))
     parts = Parts(
         config=config,
         make_env=make_env,
@@ -143,7 +148,7 @@ def train(
     if config.grouping == "episodes":
         state, last = _enter(parts, None, until, resume=resume)
         return _loop(parts, state, None, last, until, on_progress)
-    with BranchScorer(make_env, workers=config.workers) as scorer:
+    with BranchScorer(make_env, workers=config.workers, runtime=runtime) as scorer:
         state, last = _enter(parts, scorer, until, resume=resume)
         collector = Collector(
             make_env,
