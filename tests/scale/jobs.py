@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -75,3 +76,9 @@ def environment() -> dict[str, str]:
 
 def unsendable() -> Any:
     return lambda: None
+
+
+def of_a_child(number: int) -> int:
+    """Computed in a process of the worker's own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(square, (number,))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,14 @@ ENDING = 60.0
 class Fake:
     """A worker that is a thread; its `plan` says of each message what becomes of it."""
 
-    def __init__(self, number: int, *, plan: Callable[[int, int], str] = lambda number, message: "answer", there: Mapping[str, str] | None = None, starts: bool = True) -> None:
+    def __init__(
+        self,
+        number: int,
+        *,
+        plan: Callable[[int, int], str] = lambda number, message: "answer",
+        there: Mapping[str, str] | None = None,
+        starts: bool = True,
+    ) -> None:
         self.name, self.number = f"fake-{number}", number
         self.ended = threading.Event()
         self.most = 0
@@ -104,16 +111,15 @@ def test_lost_workers_change_no_result(fates: list[str], workers: int, count: in
         with lock:
             return left.pop() if left else "answer"
 
+    wanted = {f"k{n}": n * n for n in range(count)}
     with dispatcher(workers, plan=plan) as (queue, _):
-        try:
-            found = queue.submit(squares(count))()
-        except ScaleError as error:
-            # A job with bad luck, or workers that are lost faster than they work.
-            assert fates.count("die") >= ATTEMPTS
-            assert f"{ATTEMPTS} times" in str(error) or "without one finished job" in str(error)
-        else:
-            assert found == {f"k{n}": n * n for n in range(count)}
-            assert list(found) == [f"k{n}" for n in range(count)], "in the order of submission"
+        results = queue.submit(squares(count))
+        if fates.count("die") < ATTEMPTS:
+            assert list(results().items()) == list(wanted.items()), "in the order of submission"
+            return
+        # A job with bad luck may have lost its three workers: then its batch has an error, and no result is wrong.
+        with suppress(ScaleError):
+            assert results() == wanted
 
 
 def test_jobs_of_a_lost_worker_are_done_by_others_and_none_twice():
@@ -161,7 +167,7 @@ def test_a_job_that_ends_every_worker_fails_its_batch_and_no_other():
 
 def test_workers_that_never_start_end_the_wait():
     with dispatcher(2, start_s=0.1, starts=False) as (queue, _):
-        with pytest.raises(ScaleError, match="no worker could be started.*not ready within 0.1 s"):
+        with pytest.raises(ScaleError, match=r"no worker could be started.*not ready within 0\.1 s"):
             queue.wait_ready()
         with pytest.raises(ScaleError, match="no worker could be started"):
             queue.submit(squares(1))()

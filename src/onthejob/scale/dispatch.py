@@ -212,7 +212,7 @@ class Dispatcher:
             return
         error = future.exception()
         if error is not None:
-            self._lose(worker, f"did not start: {error}")
+            self._lose(worker, f"did not start, {_why(error)}")
             return
         if wrong := differing(versions(), future.result()):
             text = f"{worker.hand.name} has {wrong}. Numbers could differ: install the same versions on every node."
@@ -227,7 +227,7 @@ class Dispatcher:
             return  # of a worker that is given up: its jobs are done elsewhere
         error = future.exception()
         if error is not None:
-            self._lose(worker, f"{type(error).__name__}: {error}")
+            self._lose(worker, _why(error))
             return
         worker.held.remove(sent)
         if worker.held:
@@ -373,3 +373,8 @@ class Dispatcher:
         with self._room:
             self._queued = 0
             self._room.notify_all()
+
+
+def _why(error: BaseException) -> str:
+    """The first line of an error; Ray adds twenty to it."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -105,7 +105,7 @@ class Actor:
     """A worker on some node."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        confine(given)
+        confine(os.environ, given)
         self._bench = Bench()
 
     def versions(self) -> dict[str, str]:

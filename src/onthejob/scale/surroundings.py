@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 PASSED = {
@@ -34,8 +34,8 @@ def import_path() -> list[str]:
     return list(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path if not entry or Path(entry).exists()))
 
 
-def confine(given: Mapping[str, str]) -> None:
-    """In a worker: keep only the variables that a worker may see, and take those that are given."""
-    for name in [name for name in os.environ if name not in PASSED and not name.startswith(PREFIXES)]:
-        del os.environ[name]
-    os.environ.update(given)
+def confine(environ: MutableMapping[str, str], given: Mapping[str, str]) -> None:
+    """In a worker: keep only those variables of `environ` that a worker may see, and take those that are given."""
+    for name in [name for name in environ if name not in PASSED and not name.startswith(PREFIXES)]:
+        del environ[name]
+    environ.update(given)
