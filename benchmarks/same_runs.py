@@ -64,8 +64,8 @@ def main() -> int:
 def digest_of(source: Path, name: str, folder: Path) -> str:
     """Train with one source, and hash what it recorded."""
     words, options = RUNS[name]
-    nested = (source / "onthejob/commands/workplaces.py").is_file() and "def typed" in (
-        source / "onthejob/commands/workplaces.py"
+    nested = (source / "onthejob/commands/env_options.py").is_file() and "def typed" in (
+        source / "onthejob/commands/env_options.py"
     ).read_text(encoding="utf-8")
     prefix = "--env." if nested else "--claw." if name == "claw" else "--"
     flags = [word for option, value in options for word in (prefix + option, value)]

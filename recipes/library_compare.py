@@ -22,7 +22,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from onthejob.evaluate import EvaluationCache, Report, Team, compare, scripted_team, shifts, source_fingerprint, write_report
-from onthejob.evaluate.tables import comparison_table, differences_table
+from onthejob.evaluate.terminal_tables import comparison_table, differences_table
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.testing import ToyWorkplace, expert_reply, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
 from onthejob.testing.tiny import Tiny

@@ -646,13 +646,11 @@ def test_bad_arguments_are_refused(make_rig: MakeRig):
 
 
 def company_value(made: Rig, adapters: Mapping[str, Adapter], *, episodes: int = 40) -> float:
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
     from onthejob.rollout.play import play
     from onthejob.types import Split
 
-    policies = {
-        role: InProcessPolicy(made.sampler, made.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()
-    }
+    policies = {role: AdapterPolicy(made.sampler, made.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
     tasks = toy_tasks(episodes, split=Split.DEV, first_seed=1)
     envs = [ToyWorkplace() for _ in tasks]
     played = play(envs, tasks, policies, Sampling(max_new_tokens=3), seed=3, encoder=made.sampler.chat, max_turns=99)

@@ -18,20 +18,20 @@ from onthejob.compat.served_office import office_tasks_served
 from onthejob.envs.env import Env, Reply, ServedTasks
 from onthejob.envs.office.curriculum import Rising
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.episode import OnTurn
+from onthejob.envs.office.fast_play import OnTurn
 from onthejob.envs.office.fitting import fitting_tokens
 from onthejob.envs.office.memory import REFLECTION_TURNS
 from onthejob.envs.office.policies import as_reply, players
 from onthejob.envs.office.policies.partners import refuse_partner
+from onthejob.envs.office.reply_schema import reply_schema
 from onthejob.envs.office.scenarios import HELD_OUT, SHIPPED, as_data, load
-from onthejob.envs.office.schema import reply_schema
 from onthejob.envs.office.sections import Count, cached
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.envs.office.vaporware import Reader
 from onthejob.errors import ConfigError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.files import where_kept
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.models.catalogue import is_hosted
 from onthejob.models.counting import estimated_tokens
 from onthejob.rollout.branch import BranchConfig

@@ -13,15 +13,15 @@ import pytest
 
 from onthejob.claw import Claw
 from onthejob.cli import main
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.play_claw import play_claw, said
+from onthejob.commands.player_specs import HostedOptions, ModelOptions
 from onthejob.commands.rescore import Known
-from onthejob.commands.seats import HostedOptions, ModelOptions
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.train import PLACE, Train
-from onthejob.commands.workplace import Workplace
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR, ClawEnvironment
 from onthejob.envs.claw.policies import Gold
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.sandbox import open_host
 from onthejob.envs.claw.splits import claw_tasks
 from onthejob.envs.claw.stops import STANDARD

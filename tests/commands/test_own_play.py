@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from onthejob.cli import first_word, main
-from onthejob.commands.collect import spread
+from onthejob.commands.collect_demonstrations import spread
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.play_own import play_own
-from onthejob.commands.seats import HostedOptions, ModelOptions
-from onthejob.commands.sft import examples_of, read_demonstrations
+from onthejob.commands.player_specs import HostedOptions, ModelOptions
 from onthejob.commands.terminal import Output, Terminal
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.warm_start import examples_of, read_demonstrations
 from onthejob.models.chat import ChatEncoder
 from onthejob.plugins import resolve
 from onthejob.rollout.play import play
@@ -382,7 +382,7 @@ def test_a_served_environment_describes_itself_and_hides_its_payload(guess: Path
         trade.read_text(encoding="utf-8").replace("class Trade", "class Mute").replace(' legal=["yes", "no"],', ""),
         encoding="utf-8",
     )
-    from onthejob.compat.seat import Seat, SeatError, Start
+    from onthejob.compat.seat_session import Seat, SeatError, Start
     from onthejob.compat.served import served
 
     offered = served(resolve(str(guess))())

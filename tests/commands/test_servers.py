@@ -26,7 +26,7 @@ from onthejob.envs.office.tasks import office_tasks
 from onthejob.learn import adapter_files, lora
 from onthejob.learn.adapter_files import read_adapter
 from onthejob.learn.advantage import AdvantageConfig, estimates
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.serve.messages import GROUPS, SentEstimate
 from onthejob.serve.server import PYTHON_ENV
 from onthejob.serve.supervisor import free_port

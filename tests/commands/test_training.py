@@ -15,7 +15,7 @@ from transformers import MambaConfig
 
 from checks.commands.behaviours import Behaviours
 from onthejob.cli import main
-from onthejob.commands.seats import ModelOptions
+from onthejob.commands.player_specs import ModelOptions
 from onthejob.commands.terminal import Output, Terminal
 from onthejob.envs.office import scenarios
 from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment

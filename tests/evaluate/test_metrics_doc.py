@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onthejob.evaluate.behaviours import Shift
 from onthejob.evaluate.cache import EvaluationCache
-from onthejob.evaluate.compare import compare
+from onthejob.evaluate.comparison import compare
 from onthejob.evaluate.report_data import PANELS
 from onthejob.evaluate.statistics import Estimate
 from onthejob.evaluate.teams import scripted_team

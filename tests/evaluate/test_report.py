@@ -16,9 +16,9 @@ from onthejob.errors import ConfigError, RecordError
 from onthejob.evaluate.behaviours import INVALID, UNNAMED, shifts
 from onthejob.evaluate.cache import EvaluationCache
 from onthejob.evaluate.charts import Line, Whisker, describe, interval_chart, line_chart, number, smoothed, ticks
-from onthejob.evaluate.collect import collect_states
-from onthejob.evaluate.compare import compare
-from onthejob.evaluate.matched import keep
+from onthejob.evaluate.comparison import compare
+from onthejob.evaluate.held_out import collect_states
+from onthejob.evaluate.pass_fail import keep
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.quality_file import read_quality
 from onthejob.evaluate.recorded import annotate, annotated_turns, recorded_scales, training_curves
@@ -27,14 +27,14 @@ from onthejob.evaluate.report_data import PANELS, AnnotatedReply, AnnotatedTurn,
 from onthejob.evaluate.report_parts import with_shifts
 from onthejob.evaluate.scores import QualityConfig, QualityResult
 from onthejob.evaluate.statistics import Estimate
-from onthejob.evaluate.tables import (
+from onthejob.evaluate.teams import scripted_team
+from onthejob.evaluate.terminal_tables import (
     behaviour_table,
     comparison_table,
     differences_table,
     quality_differences_table,
     quality_table,
 )
-from onthejob.evaluate.teams import scripted_team
 from onthejob.learn.advantage import AdvantageConfig, advantages
 from onthejob.models.scripted import ScriptedPolicy
 from onthejob.record.store import Run

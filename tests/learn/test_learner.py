@@ -302,7 +302,8 @@ def test_not_forwarding_what_has_no_advantage_changes_no_gradient(loss, monkeypa
     (few, after_few), (everything, after_everything) = moved
     assert few.nodes < everything.nodes
     assert few.grad_norm == pytest.approx(everything.grad_norm, rel=1e-5)
-    assert weight_delta(after_few, after_everything).max_abs < 1e-6
+    # A hundredth of the learning rate: where a gradient is near 0, Adam turns its rounding into part of a step.
+    assert weight_delta(after_few, after_everything).max_abs < 1e-5
     assert (few.trajectories, few.tokens) == (everything.trajectories, everything.tokens)
 
 

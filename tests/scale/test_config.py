@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from onthejob.commands.env_options import starting
 from onthejob.commands.train import Train
-from onthejob.commands.workplaces import starting
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.scale import ScaleConfig, open_runtime
 from onthejob.scale.local import LocalRuntime

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onthejob.errors import ConfigError, ContractError, ScaleError
 from onthejob.scale.dispatch import AHEAD, ATTEMPTS, Dispatcher
 from onthejob.scale.runtime import Job
-from onthejob.scale.work import Bench, versions
+from onthejob.scale.worker_bench import Bench, versions
 
 ENDING = 60.0
 """Seconds after which a test that waits for the queue fails instead."""

@@ -16,9 +16,9 @@ from onthejob.models.chat import ChatEncoder
 from onthejob.rollout.collect_episodes import collect_episodes
 from onthejob.scale.placed import Placement, digest
 from onthejob.scale.runtime import Job, Results
-from onthejob.scale.work import Bench, message, outcomes_of, packed
+from onthejob.scale.worker_bench import Bench, message, outcomes_of, packed
 from onthejob.testing import ScriptedTokens, ToyShell, shell_tasks, tiny_tokenizer
-from onthejob.testing.shell import COMMANDS
+from onthejob.testing.toy_shell import COMMANDS
 from onthejob.types import Interruptible, Message, Sampling, Scored, Step, StopReason, Task
 
 

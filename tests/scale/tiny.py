@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.claw import Claw
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.named_env import Workplace
+from onthejob.envs.claw.agent_messages import DONE
 from onthejob.envs.claw.env import ClawConfig
 from onthejob.envs.claw.policies import Gold
-from onthejob.envs.claw.prompt import DONE
 from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.described import players_of
 from onthejob.keys import keyed_uniform

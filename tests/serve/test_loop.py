@@ -18,7 +18,7 @@ from checks.servers.model_server import ModelState, make_handler
 from onthejob.learn.learner import Learner, LearnerConfig
 from onthejob.learn.lora import LoraSpec, attach
 from onthejob.learn.loss import LossConfig
-from onthejob.models.base import weights_digest
+from onthejob.models.base_model import weights_digest
 from onthejob.models.chat import ChatEncoder
 from onthejob.models.providers import OpenAIClient
 from onthejob.models.sampler import Sampler

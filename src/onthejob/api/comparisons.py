@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from onthejob.api.schema_runs import ComparisonInfo, ComparisonView, DifferenceView, McNemarView, MeanView
 from onthejob.errors import RecordError
-from onthejob.evaluate.matched import COMPARISONS
+from onthejob.evaluate.pass_fail import COMPARISONS
 from onthejob.record.store import check_name
 
 MOST_BYTES = 64 * 2**20

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel
 
 from onthejob.api.moment import SINGLE_FILE, single_file
-from onthejob.api.schema import Config
+from onthejob.api.schema_office import Config
 from onthejob.api.schema_runs import EpisodeRow, GroupPage, GroupRow
 
 T = TypeVar("T")

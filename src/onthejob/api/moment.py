@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from onthejob.api.schema import (
+from onthejob.api.schema_office import (
     BranchAsk,
     Branches,
     BranchView,
@@ -22,12 +22,12 @@ from onthejob.api.schema import (
 from onthejob.api.tokens import Tokens
 from onthejob.envs.office import prompt
 from onthejob.envs.office.actions import Action, render
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.env import OfficeEnvironment
-from onthejob.envs.office.episode import NIGHT
+from onthejob.envs.office.fast_play import NIGHT
 from onthejob.envs.office.market import company_value
-from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.sections import Section, prune
-from onthejob.envs.office.state import State
 from onthejob.errors import ConfigError, ContractError, RecordError
 from onthejob.rollout.branch import group_worlds
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from onthejob.api.asking import Asking, asking_of
-from onthejob.api.schema import NeedInfo, PlayerInfo
+from onthejob.api.schema_office import NeedInfo, PlayerInfo
 from onthejob.api.world import Seat
 from onthejob.checkout import missing_player
 from onthejob.envs.office.env import CUSTOMER, SEATS
@@ -20,7 +20,7 @@ from onthejob.evaluate.teams import Team
 from onthejob.models.catalogue import Catalogue, find, is_hosted, load_catalogue, needs_of
 from onthejob.models.fetch import is_here
 from onthejob.office import check_customer
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 from onthejob.record import Run, RunSummary, list_runs
 from onthejob.rollout.episode import Encoder
 from onthejob.rollout.wrapped import WrappedPolicy

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 from onthejob import __version__
 from onthejob.api.moment import SINGLE_FILE, branched, prompt_view, single_file
 from onthejob.api.players import Players
-from onthejob.api.schema import (
+from onthejob.api.schema_office import (
     BranchAsk,
     Branches,
     Config,
@@ -35,7 +35,7 @@ from onthejob.api.schema_play import EnvView
 from onthejob.api.tokens import Tokens
 from onthejob.api.worlds import Worlds
 from onthejob.envs.office import scenarios
-from onthejob.envs.office.reward import PARTS
+from onthejob.envs.office.reward_parts import PARTS
 from onthejob.envs.office.roles import ROLES
 from onthejob.errors import ContractError
 

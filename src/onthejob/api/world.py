@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 
 from onthejob.api.asking import Asking
 from onthejob.api.frames import WORLD, Reply, Teller
-from onthejob.api.schema import Frames, Seats, WorldName
+from onthejob.api.schema_office import Frames, Seats, WorldName
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import State
 from onthejob.envs.office.env import CUSTOMER, OfficeConfig, OfficeEnvironment
-from onthejob.envs.office.episode import NIGHT
-from onthejob.envs.office.reward import TurnLog
-from onthejob.envs.office.state import State
+from onthejob.envs.office.fast_play import NIGHT
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.errors import ContractError, OnTheJobError, RecordError
 from onthejob.keys import keyed_seed
 from onthejob.office import without_memories
 from onthejob.rollout.contract import state_metrics
 from onthejob.rollout.episode import Encoder, TurnRecord
+from onthejob.rollout.game_file import Said
 from onthejob.rollout.reading import messages_for
-from onthejob.rollout.replay import Said
 from onthejob.rollout.seats import Mode, mode_of
 from onthejob.texts import encodable
 from onthejob.train.collected import TEMPERATURE, CompanyRecorder, Sampled, TurnRecorder

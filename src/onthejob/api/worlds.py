@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from onthejob.api.collecting import Collecting
 from onthejob.api.players import Players
-from onthejob.api.schema import Reset, RoleName, SeatName
+from onthejob.api.schema_office import Reset, RoleName, SeatName
 from onthejob.api.world import Seat, World
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import PLAYED_CUSTOMER, Office
-from onthejob.rollout.replay import Replay
+from onthejob.rollout.game_file import Replay
 from onthejob.rollout.seats import Mode, fitting
 from onthejob.train.collected import TurnRecorder, refuse_evaluation
 from onthejob.types import Task

@@ -20,10 +20,10 @@ from onthejob.commands.collect_office import CollectOffice
 from onthejob.commands.demo_judge import LEAST, Judge, curve_line, progress_line
 from onthejob.commands.demo_result import Result, finish, write
 from onthejob.commands.outputs import check_writable
+from onthejob.commands.player_specs import ModelOptions, load_model
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import ModelOptions, load_model
-from onthejob.commands.sft import Sft
 from onthejob.commands.terminal import Output, Terminal, jsonable
+from onthejob.commands.warm_start import Sft
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.errors import ConfigError, TrainingError
 from onthejob.learn.advantage import AdvantageConfig
@@ -32,7 +32,7 @@ from onthejob.learn.lora import LoraSpec
 from onthejob.learn.loss import LossConfig
 from onthejob.learn.sft import SftConfig
 from onthejob.office import make_office, scenario_of
-from onthejob.players import team
+from onthejob.office_players import team
 from onthejob.rollout.branch import BranchConfig
 from onthejob.rollout.collect import CollectConfig
 from onthejob.train import TrainConfig

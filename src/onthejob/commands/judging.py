@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onthejob.commands.seats import HostedLimits, HostedSeats
-from onthejob.commands.workplace import Workplace
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.player_specs import HostedLimits, HostedSeats
 from onthejob.errors import ConfigError
 from onthejob.rollout.judge import JudgeConfig
 from onthejob.types import Rubric

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onthejob.claw import Claw
-from onthejob.commands.play import HUMAN, Playing, write_transcript
-from onthejob.commands.seats import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, teams
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.play_episode import HUMAN, Playing, write_transcript
+from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, ModelOptions, account_rows, teams
 from onthejob.commands.terminal import Terminal, table
-from onthejob.commands.workplace import Workplace
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.replies import parse
 from onthejob.envs.claw.script import Scanner
 from onthejob.envs.claw.stops import StopTable, stop_table

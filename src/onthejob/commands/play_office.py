@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from onthejob.commands.collected import collected_folder, free_seed, modes_of, office_place, open_collected
-from onthejob.commands.fitting import Fit
+from onthejob.commands.collected_runs import collected_folder, free_seed, modes_of, office_place, open_collected
+from onthejob.commands.named_env import Workplace, refuse_unused
 from onthejob.commands.outputs import check_writable
-from onthejob.commands.play import HUMAN, Playing, report, seated_apart, write_transcript
-from onthejob.commands.seats import PARTNER, HostedSeats, local_model, local_sources, names_and_sources, teams
+from onthejob.commands.play_episode import HUMAN, Playing, report, seated_apart, write_transcript
+from onthejob.commands.player_specs import PARTNER, HostedSeats, local_model, local_sources, names_and_sources, teams
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Terminal
-from onthejob.commands.workplace import Workplace, refuse_unused
 from onthejob.envs.office.env import CUSTOMER, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.errors import ConfigError, OnTheJobError
 from onthejob.models.catalogue import is_hosted
 from onthejob.office import PLAYED_CUSTOMER, Office, check_customer, make_office, scenarios_named
-from onthejob.players import scripted_players
+from onthejob.office_players import scripted_players
 from onthejob.rollout.seats import Mode
 from onthejob.train.collected import TEMPERATURE, refuse_evaluation
 from onthejob.types import Message, Sampling, Task, ToolSpec

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onthejob.commands.conversations import Listened
-from onthejob.commands.fitting import Fit
-from onthejob.commands.play import HUMAN, report, seated_apart, write_transcript
-from onthejob.commands.seats import HostedOptions, HostedSeats, ModelOptions, teams
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.play_episode import HUMAN, report, seated_apart, write_transcript
+from onthejob.commands.player_specs import HostedOptions, HostedSeats, ModelOptions, teams
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.terminal import Terminal
-from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
 from onthejob.models.catalogue import is_hosted
 from onthejob.models.scripted import ScriptedPolicy

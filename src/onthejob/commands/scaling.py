@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from onthejob.errors import ConfigError
-from onthejob.scale.config import check_scale, open_runtime
+from onthejob.scale.scale_config import check_scale, open_runtime
 
 if TYPE_CHECKING:
     from onthejob.commands.terminal import Terminal

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from onthejob.commands.env_options import EnvOptions, check_parsed, starting
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
+from onthejob.commands.named_env import Workplace
 from onthejob.commands.terminal import Output, Terminal
-from onthejob.commands.workplace import Workplace
-from onthejob.commands.workplaces import EnvOptions, check_parsed, starting
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:

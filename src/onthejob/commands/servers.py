@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from onthejob.commands.listening import bind, is_loopback, serve, shown_host
-from onthejob.commands.seats import ModelOptions, adapters_folder, load_model
+from onthejob.commands.player_specs import ModelOptions, adapters_folder, load_model
 from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.envs.declared import ROLE
 from onthejob.envs.office.env import SEATS
@@ -216,7 +216,7 @@ def start_server(
     """
     from transformers import AutoTokenizer
 
-    from onthejob.models.base import weights_digest
+    from onthejob.models.base_model import weights_digest
     from onthejob.serve.intake import BaseShape, Intake, IntakeLimits
     from onthejob.serve.publish import Probe, Publisher, Slots
     from onthejob.serve.server import ModelServer

@@ -238,7 +238,7 @@ def chosen_adapters(what: str) -> dict[str, Adapter]:
     Raises:
         ConfigError: there is no such run, folder, iteration or role.
     """
-    from onthejob.commands.seats import named_adapters
+    from onthejob.commands.player_specs import named_adapters
 
     before, colon, role = what.rpartition(":")
     if not colon or role == "best" or role.isdigit() or Path(what).exists():

@@ -40,9 +40,9 @@ class Convert:
     def run(self, terminal: Terminal) -> int:
         """Write the tasks, and print how many were excluded for which reason."""
         from onthejob.envs.claw.sandbox import open_host
-        from onthejob.envs.harbor.export import write_files
+        from onthejob.envs.harbor.claw_export import write_files
+        from onthejob.envs.harbor.harbor_work import Images
         from onthejob.envs.harbor.intercode import converted, read_intercode
-        from onthejob.envs.harbor.work import Images
         from onthejob.interop.harbor import HarborRules
 
         if self.jobs < 1:

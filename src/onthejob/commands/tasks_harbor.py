@@ -71,9 +71,9 @@ def _proofs(
     """Every task's proof, by name."""
     from onthejob.envs.claw.sandbox import open_host
     from onthejob.envs.harbor.folder import read
+    from onthejob.envs.harbor.harbor_work import Images
     from onthejob.envs.harbor.proof import Finding, Proof, prove
     from onthejob.envs.harbor.support import support_of
-    from onthejob.envs.harbor.work import Images
     from onthejob.interop.harbor import HarborRules, system_at
 
     def one(name: str) -> Proof:

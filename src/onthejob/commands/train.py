@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from onthejob.commands.checking import quick_check
-from onthejob.commands.fitting import opened
+from onthejob.commands.env_options import OFFICE, EnvOptions, as_table, read_options, starting
 from onthejob.commands.judging import JudgingOptions, check_judge
+from onthejob.commands.named_env import Workplace, changed
 from onthejob.commands.options import to_toml
 from onthejob.commands.outputs import check_folder, check_plain_name
+from onthejob.commands.player_specs import HostedLimits, ModelOptions, absolute_source, adapters_for
+from onthejob.commands.prompt_lengths import opened
 from onthejob.commands.removed import check_record, flag_of
 from onthejob.commands.rewarding import check_reward
 from onthejob.commands.runs import RUNS, existing_run
 from onthejob.commands.scaling import check_scaling, scaled
-from onthejob.commands.seats import HostedLimits, ModelOptions, absolute_source, adapters_for
 from onthejob.commands.terminal import Output, Terminal, jsonable, table
 from onthejob.commands.train_bundles import check_bundles, update_from_bundles
 from onthejob.commands.train_collected import check_collected, collected_states, fitted_to_collected, with_collected
@@ -41,8 +43,6 @@ from onthejob.commands.training import (
     tracked,
     updated_by,
 )
-from onthejob.commands.workplace import Workplace, changed
-from onthejob.commands.workplaces import OFFICE, EnvOptions, as_table, read_options, starting
 from onthejob.envs.env import Env
 from onthejob.errors import ConfigError
 from onthejob.learn.learner import LearnerConfig
@@ -51,7 +51,7 @@ from onthejob.learn.sharing import PER_ROLE, adapter_sets, check_equal
 from onthejob.office import Office
 from onthejob.plugins import anchored as anchored_ref
 from onthejob.plugins import function_of, source_digest
-from onthejob.scale.config import ScaleConfig
+from onthejob.scale.scale_config import ScaleConfig
 from onthejob.serve.server import ServerOptions
 from onthejob.train import TrainConfig
 from onthejob.train.config import check_advantages, check_opponents

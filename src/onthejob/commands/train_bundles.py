@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onthejob.commands.bundles import bundled_groups, check_tokens
+from onthejob.commands.bundle_groups import bundled_groups, check_tokens
+from onthejob.commands.player_specs import adapters_for, named_adapters
 from onthejob.commands.runs import RUNS
-from onthejob.commands.seats import adapters_for, named_adapters
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.training import assemble, planned
 from onthejob.errors import ConfigError

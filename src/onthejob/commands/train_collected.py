@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onthejob.commands.collected import check_same_place, load_collected
+from onthejob.commands.collected_runs import check_same_place, load_collected
 from onthejob.commands.terminal import Terminal
 from onthejob.errors import ConfigError
 from onthejob.rollout.collect import CollectConfig

@@ -9,11 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from onthejob.commands.fitting import Fit, opened
 from onthejob.commands.judging import judge_of
-from onthejob.commands.rewarding import reward_of
-from onthejob.commands.scaling import scaled
-from onthejob.commands.seats import (
+from onthejob.commands.named_env import Workplace
+from onthejob.commands.player_specs import (
     HostedOptions,
     HostedSeats,
     adapters_folder,
@@ -22,9 +20,11 @@ from onthejob.commands.seats import (
     lora_of,
     named_adapters,
 )
+from onthejob.commands.prompt_lengths import Fit, opened
+from onthejob.commands.rewarding import reward_of
+from onthejob.commands.scaling import scaled
 from onthejob.commands.terminal import Terminal, table
 from onthejob.commands.train_collected import collected_states, with_collected
-from onthejob.commands.workplace import Workplace
 from onthejob.errors import ConfigError
 from onthejob.rollout.library import Entry
 from onthejob.rollout.pool import TaskPool
@@ -274,12 +274,12 @@ def run_loop(
 
 def _frozen(options: Train, sampler: Sampler) -> dict[str, Policy]:
     """Role -> the adapter that plays it without being trained, published to `sampler`."""
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
 
     adapters = frozen_seats(options.freeze, options.place().roles, options.roles)
     for adapter in adapters.values():
         sampler.publish(adapter)
-    return {role: InProcessPolicy(sampler, sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
+    return {role: AdapterPolicy(sampler, sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
 
 
 def look(options: Train, terminal: Terminal) -> int:

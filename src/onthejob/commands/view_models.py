@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onthejob.api.asking import Asking, asking_in
-from onthejob.commands.fitting import Fit
-from onthejob.commands.seats import BASE, PARTNER, ModelOptions, adapters_for, load_model
+from onthejob.commands.player_specs import BASE, PARTNER, ModelOptions, adapters_for, load_model
+from onthejob.commands.prompt_lengths import Fit
 from onthejob.envs.office.env import CUSTOMER, SEATS
 from onthejob.errors import ConfigError
 from onthejob.office import Office
-from onthejob.players import scripted
+from onthejob.office_players import scripted
 
 if TYPE_CHECKING:
     from onthejob.api.players import Loaded

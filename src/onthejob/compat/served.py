@@ -1,6 +1,6 @@
 """What a server needs to know of an environment to seat strangers in it: its seats, its tasks and the players of the other seats.
 
-The code that serves it (`seat`, `openenv`) knows no environment by name; `served` makes one of any `onthejob.Env`.
+The code that serves it (`seat_session`, `openenv`) knows no environment by name; `served` makes one of any `onthejob.Env`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from onthejob.evaluate.behaviours import Shift, shifts
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
-from onthejob.evaluate.collect import collect_states
-from onthejob.evaluate.compare import Comparison, compare
-from onthejob.evaluate.matched import McNemar, Sheet, joined, kind_difference, kind_rate, mcnemar, read_comparison, stop_shares
+from onthejob.evaluate.comparison import Comparison, compare
+from onthejob.evaluate.held_out import collect_states
+from onthejob.evaluate.pass_fail import McNemar, Sheet, joined, kind_difference, kind_rate, mcnemar, read_comparison, stop_shares
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.recorded import annotated_turns, recorded_scales, training_curves
 from onthejob.evaluate.report import write_report

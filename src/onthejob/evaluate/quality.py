@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onthejob.errors import ConfigError
-from onthejob.evaluate.answers import Drawn, SampleKey, draw_candidates, policy_replies
 from onthejob.evaluate.branches import EnvFactory, Missing, fill_branches, missing_branches
 from onthejob.evaluate.cache import BranchKey, BranchValue, EvaluationCache
+from onthejob.evaluate.candidates import Drawn, SampleKey, draw_candidates, policy_replies
 from onthejob.evaluate.scores import Cell, CellValues, QualityConfig, QualityResult, Yardstick
 from onthejob.evaluate.states import HeldOutState, refuse_training_tasks, states_digest
 from onthejob.evaluate.teams import Team

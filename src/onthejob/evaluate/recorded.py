@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from onthejob.errors import ConfigError
 from onthejob.evaluate.report_data import PANELS, AnnotatedReply, AnnotatedTurn, Curve, Panel
-from onthejob.record.reading import Metric
+from onthejob.record.from_rows import Metric
 from onthejob.rollout.branch import Scales
 from onthejob.types import Group
 

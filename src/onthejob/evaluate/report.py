@@ -24,7 +24,7 @@ from onthejob.evaluate.charts import (
     pair_chart,
     smoothed,
 )
-from onthejob.evaluate.compare import OVERALL, Comparison
+from onthejob.evaluate.comparison import OVERALL, Comparison
 from onthejob.evaluate.report_data import AnnotatedTurn, Report, decoding_words, featured_team, flat_config, verdicts
 from onthejob.evaluate.report_style import STYLE
 from onthejob.evaluate.scores import Cell, Quality

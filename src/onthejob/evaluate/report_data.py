@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onthejob.evaluate.behaviours import Shift
-from onthejob.evaluate.compare import Comparison
-from onthejob.evaluate.matched import Sheet
+from onthejob.evaluate.comparison import Comparison
+from onthejob.evaluate.pass_fail import Sheet
 from onthejob.evaluate.scores import Quality
 from onthejob.evaluate.statistics import Estimate
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Next, Reply
 from onthejob.errors import ConfigError, MissingDependency
-from onthejob.interop.splits import drawn_split
+from onthejob.interop.content_split import drawn_split
 from onthejob.types import Message, Observation, Split, Task
 
 Row = Mapping[str, Any]

@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
+from onthejob.envs.claw.agent_messages import DONE, block
 from onthejob.envs.claw.env import ACTOR, ClawConfig, ClawEnvironment
+from onthejob.envs.claw.episode_reward import RewardConfig
 from onthejob.envs.claw.policies import idle, noop
-from onthejob.envs.claw.prompt import DONE, block
 from onthejob.envs.claw.protocol import ProtocolConfig
-from onthejob.envs.claw.reward import RewardConfig
-from onthejob.envs.claw.sandbox.contract import MIB, Limits
 from onthejob.envs.claw.sandbox.requirements import check_rootfs
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Limits
 from onthejob.envs.env import Env, Reply
 from onthejob.envs.harbor.folder import HarborTask, task_folders, topic
+from onthejob.envs.harbor.harbor_work import MARK, Images, harbor_work, load, payload_of
 from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.proof import PLAYABLE, Finding, solution_script
 from onthejob.envs.harbor.support import Support, read_supported
-from onthejob.envs.harbor.work import MARK, Images, harbor_work, load, payload_of
 from onthejob.errors import ConfigError, ContractError
-from onthejob.interop.splits import drawn_split
+from onthejob.interop.content_split import drawn_split
 from onthejob.types import Observation, Split, Task
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Next, Reply
 from onthejob.errors import ConfigError
+from onthejob.interop.content_split import drawn_split
 from onthejob.interop.reasoning_gym_items import items
-from onthejob.interop.splits import drawn_split
 from onthejob.keys import keyed_seed
 from onthejob.types import Observation, Split, Task
 

@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 
 from onthejob.envs.env import Env, Forks, Next
 from onthejob.errors import ConfigError, ProgramError
+from onthejob.interop.content_split import SHARES, drawn, drawn_split
 from onthejob.interop.json_options import json_object
-from onthejob.interop.splits import SHARES, drawn, drawn_split
 from onthejob.interop.verifiers_process import VerifiersProcess, process
 from onthejob.texts import encodable
 from onthejob.types import Message, Split, StopReason, Task

@@ -32,9 +32,9 @@ import torch
 from onthejob.errors import ConfigError, ContractError
 from onthejob.models.adapter_weights import read_adapter_weights, read_logit_scale
 from onthejob.models.chat import ChatEncoder
-from onthejob.models.conversations import Conversations, Said
 from onthejob.models.draw import uniforms
 from onthejob.models.engines import Engine, make_engine, without_adapters
+from onthejob.models.kv_cache import Conversations, Said
 from onthejob.models.targets import linear_layers
 from onthejob.models.window import context_window, refuse_longer
 from onthejob.progress import Progress

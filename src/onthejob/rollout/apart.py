@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from onthejob.errors import ConfigError, ContractError, StepError
 from onthejob.processes import end_with_parent
-from onthejob.scale.work import portable
+from onthejob.scale.worker_bench import portable
 from onthejob.types import Branch, Continuable, Environment, Forkable, Observation, Step, Task
 
 START_S = 120.0

@@ -20,9 +20,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from onthejob.errors import ConfigError, ContractError, OnTheJobError, ScaleError
-from onthejob.scale.hands import Batch, Hand, Item, Message, Worker
 from onthejob.scale.runtime import Job, Results, check_keys
-from onthejob.scale.work import Outcome, differing, message, outcomes_of, packed, versions
+from onthejob.scale.worker_bench import Outcome, differing, message, outcomes_of, packed, versions
+from onthejob.scale.worker_hands import Batch, Hand, Item, Message, Worker
 
 log = logging.getLogger(__name__)
 

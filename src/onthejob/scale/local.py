@@ -17,7 +17,7 @@ from onthejob.errors import ConfigError, ScaleError
 from onthejob.processes import end_with_parent
 from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.runtime import Job, Results, check_keys
-from onthejob.scale.work import Bench, message, outcomes_of, packed, versions
+from onthejob.scale.worker_bench import Bench, message, outcomes_of, packed, versions
 from onthejob.types import Environment
 
 KILL_S = 5.0

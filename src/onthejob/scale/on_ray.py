@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from onthejob.errors import ConfigError, ScaleError, ServeError
-from onthejob.scale.config import ScaleConfig
 from onthejob.scale.dispatch import Dispatcher
 from onthejob.scale.placed import Placement
 from onthejob.scale.runtime import Job, Results
+from onthejob.scale.scale_config import ScaleConfig
 from onthejob.scale.surroundings import carried, confine, passed
-from onthejob.scale.work import Bench, packed, versions
+from onthejob.scale.worker_bench import Bench, packed, versions
 from onthejob.types import Environment
 
 HEAD_S = 120.0
@@ -109,7 +109,7 @@ class Actor:
         self._bench = Bench()
 
     def versions(self) -> dict[str, str]:
-        """As `work.versions`."""
+        """As `worker_bench.versions`."""
         return versions()
 
     def perform(self, jobs: bytes) -> bytes:

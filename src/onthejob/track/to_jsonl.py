@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.errors import ConfigError, TrackError
-from onthejob.track.state import FOLDER
+from onthejob.track.sent_state import FOLDER
 from onthejob.track.tracker import Row, RunInfo, Tracker
 
 NAME = "metrics.jsonl"

@@ -2,7 +2,7 @@
 
 from onthejob.train.config import TrainConfig
 from onthejob.train.loop import train
-from onthejob.train.replay import replay_update
+from onthejob.train.redo_update import replay_update
 from onthejob.train.reports import IterationReport, RoleReport, TrainResult
 from onthejob.train.state import Evaluate
 

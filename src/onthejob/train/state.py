@@ -70,9 +70,9 @@ class State:
 
 def playing(parts: Parts, adapters: Mapping[str, Adapter]) -> dict[str, Policy]:
     """Who plays for the trained roles: the published adapters."""
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
 
-    return {role: InProcessPolicy(parts.sampler, parts.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
+    return {role: AdapterPolicy(parts.sampler, parts.sampler.chat, adapter=adapter.name) for role, adapter in adapters.items()}
 
 
 def publish(parts: Parts, role: str, version: int, *, parent: str | None) -> Adapter:
@@ -119,14 +119,14 @@ def past_opponents(parts: Parts, present: Mapping[str, Policy]) -> Opponents | N
         parts: of the run.
         present: trained role -> who plays it now.
     """
-    from onthejob.models.in_process import InProcessPolicy
+    from onthejob.models.adapter_policy import AdapterPolicy
 
     if not parts.config.past:
         return None
     sampler = parts.sampler
     before = {role: parts.run.adapters(role)[-1 - parts.config.past : -1] for role in parts.roles}
     earlier = {
-        role: [InProcessPolicy(sampler, sampler.chat, adapter=adapter.name) for adapter in adapters]
+        role: [AdapterPolicy(sampler, sampler.chat, adapter=adapter.name) for adapter in adapters]
         for role, adapters in before.items()
     }
     return Opponents(versions={role: [*earlier[role], present[role]] for role in parts.roles})

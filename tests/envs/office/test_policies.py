@@ -10,6 +10,7 @@ import pytest
 
 from onthejob.checkout import PLAYERS
 from onthejob.envs.office.actions import IDLE, render
+from onthejob.envs.office.company_state import PAINS, Piece, Stage
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.policies import Noisy, do_nothing, players, random_legal
 from onthejob.envs.office.policies.expert import expert
@@ -20,10 +21,9 @@ from onthejob.envs.office.policies.tuned import TunedExpert, Tuning
 from onthejob.envs.office.prompt import messages
 from onthejob.envs.office.scenarios import SHIPPED, load
 from onthejob.envs.office.simulator import Simulator, actor_of
-from onthejob.envs.office.state import PAINS, Piece, Stage
 from onthejob.envs.office.views import view
 from onthejob.errors import ConfigError
-from onthejob.players import training_team
+from onthejob.office_players import training_team
 from onthejob.types import Message
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from onthejob.envs.office.actions import MAX_MESSAGE, Action, parse, render
+from onthejob.envs.office.company_state import FEATURE_INDEX, Stage
 from onthejob.envs.office.env import OfficeEnvironment
 from onthejob.envs.office.luck import draw
 from onthejob.envs.office.policies import Noisy, as_reply, players
@@ -18,7 +19,6 @@ from onthejob.envs.office.policies.sentences import MESSAGES, REASONS
 from onthejob.envs.office.roles import ROLES, Role
 from onthejob.envs.office.scenarios import SHIPPED
 from onthejob.envs.office.scorer import score_reply
-from onthejob.envs.office.state import FEATURE_INDEX, Stage
 from onthejob.envs.office.views import view
 
 REQUESTS = ("need ", "approve ")

@@ -143,4 +143,4 @@ def test_the_loop_names_no_environment(repository: Path):
     assert len(files) > 40
     found = [(str(path.relative_to(package)), name) for path in files for name in names if named(name, code_words(path))]
     assert found == []
-    assert named("office", code_words(package / "players.py"))
+    assert named("office", code_words(package / "office_players.py"))

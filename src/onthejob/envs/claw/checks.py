@@ -24,7 +24,7 @@ from onthejob.envs.claw.copying import COPIED_BYTES, COPIED_FILES, copied
 from onthejob.envs.claw.grader import Grade, Verdict
 from onthejob.envs.claw.official import Official
 from onthejob.envs.claw.sandbox.arguments import BESIDE
-from onthejob.envs.claw.sandbox.contract import MIB, Content, Limits, SandboxHost
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Content, Limits, SandboxHost
 from onthejob.envs.claw.separation import CHECK, starts_programs
 from onthejob.envs.claw.workspace import Unreadable
 

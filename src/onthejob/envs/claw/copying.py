@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from onthejob.envs.claw.sandbox.contract import MIB, WORKSPACE, Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import MIB, WORKSPACE, Item, Kind
 from onthejob.envs.claw.workspace import Unreadable, Workspace
 
 COPIED_BYTES = 48 * MIB

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import regex
 
-from onthejob.envs.claw.schema import Assertion, AssertionKind, SeedFile
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, SeedFile
 from onthejob.envs.claw.workspace import Found, Unreadable, Workspace
 from onthejob.errors import ConfigError
 

@@ -1,7 +1,7 @@
 """Does a task make sense? Finds assertions that cannot hold, that hold anyway, and requests that give the answer away.
 
 Everything here is static: no command is run. That doing nothing fails and that the gold commands pass is proven by
-`onthejob.envs.claw.proof`, which runs them.
+`onthejob.envs.claw.gold_proof`, which runs them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import regex
 
-from onthejob.envs.claw.schema import Assertion, AssertionKind, ClawTask, FileKind, read_record
+from onthejob.envs.claw.task_schema import Assertion, AssertionKind, ClawTask, FileKind, read_record
 
 
 class Fault(StrEnum):
@@ -63,7 +63,7 @@ class Problem:
 def validate_candidate(record: Mapping[str, Any]) -> ClawTask | tuple[Problem, ...]:
     """The task in a record that a person or a model wrote, or everything that is wrong with it (at least one problem).
 
-    Unknown keys are ignored. That gold commands exist and pass is not checked here (`onthejob.envs.claw.proof`).
+    Unknown keys are ignored. That gold commands exist and pass is not checked here (`onthejob.envs.claw.gold_proof`).
     """
     parsed = read_record(record, ignore_unknown=True)
     if not isinstance(parsed, ClawTask):

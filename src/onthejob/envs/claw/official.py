@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.needs import Needs, needs_of
-from onthejob.envs.claw.sandbox.contract import Content, Item, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Item, Kind, as_item
 from onthejob.envs.claw.separation import why_inseparable
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onthejob.envs.claw.prompt import DONE, block
-from onthejob.envs.claw.schema import ClawTask
+from onthejob.envs.claw.agent_messages import DONE, block
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import ConfigError
 from onthejob.types import Observation, Task
 

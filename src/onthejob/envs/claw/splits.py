@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from onthejob.envs.claw.families import FAMILIES, errands
-from onthejob.envs.claw.schema import ClawTask
 from onthejob.envs.claw.synthesize import content_key, instance, instance_of, synthesize
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import ConfigError
 from onthejob.types import Split, Task
 

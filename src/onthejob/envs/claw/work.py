@@ -9,8 +9,8 @@ from pathlib import Path
 
 from onthejob.envs.claw import checks, official
 from onthejob.envs.claw.grader import Grade, GraderConfig, grade
-from onthejob.envs.claw.sandbox.contract import Content, Layout, Limits, SandboxHost
-from onthejob.envs.claw.schema import ClawTask
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Layout, Limits, SandboxHost
+from onthejob.envs.claw.task_schema import ClawTask
 from onthejob.errors import NotCheckable
 from onthejob.types import Task
 

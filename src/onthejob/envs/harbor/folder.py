@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.official import tree_of
-from onthejob.envs.claw.sandbox.contract import Content, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Kind, as_item
 from onthejob.errors import ConfigError
 from onthejob.types import Split
 

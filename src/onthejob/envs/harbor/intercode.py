@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onthejob.envs.claw.copying import copied
-from onthejob.envs.claw.sandbox.contract import Item, Kind
+from onthejob.envs.claw.sandbox.sandbox_interface import Item, Kind
 from onthejob.envs.claw.workspace import Unreadable
 from onthejob.envs.harbor.base import skeleton
+from onthejob.envs.harbor.final_tree import RESERVED, links
 from onthejob.envs.harbor.folder import HarborTask
+from onthejob.envs.harbor.harbor_work import Images, start_of
 from onthejob.envs.harbor.image import Image
 from onthejob.envs.harbor.packages import HERE
 from onthejob.envs.harbor.run_lines import BUILTINS
 from onthejob.envs.harbor.shell import UnreadScript, programs
-from onthejob.envs.harbor.tree import RESERVED, links
 from onthejob.envs.harbor.verify import LAYOUT
-from onthejob.envs.harbor.work import Images, start_of
 from onthejob.errors import ConfigError
 
 ANSWER = "answer.txt"

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from onthejob.envs.claw.sandbox.contract import Content, Kind, as_item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Kind, as_item
 from onthejob.envs.claw.separation import WORTH_PARSING, reasons, starts_programs
 from onthejob.envs.harbor.refusal import words_of
 from onthejob.envs.harbor.shell import Command, UnreadScript, arguments, commands

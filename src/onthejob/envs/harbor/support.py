@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onthejob.envs.claw.needs import needs_of
-from onthejob.envs.claw.sandbox.contract import Content, Item
+from onthejob.envs.claw.sandbox.sandbox_interface import Content, Item
 from onthejob.envs.harbor.folder import SOLUTION, TEST, HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of
 from onthejob.envs.harbor.marks import why_marked

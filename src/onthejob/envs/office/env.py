@@ -15,22 +15,22 @@ from typing import Any
 
 from onthejob.envs.office import prompt, scenarios
 from onthejob.envs.office.actions import Action, Invalid, Reason, feedback, parse, render
-from onthejob.envs.office.episode import OnTurn, run, step_watched
-from onthejob.envs.office.founding import draw_unseen
+from onthejob.envs.office.company_state import HELD_OUT, State
+from onthejob.envs.office.fast_play import OnTurn, run, step_watched
 from onthejob.envs.office.market import company_value, pipeline_value, prospects
 from onthejob.envs.office.memory import Lexicon, Memory
+from onthejob.envs.office.new_company import draw_unseen
 from onthejob.envs.office.observation import OfficeObservation, OfficeView
 from onthejob.envs.office.policies import Player, as_reply
 from onthejob.envs.office.policies.heuristic import heuristic
 from onthejob.envs.office.policies.stand_in import StandIn, habits
-from onthejob.envs.office.reward import PARTS, TurnLog, team_reward
+from onthejob.envs.office.reward_parts import PARTS, TurnLog, team_reward
 from onthejob.envs.office.roles import TRAINED_ROLES, Role
 from onthejob.envs.office.scenarios.difficulty import at_difficulty
 from onthejob.envs.office.scorer import entities, score_reply
 from onthejob.envs.office.sections import Count, Section
 from onthejob.envs.office.simulator import ROLE_NAMES, Simulator, actor_of
 from onthejob.envs.office.snapshot import dumps, loads
-from onthejob.envs.office.state import HELD_OUT, State
 from onthejob.envs.office.tasks import refuse_training
 from onthejob.envs.office.team_memory import TeamMemory
 from onthejob.envs.office.vaporware import Reader
@@ -360,8 +360,8 @@ class OfficeEnvironment:
     def branch(self, reply: str, *, world: int, turns: int, on_turn: OnTurn | None = None) -> Branch:
         """Step `reply` in a fork of luck `world` and continue with the scripted players.
 
-        What no role can know of the open leads is part of that luck (`founding.draw_unseen`): a reply is worth its mean over the
-        states that its author cannot distinguish.
+        What no role can know of the open leads is part of that luck (`new_company.draw_unseen`): a reply is worth its mean over
+        the states that its author cannot distinguish.
 
         Outcome: change of company value in dollars, less what chance contributed (`State.luck`): the same expectation, less
         noise. Where the branch ends before the episode, what the open leads are expected to bring counts as well (the

@@ -13,8 +13,8 @@ from onthejob.envs.office.actions import Invalid, Reason, feedback
 from onthejob.envs.office.lexicon import Lexicon
 from onthejob.envs.office.memory import MemoryStream, reflection_prompt
 from onthejob.envs.office.prompt import persona, system_text
+from onthejob.envs.office.reply_schema import action_schema
 from onthejob.envs.office.roles import ROLES, TRAINED_ROLES, Role
-from onthejob.envs.office.schema import action_schema
 from onthejob.errors import ConfigError
 from onthejob.types import Message, Window
 

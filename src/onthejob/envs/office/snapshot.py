@@ -19,10 +19,10 @@ from itertools import accumulate, chain, islice, repeat
 from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
-from onthejob.envs.office.founding import DRAWN_WARMTH, HELD_OUT_NAMES, NAMES, brought, drawn_quality
+from onthejob.envs.office.company_state import WON, Account, Piece, State
 from onthejob.envs.office.market import PRICES, TIER_VESTS, VESTING_DAYS
+from onthejob.envs.office.new_company import DRAWN_WARMTH, HELD_OUT_NAMES, NAMES, brought, drawn_quality
 from onthejob.envs.office.roles import ROLES
-from onthejob.envs.office.state import WON, Account, Piece, State
 
 VERSION = 5
 """Raise it when a field, a role, an action or a name is added or moved, because the columns hold their places; and when prices,

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onthejob.envs.office.actions import IDLE, Action
+from onthejob.envs.office.company_state import PAINS, State
 from onthejob.envs.office.memory import Lexicon, MemoryStream, Outcome, record, reflection_prompt
 from onthejob.envs.office.records import Kind, Record, made
-from onthejob.envs.office.reward import TurnLog
+from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.roles import TRAINED_ROLES
-from onthejob.envs.office.state import PAINS, State
 from onthejob.envs.office.views import copies, desk, team_status
 
 SHOWN = 6

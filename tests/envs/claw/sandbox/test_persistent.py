@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from onthejob.envs.claw.sandbox import open_host, pid1
-from onthejob.envs.claw.sandbox.contract import DIED, NOT_RUN
 from onthejob.envs.claw.sandbox.faults import FAULTS, try_one
 from onthejob.envs.claw.sandbox.faults.bench import wait_until
 from onthejob.envs.claw.sandbox.host import BwrapHost
 from onthejob.envs.claw.sandbox.programs import PERLS, executables
+from onthejob.envs.claw.sandbox.sandbox_interface import DIED, NOT_RUN
 from onthejob.errors import ConfigError
 
 from .conftest import Copy

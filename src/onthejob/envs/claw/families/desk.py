@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.backend_developer import app_log
 from onthejob.envs.claw.families.scene import Scene
 from onthejob.envs.claw.families.words import (
@@ -22,6 +21,7 @@ from onthejob.envs.claw.families.words import (
     TAGS,
     TOPICS,
 )
+from onthejob.envs.claw.keyed_choices import Draw
 
 
 class Desk:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from types import MappingProxyType
 
-from onthejob.envs.claw.draw import Draw
 from onthejob.envs.claw.families.desk import CONTENT, Desk, Unsuitable
 from onthejob.envs.claw.families.operations import OPERATIONS, Step
 from onthejob.envs.claw.families.scene import Family, Scene
-from onthejob.envs.claw.schema import MAX_ASSERTIONS, Difficulty
+from onthejob.envs.claw.keyed_choices import Draw
+from onthejob.envs.claw.task_schema import MAX_ASSERTIONS, Difficulty
 from onthejob.errors import ContractError
 
 

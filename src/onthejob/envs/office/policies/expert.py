@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from onthejob.envs.office.actions import Action
+from onthejob.envs.office.company_state import PAINS
 from onthejob.envs.office.handlers.content import VERB_OF
 from onthejob.envs.office.handlers.sales import NEXT_STEP
 from onthejob.envs.office.policies import Legal, View
 from onthejob.envs.office.policies.heuristic import PAIN_OF, going_on, needs
-from onthejob.envs.office.state import PAINS
 
 Decision = tuple[Action, str]
 """An action, and the name of the rule that fired; `reasons` has a sentence for each."""

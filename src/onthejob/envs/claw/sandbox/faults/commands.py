@@ -6,8 +6,8 @@ import os
 import stat
 import threading
 
-from onthejob.envs.claw.sandbox.contract import NOT_RUN
 from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S, SHORT_S, Bench, check, wait_until
+from onthejob.envs.claw.sandbox.sandbox_interface import NOT_RUN
 
 
 def invalid_utf8(bench: Bench) -> None:

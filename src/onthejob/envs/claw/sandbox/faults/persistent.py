@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from onthejob.envs.claw.sandbox.box import BwrapSandbox
-from onthejob.envs.claw.sandbox.contract import CommandResult
 from onthejob.envs.claw.sandbox.faults.bench import PATIENCE_S, SHORT_S, Bench, check
+from onthejob.envs.claw.sandbox.sandbox_interface import CommandResult
 
 TICKING = "(while sleep 0.05; do date +%s%N >> log; done) &"
 """Starts a job that shows in the workspace whether it runs."""
