@@ -91,7 +91,8 @@ def test_a_stand_in_can_what_its_environment_can(kind: type[ToyShell], can: bool
 
 def test_an_episode_can_be_ended_and_begun_again():
     runtime = Benches(loss=0.5)
-    env, own = runtime.environments(FullShell)(), FullShell()
+    env: Any = runtime.environments(FullShell)()
+    own = FullShell()
     for task in shell_tasks(2):
         assert env.reset(task) == own.reset(task)
         assert env.step("ls") == own.step("ls")

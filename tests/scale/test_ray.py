@@ -171,11 +171,14 @@ def test_a_killed_worker_changes_no_digest(drive: Any, expected: dict[str, dict[
 
 def test_a_killed_node_changes_no_digest(drive: Any, expected: dict[str, dict[str, str]]):
     before = shared_memory()
-    driver = drive({"of": ["office"], "backend": "ray", "workers": 3, "nodes": 3, "long": True, "kill": "raylet", "seed": 1})
-    (line,) = driver.lines()
-    assert line["digests"] == {"office": expected["long"]["office"]}
-    assert line["killed"] > 0
-    assert line["lost"] >= 1
+    run = {"of": ["office"], "backend": "ray", "workers": 3, "nodes": 3, "long": True, "seed": 1}
+    driver = drive({**run, "kill": "node"}, {**run, "kill": "raylet"})
+    node, raylet = driver.lines()
+    for line in (node, raylet):
+        assert line["digests"] == {"office": expected["long"]["office"]}
+        assert line["killed"] > 0
+    # The workers of a killed raylet may answer until the others have done the rest; those of a killed node do not.
+    assert node["lost"] >= 1
     assert driver.left() == ([], [])
     assert shared_memory() == before
 

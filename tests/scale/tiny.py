@@ -153,6 +153,8 @@ def main(runs: list[dict[str, Any]]) -> None:
             config = ScaleConfig() if local else ScaleConfig(backend="ray", workers=workers, address=address)
             runtime = opened.enter_context(open_runtime(config, workers=workers))
             line: dict[str, Any] = {**run, "digests": {}, "listening": sorted(listening())}
+            if run.get("kill"):
+                all_ready(runtime)
             began = time.monotonic()
             killer = Killer(run["kill"], random.Random(run["seed"])) if run.get("kill") else None
             for name in run["of"]:
@@ -177,8 +179,15 @@ def cluster(nodes: int) -> Iterator[str]:
     made.shutdown()
 
 
+def all_ready(runtime: Any) -> None:
+    """Wait for every worker, so that none is killed before it works."""
+    deadline = time.monotonic() + 180.0
+    while not all(worker.ready for worker in list(runtime._queue._staff.values())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 class Killer(threading.Thread):
-    """Kills a random worker that is working, or the raylet above one, some moments after work has begun."""
+    """Kills a random worker that is working, the raylet above one, or its whole node, some moments after work has begun."""
 
     def __init__(self, what: str, luck: random.Random) -> None:
         super().__init__(daemon=True)
@@ -198,7 +207,10 @@ class Killer(threading.Thread):
             seen = seen or (time.monotonic() if found else 0.0)
             if found and time.monotonic() - seen >= begun_s:
                 self._killed = self._luck.choice(sorted(found))
-                os.kill(self._killed, signal.SIGKILL)
+                below = descendants(self._killed) if self._what == "node" else []
+                for pid in [self._killed, *below]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 return
             time.sleep(0.005)
 

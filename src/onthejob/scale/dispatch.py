@@ -185,9 +185,9 @@ class Dispatcher:
     def _hire_one(self) -> None:
         number = next(self._numbers)
         hand = self._hire(number)
-        self._staff[number] = Worker(hand=hand, started=time.monotonic(), number=number)
-        self._staff[number].answer = hand.ready()
-        self._staff[number].answer.add_done_callback(lambda future: self._events.put(("ready", number, future)))
+        ready = hand.ready()
+        self._staff[number] = Worker(hand=hand, started=time.monotonic(), number=number, answer=ready)
+        ready.add_done_callback(lambda future: self._events.put(("ready", number, future)))
 
     def _take(self, items: Sequence[Item]) -> None:
         if self._failure is not None:

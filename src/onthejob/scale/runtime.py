@@ -84,7 +84,7 @@ class Runtime(Protocol):
 
 
 def check_keys(jobs: Sequence[Job]) -> None:
-    """Refuse jobs of which results could not be told apart.
+    """Refuse jobs whose results would have the same name.
 
     Raises:
         ContractError: two have the same key.
