@@ -20,7 +20,8 @@ from onthejob.envs.claw.policies import Gold, idle, noop
 from onthejob.envs.claw.splits import RECIPES_DEV, RECIPES_TEST, UNSEEN_DEV, UNSEEN_TEST, as_task, claw_tasks, growth, split_of
 from onthejob.envs.claw.synthesize import instance_of, synthesize
 from onthejob.envs.claw.task_schema import load_tasks
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.rollout.pool import Grow, family_of

@@ -129,7 +129,7 @@ COMMANDS: dict[str, Entry] = {
     "tasks synth": Entry(
         "tasks_claw", "Synth", "Write a corpus of claw tasks, synthesized or written by a hosted model, as train, dev and test."
     ),
-    "tasks convert": Entry("tasks_convert", "Convert", "Write InterCode-Bash as tasks in the Harbor format."),
+    "tasks convert": Entry("tasks_convert", "Convert", "Write InterCode-Bash as tasks in the Harbor format.", measures=True),
     "tasks validate": Entry("tasks_claw", "Validate", "Prove claw or Harbor tasks: doing nothing fails, gold passes."),
     "model fetch": Entry("model", "Fetch", "Bring a model into the cache (default: the embedded SmolLM2-135M)."),
     "model show": Entry("model", "Show", "Describe a model: size, layers, context, digest."),

@@ -39,7 +39,7 @@ from onthejob.rollout.library import SnapshotLibrary, visit
 from onthejob.rollout.stand_ins import StandIns
 from onthejob.rollout.summary import summarise
 from onthejob.testing import ScriptedTokens, tiny_tokenizer
-from onthejob.train.loop import record_episodes
+from onthejob.train.recording import record_episodes
 from onthejob.train.reports import RoleReport, role_metrics
 from onthejob.types import Observation, Sampling, Split
 

@@ -12,7 +12,7 @@ from onthejob.claw import Claw
 from onthejob.commands.named_env import Workplace
 from onthejob.compat.seat_session import Seat, Start
 from onthejob.compat.served import served
-from onthejob.envs.env import Reply
+from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.office import Office
 from onthejob.plugins import BUILT_IN, resolve

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onthejob.commands.warm_start import bundled_demonstrations
+from onthejob.commands.sft_data import bundled_demonstrations
 from onthejob.errors import ConfigError, RecordError
 from onthejob.record import Run
 from onthejob.record.bundle import FILE

@@ -20,9 +20,9 @@ from onthejob.api.schema_office import Reset
 from onthejob.commands.collected_runs import free_seed, load_collected, modes_of
 from onthejob.commands.play_collect import Noted
 from onthejob.commands.player_specs import ModelOptions
+from onthejob.commands.sft_data import collected_demonstrations
 from onthejob.commands.view import opened_for
 from onthejob.commands.view_models import Loader
-from onthejob.commands.warm_start import collected_demonstrations
 from onthejob.envs.office.env import SEATS, OfficeConfig
 from onthejob.errors import ConfigError
 from onthejob.models.adapter_policy import AdapterPolicy

@@ -255,7 +255,7 @@ def test_hosted_models_are_shown_no_more_than_a_stated_budget(call, loud: Chat):
 
 
 def test_a_run_records_the_budget_that_its_context_leaves(short: Path):
-    options = Train(own=Office(seeds=2, profile="full"), model=ModelOptions(name=str(short)))._fitted()
+    options = Train(own=Office(seeds=2, profile="full"), model=ModelOptions(name=str(short))).fitted()
     expected = budget_in(short, Office(profile="full"), reply=options.train.sampling.max_new_tokens)
     assert expected is not None
     with opened(options, QUIET) as (fitted, make_env):
@@ -267,7 +267,7 @@ def test_a_run_records_the_budget_that_its_context_leaves(short: Path):
         assert env.config.budget == expected
     with opened(options, QUIET, new=False) as (fitted, _):
         assert fitted.own.prompt_budget is None, "a run that goes on keeps what its record says"
-    stated = Train(own=Office(seeds=2, profile="full", prompt_budget=900), model=ModelOptions(name=str(short)))._fitted()
+    stated = Train(own=Office(seeds=2, profile="full", prompt_budget=900), model=ModelOptions(name=str(short))).fitted()
     with opened(stated, QUIET) as (fitted, _):
         assert fitted.own.prompt_budget == 900
 

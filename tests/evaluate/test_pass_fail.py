@@ -25,8 +25,6 @@ from onthejob.evaluate.pass_fail import (
     read_comparison,
     stop_shares,
 )
-from onthejob.evaluate.report import render
-from onthejob.evaluate.report_data import Report
 from onthejob.evaluate.sheets import matched_sheets
 from onthejob.evaluate.statistics import mean_interval
 from onthejob.types import Sampling, Split, Task
@@ -122,7 +120,7 @@ def test_stops_and_groups():
     assert by.estimate("good", "passed", "high").mean == 0.5
 
 
-def test_json_sheets_and_report_hold_the_same(tmp_path: Path):
+def test_json_and_sheets_hold_the_same():
     made = comparison(poor=POOR, good=GOOD)
     groupings = {"who": WHO}
     data = json.loads(json.dumps(matched_dict(made, groupings, ["passed", "turns", "absent"])))
@@ -133,9 +131,10 @@ def test_json_sheets_and_report_hold_the_same(tmp_path: Path):
     titles = [sheet.title for sheet in sheets]
     assert titles[:3] == ["good minus others, paired by task", "Assertions that hold, by kind", "How episodes end"]
     assert all(len(row) == len(sheet.columns) for sheet in sheets for row in sheet.rows)
-    page = render(Report(title="t", comparison=made, headline=("passed",), sheets=sheets))
-    for text in ("+6 -1", "87.5%", "passed, by who"):
-        assert text in page
+    assert "passed, by who" in titles
+    cells = [cell for sheet in sheets for row in sheet.rows for cell in row]
+    for text in ("+6 -1", "87.5%"):
+        assert any(text in cell for cell in cells)
 
 
 def test_an_earlier_comparison_joins_only_when_it_matches(tmp_path: Path):

@@ -10,6 +10,7 @@ import pytest
 
 from onthejob.commands.env_options import starting
 from onthejob.commands.train import Train
+from onthejob.commands.train_checks import check_options
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.scale import ScaleConfig, open_runtime
 from onthejob.scale.local import LocalRuntime
@@ -52,7 +53,7 @@ def refusal(**options: Any) -> str:
     train = options.pop("train", {})
     made = replace(command, own=starting("office", "Train"), train=replace(command.train, **train), **options)
     with pytest.raises((ConfigError, MissingDependency)) as refused:
-        made._fitted()._check()
+        check_options(made._fitted())
     return str(refused.value)
 
 

@@ -87,12 +87,13 @@ def loop(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
     """A whole run of a tiny real model: collected, scored, trained, published and recorded."""
     from onthejob.learn.learner import Learner, LearnerConfig
     from onthejob.learn.lora import LoraSpec, attach
+    from onthejob.loop import train
     from onthejob.models.sampler import Sampler
     from onthejob.models.scripted import ScriptedPolicy
     from onthejob.record.store import Run
     from onthejob.rollout.pool import TaskPool
     from onthejob.testing import ToyWorkplace, heuristic_reply, teach, tiny_model, toy_examples, toy_tasks
-    from onthejob.train import TrainConfig, train
+    from onthejob.train import Setup, TrainConfig
 
     tiny, roles = tiny_model(seed=0), ("maker", "seller")
     teach(tiny, toy_examples(256, expert_share=0.4), steps=60, batch=24)
@@ -104,11 +105,12 @@ def loop(runtime: Runtime | None, workers: int, *, long: bool = False) -> str:
         workers=workers,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, Run.create(Path(folder), config={"seed": 0}, name="tiny") as run:
-        result = train(
-            config, make_env=ToyWorkplace, pool=TaskPool(toy_tasks(8), seed=0), sampler=sampler, encoder=sampler.chat, run=run,
-            learner=Learner(model, roles, config=LearnerConfig(lr=3e-3), seed=0), trained_roles=roles, runtime=runtime,
+        setup = Setup(
+            config=config, make_env=ToyWorkplace, pool=TaskPool(toy_tasks(8), seed=0), sampler=sampler, encoder=sampler.chat,
+            learner=Learner(model, roles, config=LearnerConfig(lr=3e-3), seed=0), run=run, roles=roles, runtime=runtime,
             partners=dict.fromkeys(roles, ScriptedPolicy(heuristic_reply, version="heuristic")),
         )  # fmt: skip
+        result = train(setup)
         assert all(adapter.version == 2 for adapter in result.adapters.values()), "both roles were trained twice"
         return run.digest()[:16]
 

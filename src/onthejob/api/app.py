@@ -17,6 +17,7 @@ from onthejob.api import comparisons, exported, playing, run_routes, watching
 from onthejob.api.collecting import Collecting
 from onthejob.api.feed import Live
 from onthejob.api.game_tables import Tables
+from onthejob.api.one_file import PAGES
 from onthejob.api.players import Hosted, LoadTeam, Players
 from onthejob.api.schema_office import Problem, Reset
 from onthejob.api.security import LOOPBACK, MAX_BODY, Guard
@@ -27,8 +28,6 @@ from onthejob.errors import ConfigError, ContractError, OnTheJobError, RecordErr
 from onthejob.rollout.game_file import Replay
 from onthejob.texts import printable
 
-PAGES = Path(__file__).parent.parent / "_viewer"
-"""Where the build puts the pages; see `viewer/`."""
 NO_PAGES = (
     "The viewer's pages are not built. With node >= 20.19 and npm: `npm --prefix viewer ci && npm --prefix viewer run build` "
     "in a checkout, or install onthejob from a wheel. The API under /api works without them.\n"
@@ -96,7 +95,7 @@ def create_app(
     reading = run_routes.routes(store)
     app.include_router(reading)
     app.include_router(comparisons.routes(store.root))
-    app.include_router(exported.routes(reading, lambda name: watching.describe(worlds, runs=True, open_run=name), pages))
+    app.include_router(exported.routes(reading, lambda name: watching.describe(worlds.all(), runs=True, open_run=name), pages))
     live = Live(worlds)
 
     @app.websocket("/ws/live")

@@ -22,7 +22,7 @@ from onthejob.envs.office.env import SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.market import company_value
 from onthejob.envs.office.reward_parts import TurnLog, team_reward
 from onthejob.errors import RecordError
-from onthejob.evaluate.recorded import SCALES_SCOPE
+from onthejob.evaluate.recorded import recorded_scales
 from onthejob.evaluate.reexecute import begin, learners_of, place_of, same_numbers
 from onthejob.office import office_of
 from onthejob.record import Run
@@ -30,6 +30,7 @@ from onthejob.record.from_rows import Episode
 from onthejob.rollout.branch import BranchConfig, Scales, playing_on
 from onthejob.rollout.origin import Origin, read_origin
 from onthejob.rollout.stand_ins import Rates
+from onthejob.rollout.value import branch_value
 from onthejob.types import Group, Kind
 
 RULES = {
@@ -111,13 +112,7 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
         raise RecordError(
             f"the branches of group {group.key!r} were continued by the policies of that time, which are not kept here."
         )
-    scales = Scales(
-        **{
-            "outcome" if metric.name == "outcome" else "ret": metric.value
-            for metric in run.read_metrics(f"{SCALES_SCOPE}{group.actor}", iteration=0)
-            if metric.name in ("outcome", "return")
-        }
-    )
+    scales = recorded_scales(run).get(group.actor, Scales())
     env, stand_ins = _at(run, name, group, iteration)
     place = list(facts["worlds"]).index(world)
     stand_ins = playing_on(stand_ins, config.continuation, place)
@@ -131,9 +126,7 @@ def traces(run: Run, name: str, group: Group, iteration: int, world: int) -> Tra
         told = _Trace(group.actor, env.company)
         branch = env.branch(member.turns[0].completion.text, world=world, turns=config.turns, on_turn=told)
         ret = branch.returns.get(group.actor, 0.0)
-        value = (
-            config.outcome_weight * branch.outcome / longest / scales.outcome + config.return_weight * ret / longest / scales.ret
-        )
+        value = branch_value(branch.outcome, ret, turns=longest, weights=config, scales=scales)
         recorded = float(facts["by_world"][key][place])
         found[key] = BranchTrace(
             index=index,

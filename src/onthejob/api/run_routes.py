@@ -38,7 +38,7 @@ from onthejob.api.schema_runs import (
 from onthejob.api.tokens import Tokens, model_of
 from onthejob.api.transcripts import read_by_turn, requests
 from onthejob.errors import RecordError
-from onthejob.evaluate.recorded import SCALES_SCOPE, TRAIN_SCOPE
+from onthejob.evaluate.recorded import TRAIN_SCOPE, recorded_scales
 from onthejob.learn.advantage import AdvantageConfig
 from onthejob.record import Run, RunSummary, list_runs, series
 from onthejob.record.from_rows import Episode, GroupHead
@@ -92,10 +92,7 @@ def routes(runs: Runs) -> APIRouter:
     def show(name: str) -> RunView:
         with runs.open(name, skip_damaged=True) as run:
             metrics = run.read_metrics(iteration=run.last_iteration())
-            scales: dict[str, dict[str, float]] = {}
-            for metric in run.read_metrics(iteration=0):
-                if metric.scope.startswith(SCALES_SCOPE):
-                    scales.setdefault(metric.scope.removeprefix(SCALES_SCOPE), {})[metric.name] = metric.value
+            scales = {role: {"outcome": one.outcome, "return": one.ret} for role, one in recorded_scales(run).items()}
             iterations, events = run.iterations(), run.read_events()
             return RunView(
                 info=_info(summary(run)),

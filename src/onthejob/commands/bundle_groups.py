@@ -31,11 +31,7 @@ def bundled_groups(file: Path, roles: Sequence[str]) -> list[Bundled]:
 
 
 def check_tokens(chat: ChatEncoder, turns: Iterable[Turn]) -> None:
-    """Refuse token ids of another tokenizer: they are trained on as they are, and would be other words to this model.
-
-    Raises:
-        ConfigError: a reply's ids do not decode to its text.
-    """
+    """Refuse token ids of another tokenizer: they are trained on as they are, and would be other words to this model."""
     for turn in turns:
         text = chat.decode(turn.completion.token_ids)
         if text != turn.completion.text:

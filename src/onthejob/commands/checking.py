@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from onthejob.commands.found import Case, Groups, Player, Report
 from onthejob.commands.named_env import Workplace
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.running import partner_of
 from onthejob.errors import ConfigError, ContractError
 from onthejob.processes import children

@@ -104,9 +104,6 @@ def collect(terminal: Terminal, place: Workplace, *, who: str, count: int, out: 
 
     Returns:
         The exit code: 1 when an episode failed; what the others said is written.
-
-    Raises:
-        ConfigError: no such player, or nothing could be collected.
     """
     if count < 1:
         raise ConfigError(f"count must be >= 1 episode, got {count}. Set --count 300.")
@@ -147,11 +144,7 @@ def spread(tasks: Sequence[Task], count: int) -> list[Task]:
 
 
 def player_of(place: Workplace, who: str, tasks: Sequence[Task], hosted: HostedSeats) -> Policy:
-    """The player of that name; the environment's usual one without a name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The player of that name; the environment's usual one without a name."""
     if is_hosted(who):
         return hosted.policy(who)
     known, name = place.players(tasks), who or place.partner

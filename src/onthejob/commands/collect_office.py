@@ -68,11 +68,7 @@ class CollectOffice(Collecting):
         return 0
 
     def write(self, terminal: Terminal) -> tuple[dict[str, dict[str, int]], Mapping[str, Account]]:
-        """The office's demonstrations without a table: role -> mark -> how many were written, and what hosted models cost.
-
-        Raises:
-            ConfigError: options that cannot work.
-        """
+        """The office's demonstrations without a table: role -> mark -> how many were written, and what hosted models cost."""
         from onthejob.envs.office.env import SEATS
         from onthejob.models.catalogue import is_hosted
         from onthejob.office_players import scripted, training_team

@@ -34,9 +34,6 @@ def modes_of(given: Sequence[str], seats: Mapping[str, str], scripted: Collectio
         given: of --mode, each a mode for all seats with a model of this machine, or `ROLE=MODE`.
         seats: seat -> who takes it.
         scripted: names of the scripted players.
-
-    Raises:
-        ConfigError: no such mode or role, or a mode that does not fit who sits there.
     """
     usual = {
         role: Mode.SCRIPTED if who in scripted else Mode.LLM if is_hosted(who) else Mode.INFERENCE for role, who in seats.items()
@@ -76,11 +73,7 @@ def office_place(office: Office) -> Workplace:
 
 
 def collected_folder(named: str, root: Path = RUNS) -> Path:
-    """The folder of the run to which turns are written: a path, or a name in `root`.
-
-    Raises:
-        ConfigError: nothing can be written there, or another kind of run is there.
-    """
+    """The folder of the run to which turns are written: a path, or a name in `root`."""
     path = Path(named)
     folder = root / named if path.name == named else path
     check_plain_name(folder.name, "a run's name", "--collect")
@@ -156,11 +149,7 @@ def load_collected(named: str, roles: Sequence[str] = ()) -> Collected:
 
 
 def check_same_place(collected: Collected, place: Workplace) -> None:
-    """Refuse to train in another environment than that in which the turns were collected.
-
-    Raises:
-        ConfigError: names what differs.
-    """
+    """Refuse to train in another environment than that in which the turns were collected."""
     recorded = dict(collected.config["env"])
     now = as_table(place.ref, place.env)
     if recorded.get("ref") != now["ref"]:

@@ -80,7 +80,7 @@ class Compare:
     """Keep the result as `comparisons/NAME.json` next to the runs, with all replies, where `onthejob view` shows it and
     `onthejob runs rescore` reads it."""
     report: Path | None = None
-    """Also write a self-contained HTML report here; of a run also its curves, its settings and five annotated turns."""
+    """Also write a self-contained HTML report here; of a run also its curves, settings, groups and episodes."""
     before: str = ""
     """With --report: the team whose actions are shown before those of --featured; by default the one from which the run was
     started, when it is among the teams, else the first other model."""
@@ -106,12 +106,12 @@ class Compare:
 
     def run(self, terminal: Terminal) -> int:
         """Play what is not cached, then print paired differences and means. 1 when an episode ended in an error."""
+        from onthejob.api.one_file import NOT_BUILT, is_built
+        from onthejob.api.report import Report, write_report
         from onthejob.evaluate.cache import EvaluationCache
         from onthejob.evaluate.comparison import compare
         from onthejob.evaluate.pass_fail import document, joined, keep, kept_path, kinds, matched_dict
         from onthejob.evaluate.quality_file import read_quality
-        from onthejob.evaluate.report import write_report
-        from onthejob.evaluate.report_data import Report
         from onthejob.evaluate.sheets import matched_sheets
         from onthejob.evaluate.teams import Team, one_seat
         from onthejob.evaluate.terminal_tables import comparison_table, differences_table, sheet_table
@@ -133,6 +133,8 @@ class Compare:
         earlier = self._earlier(place, tasks, sampling, featured, names=[name for name, _ in named] + learned_alone)
         if self.report is not None:
             check_writable(self.report, "--report")
+            if not is_built():
+                raise ConfigError(f"--report: {NOT_BUILT}")
         if self.name:
             check_writable(kept_path(RUNS, self.name), "--name")
         fit = Fit(env=place.env, reply=tokens)

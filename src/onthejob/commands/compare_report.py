@@ -11,7 +11,7 @@ from onthejob.commands.player_specs import BASE, place_and_iteration
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onthejob.evaluate.report_data import Report
+    from onthejob.api.report import Report
     from onthejob.evaluate.teams import Team
     from onthejob.record import Run
     from onthejob.stack import Stack
@@ -71,15 +71,14 @@ def complete(
         before: the team whose actions are shown before those of the featured one; empty for the one that the run was started
             from, else the first other team that a model plays, else the first other one.
     """
-    from onthejob.evaluate.report_parts import with_run, with_shifts
+    from onthejob.api.report import with_shifts
     from onthejob.record import Run
 
     start = None
     if run_folder is not None and stack is not None:
         with Run.open(run_folder, readonly=True) as run:
-            report = with_run(report, run, decode=stack.chat.decode)
-            report = replace(report, notes=(*report.notes, f"Training, turns and configuration are of the run {run.name}."))
             start = start_of(run, named, made, stack)
+        report = replace(report, run=run_folder)
     # Of an earlier comparison's teams the file has no actions.
     others = [team for team in made if team.name != report.featured]
     others.sort(key=lambda team: (team.name != start, not team.learned))
@@ -95,9 +94,6 @@ def check_names(featured: str, before: str, rows: Sequence[str], earlier: Sequen
         before: `--before`; empty chooses one.
         rows: names of the teams that play.
         earlier: names of the teams that `--beside` adds.
-
-    Raises:
-        ConfigError: says which.
     """
     if featured not in (*earlier, *rows):
         raise ConfigError(f"--featured must be one of {', '.join((*earlier, *rows))}, got {featured!r}.")

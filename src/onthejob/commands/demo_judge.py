@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 from onthejob.envs.office.env import SEATS, OfficeEnvironment
 from onthejob.envs.office.tasks import office_tasks
 from onthejob.evaluate.cache import EvaluationCache, source_fingerprint
-from onthejob.evaluate.charts import describe
 from onthejob.evaluate.held_out import collect_states
+from onthejob.evaluate.numbers import describe
 from onthejob.evaluate.quality import decision_quality
 from onthejob.evaluate.scores import Cell, QualityConfig, QualityResult
 from onthejob.evaluate.statistics import Estimate

@@ -18,8 +18,8 @@ import tyro
 from onthejob.commands.env_options import EnvOptions, check_parsed
 from onthejob.commands.named_env import Workplace
 from onthejob.commands.terminal import Output, Terminal, table
-from onthejob.envs.declared import LIMITS
-from onthejob.envs.env import Env, options_of
+from onthejob.envs.declared import LIMITS, options_of
+from onthejob.envs.env import Env
 from onthejob.errors import ConfigError, OnTheJobError, SandboxError
 from onthejob.plugins import BUILT_IN, installed, resolve
 from onthejob.types import Observation, Split

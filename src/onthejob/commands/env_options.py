@@ -19,7 +19,8 @@ from onthejob.claw import Claw
 from onthejob.commands.named_env import Workplace
 from onthejob.commands.options import from_table, overlay
 from onthejob.commands.terminal import jsonable
-from onthejob.envs.env import Env, name_of, options_of
+from onthejob.envs.declared import options_of
+from onthejob.envs.env import Env, name_of
 from onthejob.errors import ConfigError
 from onthejob.office import Office
 from onthejob.plugins import anchored, found, resolve
@@ -43,30 +44,18 @@ P = TypeVar("P", bound=Placed)
 
 
 def starting(ref: str, command: str) -> Env:
-    """The environment's options with which a command begins.
-
-    Raises:
-        ConfigError: as `resolve`.
-    """
+    """The environment's options with which a command begins."""
     return resolve(ref).starting_options(command)
 
 
 def check_parsed(ref: str, own: object, command: str) -> None:
-    """Refuse an environment whose options were not read because its name stood behind other options.
-
-    Raises:
-        ConfigError: says where to write it.
-    """
+    """Refuse an environment whose options were not read because its name stood behind other options."""
     if not isinstance(own, resolve(ref)):
         raise ConfigError(f"name the environment before the options: `onthejob {command} {ref} ...`.")
 
 
 def typed(command: type[T], ref: str) -> type[T]:
-    """`command`, or what the environment that `ref` names puts in its place, with the environment's options as `--env.NAME`.
-
-    Raises:
-        ConfigError: as `resolve`.
-    """
+    """`command`, or what the environment that `ref` names puts in its place, with the environment's options as `--env.NAME`."""
     kind, name = resolve(ref), command.__name__
     # The environment's own form of a command has the command's fields, and may have others.
     form: Any = found(kind.own_commands[name], "--env") if name in kind.own_commands else command
@@ -100,11 +89,7 @@ def earlier(data: Mapping[str, Any], env: str) -> dict[str, Any]:
 
 
 def read_options(command: type[P], data: Mapping[str, Any], where: str) -> P:
-    """The options of a command that a record states, those of its environment among them; says when its source has changed.
-
-    Raises:
-        ConfigError: an environment that is gone, or options that are not this version's.
-    """
+    """The options of a command that a record states, those of its environment among them; says when its source has changed."""
     flat, recorded = from_table(data, where, earlier, OFFICE)
     ref = str(flat.get("env", OFFICE))
     kind: Any = typed(command, ref)

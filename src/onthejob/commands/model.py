@@ -98,11 +98,7 @@ class Merge:
 
 
 def named_adapter(name: str, folder: Path) -> Adapter:
-    """`role@version`, or the newest version of `role`, in a run or folder.
-
-    Raises:
-        ConfigError: it is not there.
-    """
+    """`role@version`, or the newest version of `role`, in a run or folder."""
     from onthejob.learn.adapter_files import read_adapter
     from onthejob.stack import adapter_folders, find_adapters
 

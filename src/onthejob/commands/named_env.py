@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 from onthejob.checkout import missing_player
 from onthejob.commands.options import overlay
 from onthejob.commands.terminal import jsonable
+from onthejob.envs.declared import options_of
 from onthejob.envs.described import partner_named, players_of, tasks_of
-from onthejob.envs.env import Env, Reply, name_of, options_of
+from onthejob.envs.env import Env, name_of
+from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.evaluate.cache import source_fingerprint
 from onthejob.models.scripted import ScriptedPolicy
@@ -125,9 +127,6 @@ class Workplace:
 
         Args:
             training: also that with which nothing can be trained.
-
-        Raises:
-            ConfigError: says which.
         """
         if unknown := [name for name in self.headline if not isinstance(name, str) or not name]:
             raise ConfigError(f"{type(self.env).__name__}.headline must name metrics, got {unknown[0]!r}.")
@@ -186,11 +185,7 @@ class Workplace:
         return {name: ScriptedPolicy(reply, version=name) for name, reply in self.replies(tasks).items()}
 
     def partners(self) -> Mapping[str, Policy]:
-        """Role -> its player when it is not trained; empty where there is none, or where none is needed.
-
-        Raises:
-            ConfigError: no player has that name.
-        """
+        """Role -> its player when it is not trained; empty where there is none, or where none is needed."""
         if len(self.roles) == 1 and not self.forkable:
             return {}
         known, name = self.players(()), self.partner
@@ -234,9 +229,6 @@ def refuse_unused(place: Any, start: Any, names: Sequence[str], command: str) ->
         start: those with which the command begins.
         names: options that have no effect in it.
         command: its words, for the message.
-
-    Raises:
-        ConfigError: names them.
     """
     if given := [f"--env.{name.replace('_', '-')}" for name in names if getattr(place, name) != getattr(start, name)]:
         raise ConfigError(f"{', '.join(given)} has no effect in `{command}`. Leave it out.")

@@ -103,28 +103,11 @@ class Play(Playing):
     def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
         from onthejob.commands.play_own import play_own
 
-        return play_own(
-            terminal,
-            place,
-            self.policy,
-            others=self.seat,
-            wanted=self.task,
-            split=self.split,
-            sampling=sampling,
-            seed=self.seed,
-            model=self.model,
-            hosted=self.hosted,
-            exact=self.exact,
-            transcript=self.transcript,
-        )
+        return play_own(terminal, place, self, sampling)
 
 
 def seated_apart(given: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
-    """Role -> who takes its seat, from `role=who` of --seat.
-
-    Raises:
-        ConfigError: another form, an unknown role, or a role that is named twice.
-    """
+    """Role -> who takes its seat, from `role=who` of --seat."""
     found = dict(part.split("=", 1) for part in given if "=" in part)
     if len(found) != len(given) or set(found) - set(roles):
         raise ConfigError(f"--seat takes role=who with a role of {', '.join(roles)}, got {' '.join(given)!r}.")
@@ -134,6 +117,11 @@ def seated_apart(given: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
 def write_transcript(path: Path, episode: Episode) -> None:
     """Write every turn as one JSON line."""
     path.write_text("".join(json.dumps(jsonable(asdict(turn))) + "\n" for turn in episode.transcript), encoding="utf-8")
+
+
+def ending(episode: Episode) -> str:
+    """How an episode ended, in one line."""
+    return f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else "")
 
 
 def report(terminal: Terminal, episode: Episode, accounts: Mapping[str, Account]) -> int:
@@ -152,7 +140,7 @@ def report(terminal: Terminal, episode: Episode, accounts: Mapping[str, Account]
     terminal.result(
         data,
         "",
-        f"{episode.task.id}: {episode.stop} after {episode.turns} turns" + (f" ({episode.error})" if episode.error else ""),
+        ending(episode),
         table(("metric", "value"), list(episode.metrics.items())),
         *tables,
     )

@@ -72,8 +72,7 @@ class PlayOffice(Playing):
 
     def play(self, terminal: Terminal, place: Workplace, sampling: Sampling) -> int:
         from onthejob.envs.office.tasks import split_of
-        from onthejob.rollout.collect import require_trainable
-        from onthejob.rollout.play import play
+        from onthejob.rollout.play import play, require_trainable
         from onthejob.rollout.room import check_room
         from onthejob.rollout.seats import Orders, Seats
 
@@ -196,11 +195,7 @@ class PlayOffice(Playing):
         return report(terminal, episode, accounts)
 
     def _training(self, seated: Mapping[str, str], office: Office) -> list[str]:
-        """Roles whose seats are in training mode.
-
-        Raises:
-            ConfigError: a mode that does not fit, or options that do not go with it.
-        """
+        """Roles whose seats are in training mode."""
         players = {role: spec.rpartition("=")[2] for role, spec in seated.items()}
         modes = modes_of(self.mode, players, scripted_players())
         training = [role for role, mode in modes.items() if mode is Mode.TRAINING]

@@ -106,9 +106,6 @@ class HostedSeats:
             schema: what replies must look like; None where they are free text, as a shell agent's are.
             exact: the limit of a reply was stated and holds for hosted models too; else the catalogue's applies when longer.
             fit: budgets of their prompts; None sets none.
-
-        Raises:
-            ConfigError: `options` lifts a schema that there is none of.
         """
         if schema is None and options.free_text:
             raise ConfigError("--hosted.free-text has no effect here: replies are always free text. Leave it out.")
@@ -117,11 +114,7 @@ class HostedSeats:
         self._shared: tuple[Transport, Accounts] | None = None
 
     def policy(self, spec: str) -> HostedPolicy:
-        """The hosted model that `spec` names.
-
-        Raises:
-            ConfigError: a wrong name or option, or no key.
-        """
+        """The hosted model that `spec` names."""
         from onthejob.models.hosted import HostedPolicy, Price
 
         client, entry, transport, accounts = self.client(spec)
@@ -234,11 +227,7 @@ def load_model(
 
 
 def adapters_folder(source: str) -> Path:
-    """The folder that `source` names: a path, or the name of a run in `runs/`.
-
-    Raises:
-        ConfigError: neither exists.
-    """
+    """The folder that `source` names: a path, or the name of a run in `runs/`."""
     folder = run_folder(Path(source))
     if folder.exists():
         return folder
@@ -253,11 +242,7 @@ def adapters_folder(source: str) -> Path:
 
 
 def named_adapters(source: str) -> dict[str, Adapter]:
-    """Role -> adapter of `source`: as `adapters_folder`, where a run may be followed by `:best` or `:ITERATION`.
-
-    Raises:
-        ConfigError: there is no such run or folder, or it has no adapter (of that iteration).
-    """
+    """Role -> adapter of `source`: as `adapters_folder`, where a run may be followed by `:best` or `:ITERATION`."""
     from onthejob.stack import find_adapters
 
     folder, at = place_and_iteration(source)
@@ -265,21 +250,13 @@ def named_adapters(source: str) -> dict[str, Adapter]:
 
 
 def absolute_source(source: str) -> str:
-    """`source`, which names adapters, as it is found from every folder.
-
-    Raises:
-        ConfigError: as `place_and_iteration`.
-    """
+    """`source`, which names adapters, as it is found from every folder."""
     folder, at = place_and_iteration(source)
     return f"{folder.absolute()}:{at}" if at else str(folder.absolute())
 
 
 def adapters_for(source: str, roles: Collection[str]) -> dict[str, Adapter]:
-    """As `named_adapters`, for who is to play or to train some of `roles`.
-
-    Raises:
-        ConfigError: as `named_adapters`, or none of the adapters is of one of `roles`.
-    """
+    """As `named_adapters`, for who is to play or to train some of `roles`."""
     found = as_called_now(named_adapters(source), roles)
     if not found.keys() & set(roles):
         raise ConfigError(
@@ -290,11 +267,7 @@ def adapters_for(source: str, roles: Collection[str]) -> dict[str, Adapter]:
 
 
 def lora_of(source: str, roles: Sequence[str], asked: LoraSpec) -> LoraSpec:
-    """The LoRA shape in which `roles` continue from the adapters of `source`; see `stack.shape_of`.
-
-    Raises:
-        ConfigError: as `named_adapters`, or the shapes do not fit.
-    """
+    """The LoRA shape in which `roles` continue from the adapters of `source`; see `stack.shape_of`."""
     from onthejob.stack import shape_of
 
     found = as_called_now(named_adapters(source), roles)
@@ -309,11 +282,7 @@ def as_called_now(found: Mapping[str, Adapter], roles: Collection[str]) -> dict[
 
 
 def place_and_iteration(source: str) -> tuple[Path, str]:
-    """The folder, and what follows it after a colon; a folder whose own name has a colon is found too.
-
-    Raises:
-        ConfigError: there is no such folder.
-    """
+    """The folder, and what follows it after a colon; a folder whose own name has a colon is found too."""
     name, colon, at = source.rpartition(":")
     if colon and (at == "best" or at.isdigit()) and not Path(source).exists():
         return adapters_folder(name), at
@@ -346,9 +315,6 @@ def teams(
         goes_on: of the workplace.
         fit: budgets of the local model's prompts; None sets none.
         check: as for `load_model`.
-
-    Raises:
-        ConfigError: a spec names nothing that can play, or adapters of other roles than those of its seats.
     """
     named = names_and_sources(specs)
     local = local_sources(named, shipped)

@@ -33,11 +33,7 @@ class Fit:
     """Limit of a reply in tokens."""
 
     def local(self, chat: ChatEncoder) -> PromptBudget | None:
-        """Of a model of this machine; None where its prompts need none.
-
-        Raises:
-            ConfigError: its context is too small.
-        """
+        """Of a model of this machine; None where its prompts need none."""
         window = chat_window(chat, reply=self.reply)
         return None if window is None else self.env.budget_for(window)
 
@@ -49,9 +45,6 @@ class Fit:
             entry: what the catalogue says of it.
             transport: of its client.
             exact: the limit of a reply is not raised to the catalogue's, nor doubled after a reply that was cut.
-
-        Raises:
-            ConfigError: its context is too small.
         """
         if not self.prunes:
             return None
@@ -110,9 +103,6 @@ def opened(options: Train, terminal: Terminal, *, new: bool = True) -> Iterator[
         options: of the run.
         terminal: receives a line per step.
         new: False keeps the budget as it is, that of the record.
-
-    Raises:
-        ConfigError: the model's context is too small.
     """
     env = options.place().env
     if new and Fit(env=env, reply=1).prunes:

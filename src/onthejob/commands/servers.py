@@ -183,11 +183,7 @@ class Trainer:
 
 
 def check_certificate(certificate: Path | None, key: Path | None) -> None:
-    """Refuse files that TLS cannot use before a model is loaded.
-
-    Raises:
-        ConfigError: a file cannot be read, is not in PEM form, or the key is not the certificate's.
-    """
+    """Refuse files that TLS cannot use before a model is loaded."""
     if certificate is None or key is None:
         return
     try:
@@ -293,11 +289,7 @@ def wait_for_end(server: ModelServer) -> None:
 
 
 def check_roles(roles: Sequence[str]) -> None:
-    """Refuse roles that no one workplace has; names that no built-in one uses are those of an environment of the user's own.
-
-    Raises:
-        ConfigError: there are none, some are of different workplaces, or one cannot name an adapter.
-    """
+    """Refuse roles that no one workplace has; names that no built-in one uses are those of an environment of the user's own."""
     places = {name: resolve(name).roles for name in BUILT_IN}
     strange = not {role for names in places.values() for role in names} & set(roles)
     if roles and strange and all(ROLE.fullmatch(role) for role in roles):

@@ -233,11 +233,7 @@ class PushRun(Upload):
 
 
 def chosen_adapters(what: str) -> dict[str, Adapter]:
-    """Role -> adapter of WHAT: as `named_adapters`, and of one role alone where `:ROLE` follows.
-
-    Raises:
-        ConfigError: there is no such run, folder, iteration or role.
-    """
+    """Role -> adapter of WHAT: as `named_adapters`, and of one role alone where `:ROLE` follows."""
     from onthejob.commands.player_specs import named_adapters
 
     before, colon, role = what.rpartition(":")

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from onthejob.commands.corpus import _levels, _row, corpus_table, write_corpus
 from onthejob.commands.named_env import changed
 from onthejob.commands.outputs import check_folder
 from onthejob.commands.player_specs import ACCOUNT_COLUMNS, HostedOptions, HostedSeats, account_rows
-from onthejob.commands.terminal import Listing, Output, Terminal, table
+from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
-from onthejob.files import json_lines, published_file
+from onthejob.files import json_lines
 
 if TYPE_CHECKING:
     from onthejob.envs.claw.gold_proof import Proof
     from onthejob.envs.claw.lint import Problem
     from onthejob.envs.claw.task_schema import ClawTask
-    from onthejob.types import Split
 
 PROBLEMS_SHOWN = 40
 USUAL_COUNT, WRITTEN_COUNT = 1000, 20
@@ -298,47 +298,8 @@ class Validate:
             return proofs
 
 
-def write_corpus(
-    out: Path, parts: Mapping[Split, Sequence[ClawTask]], about: Mapping[str, Any], *, harbor: bool = False
-) -> dict[str, Any]:
-    """Write every split, as JSON lines or in the Harbor format, and a manifest that begins with `about`; returns the manifest."""
-    from onthejob.envs.claw.splits import is_unseen
-    from onthejob.envs.claw.task_schema import Difficulty, dump_tasks
-    from onthejob.envs.harbor.claw_export import write
-
-    out.mkdir(parents=True, exist_ok=True)
-    for split, chosen in parts.items():
-        if harbor:
-            write({task.id: task for task in chosen}, out / split.value)
-        else:
-            dump_tasks(chosen, out / f"{split.value}.jsonl")
-    counts = {
-        split.value: {
-            **{level.value: sum(task.difficulty is level for task in chosen) for level in Difficulty},
-            "all": len(chosen),
-            "of unseen families": sum(map(is_unseen, chosen)),
-        }
-        for split, chosen in parts.items()
-    }
-    manifest = {**about, "tasks": counts}
-    with published_file(out / "manifest.json") as temporary:
-        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    return manifest
-
-
-def corpus_table(manifest: Mapping[str, Any]) -> Listing:
-    """How many tasks of which difficulty each split has."""
-    counts = manifest["tasks"]
-    columns = ("split", *next(iter(counts.values())))
-    return table(columns, [(split, *row.values()) for split, row in counts.items()])
-
-
 def candidates(path: Path) -> Iterable[tuple[str, ClawTask | tuple[Problem, ...]]]:
-    """For each line of a JSONL file its place and the task in it, or what is wrong with it.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """For each line of a JSONL file its place and the task in it, or what is wrong with it."""
     from onthejob.envs.claw.lint import Fault, Problem, validate_candidate
 
     try:
@@ -372,7 +333,7 @@ def card(task: ClawTask) -> str:
 
 def distinct_lines(problems: Mapping[str, Sequence[str]]) -> list[str]:
     """One line per distinct problem: the first task that has it, and how many others do."""
-    from onthejob.envs.claw.task_schema import kind_of_problem
+    from onthejob.envs.claw.form import kind_of_problem
 
     tasks: dict[str, list[str]] = {}
     shown: dict[str, str] = {}
@@ -385,29 +346,3 @@ def distinct_lines(problems: Mapping[str, Sequence[str]]) -> list[str]:
     return [
         f"{names[0]}{f' and {others[kind]} other tasks' if others[kind] else ''}: {shown[kind]}" for kind, names in tasks.items()
     ]
-
-
-def _levels(tasks: Sequence[ClawTask]) -> list[tuple[str, list[ClawTask]]]:
-    from onthejob.envs.claw.task_schema import Difficulty
-
-    levels = [(level.value, [task for task in tasks if task.difficulty is level]) for level in Difficulty]
-    return [*((name, chosen) for name, chosen in levels if chosen), ("all", list(tasks))]
-
-
-def _row(level: str, tasks: Sequence[ClawTask], proofs: dict[str, Proof]) -> tuple[Any, ...]:
-    """Shares and means over the tasks of one difficulty; None where nothing was run."""
-    run = [proofs[task.id] for task in tasks if task.id in proofs]
-    return (
-        level,
-        len(tasks),
-        len({task.family for task in tasks}),
-        _mean(tasks, lambda task: task.estimated_steps),
-        _mean(run, lambda proof: proof.noop.passed),
-        _mean(run, lambda proof: proof.noop.rate),
-        _mean(run, lambda proof: proof.gold is not None and proof.gold.passed),
-        _mean(tasks, lambda task: len(task.gold)),
-    )
-
-
-def _mean(values: Sequence[Any], of: Callable[[Any], float]) -> float | None:
-    return sum(map(of, values)) / len(values) if values else None

@@ -36,9 +36,6 @@ def validate_harbor(
         jobs: tasks that run at the same time.
         runs: how often each task is tried, with nothing done and with its solution.
         report: file for all findings, as JSON.
-
-    Raises:
-        ConfigError: no such folder or root file system, or the report cannot be written.
     """
     from onthejob.envs.harbor.support import table_of
     from onthejob.interop.harbor import environment, found_in, system_at
@@ -125,11 +122,7 @@ def _row(support: Support, proof: Proof | None) -> dict[str, Any]:
 
 
 def check_harbor_options(ref: str, *, files: Sequence[Path], runs: int) -> None:
-    """Refuse options that mean nothing for Harbor tasks.
-
-    Raises:
-        ConfigError: names them.
-    """
+    """Refuse options that mean nothing for Harbor tasks."""
     if not ref.startswith(SCHEME):
         raise ConfigError(f"--env {ref} has no tasks that can be validated. Name harbor:FOLDER, or leave it out for the claw's.")
     if files:

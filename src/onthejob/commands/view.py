@@ -29,7 +29,8 @@ from onthejob.commands.prompt_lengths import Fit
 from onthejob.commands.runs import RUNS, run_folder
 from onthejob.commands.terminal import Output, Terminal, jsonable
 from onthejob.commands.view_models import Loader
-from onthejob.envs.env import Env, options_of
+from onthejob.envs.declared import options_of
+from onthejob.envs.env import Env
 from onthejob.envs.office.env import SEATS
 from onthejob.envs.office.policies import players
 from onthejob.errors import ConfigError
@@ -102,11 +103,7 @@ class View:
         return self._serve(terminal, company, self.tables(place))
 
     def company(self, place: Workplace) -> Company:
-        """The office in addition to the environment.
-
-        Raises:
-            ConfigError: options that cannot work.
-        """
+        """The office in addition to the environment."""
         return Company()
 
     def tables(self, place: Workplace) -> Workplace | None:
@@ -290,7 +287,7 @@ class Away(HostedSeats):
 
     def __init__(self, options: HostedOptions) -> None:
         from onthejob.api.players import HOSTED_RETRIES
-        from onthejob.api.world import PROFILE
+        from onthejob.api.seated import PROFILE
 
         # As a world shows prompts and corrects replies; the limit of a reply is the catalogue's where it is longer.
         office = Office(profile=PROFILE, retries=HOSTED_RETRIES)

@@ -132,11 +132,7 @@ class Loader:
         return self._bases[name].stack
 
     def _make_room(self, options: ModelOptions, seated: Collection[str]) -> int:
-        """Forget bases until `options.name` fits, and return the bytes of its weights.
-
-        Raises:
-            ConfigError: it does not fit.
-        """
+        """Forget bases until `options.name` fits, and return the bytes of its weights."""
         from onthejob.commands.model import weights_bytes
         from onthejob.models.fetch import fetch
 

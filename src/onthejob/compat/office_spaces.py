@@ -25,10 +25,10 @@ import numpy.typing as npt
 from onthejob.compat.discrete import DiscreteActions
 from onthejob.compat.features import LIMIT, Features
 from onthejob.envs.office.actions import IDLE, MAX_ATTEMPTS, MAX_REPLY_BYTES, render
-from onthejob.envs.office.env import INVALID_KEY, MAX_DAYS, SEATS, OfficeConfig, OfficeEnvironment
+from onthejob.envs.office.env import INVALID_KEY, SEATS, OfficeConfig, OfficeEnvironment
 from onthejob.envs.office.observation import OfficeObservation
 from onthejob.envs.office.scenarios import load
-from onthejob.envs.office.tasks import FIRST_SEED, SEED_COUNT
+from onthejob.envs.office.tasks import FIRST_SEED, MAX_DAYS, SEED_COUNT
 from onthejob.errors import ConfigError, ContractError, MissingDependency
 from onthejob.types import Kind, Split, Step, Task
 

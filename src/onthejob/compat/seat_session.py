@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from onthejob.compat.served import Served
-from onthejob.envs.env import Reply
+from onthejob.envs.exchange import Reply
 from onthejob.errors import ConfigError, ContractError
 from onthejob.keys import keyed_seed
 from onthejob.types import Environment, Forkable, Observation, Split, Step, StopReason, Task

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from onthejob.envs.described import description_of, players_of, tasks_of
-from onthejob.envs.env import Env, Options, Reply, ServedTasks, name_of
+from onthejob.envs.env import Env, name_of
+from onthejob.envs.exchange import Options, Reply, ServedTasks
 from onthejob.errors import ConfigError
 from onthejob.types import Environment, Split, Task
 

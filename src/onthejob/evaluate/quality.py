@@ -30,6 +30,7 @@ from onthejob.evaluate.states import HeldOutState, refuse_training_tasks, states
 from onthejob.evaluate.teams import Team
 from onthejob.rollout.branch import BranchScorer, Scales
 from onthejob.rollout.episode import Encoder
+from onthejob.rollout.value import branch_value
 from onthejob.types import Policy
 
 
@@ -175,14 +176,8 @@ def _tabulate(
 
 
 def _scaled(branches: Sequence[BranchValue], turns: int, scales: Scales, config: QualityConfig) -> NDArray[np.float64]:
-    """Value per world (W,), composed as `onthejob.rollout.branch.compose` composes training's."""
-    return np.array(
-        [
-            config.outcome_weight * branch.outcome / turns / scales.outcome
-            + config.return_weight * branch.ret / turns / scales.ret
-            for branch in branches
-        ]
-    )
+    """Value per world (W,)."""
+    return np.array([branch_value(one.outcome, one.ret, turns=turns, weights=config, scales=scales) for one in branches])
 
 
 def cross_fitted_best(values: NDArray[np.float64]) -> float:

@@ -253,7 +253,8 @@ def _differs(
             return _Differs("the prompt's tokens", *_around(turn.prompt_ids, context.prompt_ids))
         played.prompts += 1
     completion = turn.completion if turn is not None else Completion(text=text)
-    live.advance(context, completion, policy=policy, sampling=Sampling())
+    if live.advance(context, completion, policy=policy, sampling=Sampling()) is None:
+        return _Differs("what the reply did", "a step", live.error)
     if ending is not None and live.active:
         live.cut(ending)
     effect = _effect_of(live.last)

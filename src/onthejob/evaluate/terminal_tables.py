@@ -12,11 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from onthejob.evaluate.behaviours import Shift
-from onthejob.evaluate.charts import describe, number
 from onthejob.evaluate.comparison import Comparison
+from onthejob.evaluate.numbers import decoding_words, describe, featured_team, number
 from onthejob.evaluate.pass_fail import Sheet
-from onthejob.evaluate.report_data import decoding_words, featured_team
 from onthejob.evaluate.scores import Cell, QualityResult
 from onthejob.evaluate.statistics import Estimate
 
@@ -74,16 +72,6 @@ def sheet_table(sheet: Sheet) -> Table:
     table = _table(sheet.title, names=", ".join(sheet.columns[:2]), numbers=sheet.columns[2:])
     for name, rows in groupby(sheet.rows, key=lambda row: row[0]):
         _section(table, name, [row[1:] for row in rows])
-    return table
-
-
-def behaviour_table(shifts: Sequence[Shift], *, names: tuple[str, str] = ("before", "after"), top: int = 3) -> Table:
-    """Drift per role, with the `top` actions whose share changed most."""
-    table = _table(f"Actions, {names[0]} and {names[1]}", names="role", numbers=("drift (bit)", "by chance"))
-    table.add_column("largest changes", overflow="fold")
-    for shift in shifts:
-        changes = "\n".join(f"{name} {before:.0%} → {after:.0%}" for name, before, after in shift.shares()[:top])
-        table.add_row(shift.actor, f"{shift.drift:.3f}", f"{shift.noise:.3f}", changes)
     return table
 
 

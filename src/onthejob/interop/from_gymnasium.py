@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from onthejob.envs.env import Forks, Next
+from onthejob.envs.exchange import Forks, Next
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.interop.game import Game, anchored_module, class_name, module_named, quiet, uncoloured
 from onthejob.interop.spaces import Actions, Unusable, actions_of, mask_of
@@ -116,11 +116,7 @@ class Gymnasium(Game):
 
 
 def environment(what: str) -> type[Gymnasium]:
-    """The environment of an ID.
-
-    Raises:
-        ConfigError: there is none, or what registers it cannot be imported.
-    """
+    """The environment of an ID."""
     return _kind(_registered(what))
 
 

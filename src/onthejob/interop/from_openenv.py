@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from onthejob.envs.env import Env, Next, Request
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Next, Request
 from onthejob.errors import ConfigError, ServeError
 from onthejob.interop.json_options import json_object
 from onthejob.interop.openenv_action import Form, form_of
@@ -187,11 +188,7 @@ class OpenEnv(Env):
         return given
 
     def _checked(self) -> None:
-        """Refuse what cannot be played, before anything is loaded; says where equal seeds are not equal episodes.
-
-        Raises:
-            ConfigError: the server, an option or the form of actions.
-        """
+        """Refuse what cannot be played, before anything is loaded; says where equal seeds are not equal episodes."""
         access = self._access()
         self._options()
         for named, flag in ((self.render, "--env.render"), (self.action, "--env.action")):
@@ -205,11 +202,7 @@ class OpenEnv(Env):
 
 
 def environment(what: str) -> type[OpenEnv]:
-    """The environment of a server.
-
-    Raises:
-        ConfigError: the URL is none, or there is no OpenEnv server.
-    """
+    """The environment of a server."""
     url = normal_url(what)
     _schemas(Access(url=url))
     return _kind(url)

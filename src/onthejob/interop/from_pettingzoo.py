@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from onthejob.envs.env import Next
+from onthejob.envs.exchange import Next
 from onthejob.errors import ConfigError, MissingDependency
 from onthejob.interop.game import Game, anchored_module, class_name, module_named, quiet
 from onthejob.interop.json_options import json_object
@@ -104,11 +104,7 @@ class PettingZoo(Game):
 
 
 def environment(what: str) -> type[PettingZoo]:
-    """The environment of a module.
-
-    Raises:
-        ConfigError: there is none, or it cannot be made.
-    """
+    """The environment of a module."""
     return _kind(what)
 
 
@@ -159,11 +155,7 @@ def _agents(what: str, kwargs: str, _default: str = "") -> tuple[str, ...]:
 
 
 def _made(what: str, kwargs: str) -> Any:
-    """A new environment whose agents act in turn.
-
-    Raises:
-        ConfigError: there is none, or it cannot be made with these arguments.
-    """
+    """A new environment whose agents act in turn."""
     arguments = json_object(kwargs, "--env.kwargs", '{"render_mode": "ansi"}')
     flag = f"--env pettingzoo:{what}"
     try:

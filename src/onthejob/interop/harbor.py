@@ -27,7 +27,8 @@ from onthejob.envs.claw.policies import idle, noop
 from onthejob.envs.claw.protocol import ProtocolConfig
 from onthejob.envs.claw.sandbox.requirements import check_rootfs
 from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Limits
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.harbor.folder import HarborTask, task_folders, topic
 from onthejob.envs.harbor.harbor_work import MARK, Images, harbor_work, load, payload_of
 from onthejob.envs.harbor.packages import HERE, System
@@ -199,11 +200,7 @@ class Harbor(Env):
 
 
 def environment(path: str) -> type[Harbor]:
-    """The environment of one folder.
-
-    Raises:
-        ConfigError: there is no such folder, or it holds no task.
-    """
+    """The environment of one folder."""
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {path}. Name a folder of tasks in the Harbor format: harbor:FOLDER.")
@@ -224,11 +221,7 @@ def _kind(folder: str) -> type[Harbor]:
 
 
 def system_at(rootfs: Path | None) -> System:
-    """What stands for the images of tasks.
-
-    Raises:
-        ConfigError: as `check_rootfs`.
-    """
+    """What stands for the images of tasks."""
     return HERE if rootfs is None else System(check_rootfs(rootfs))
 
 
@@ -258,11 +251,7 @@ def _say_refused(split: Split, found: Sequence[Found]) -> None:
 
 
 def _playable(report: Path) -> set[str]:
-    """Names of the tasks that a report of `tasks validate` found right or unproven.
-
-    Raises:
-        ConfigError: it is no such report.
-    """
+    """Names of the tasks that a report of `tasks validate` found right or unproven."""
     try:
         rows = json.loads(report.expanduser().read_text(encoding="utf-8"))["tasks"]
         return {name for name, row in rows.items() if Finding(row["finding"]) in PLAYABLE}

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from onthejob.envs.declared import check_class
-from onthejob.envs.env import Env, Reply
+from onthejob.envs.env import Env
+from onthejob.envs.exchange import Reply
 from onthejob.envs.running import Forking, Running, random_legal, running
 from onthejob.errors import ContractError, OnTheJobError, ProgramError, ServeError
 from onthejob.keys import keyed_choice, keyed_seed

@@ -95,11 +95,7 @@ def said(error: BaseException) -> str:
 
 @contextmanager
 def held(run: Path, tracker: str) -> Iterator[None]:
-    """Keep other processes from sending the same run to the same tracker.
-
-    Raises:
-        ConfigError: another process does it now, or nothing can be written to the run's folder.
-    """
+    """Keep other processes from sending the same run to the same tracker."""
     path = state_path(run, tracker).with_suffix(".lock")
     try:
         path.parent.mkdir(exist_ok=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onthejob.errors import RecordError
-from onthejob.learn.sharing import PER_ROLE, adapter_sets, joined
+from onthejob.learn.sharing import PER_ROLE, adapter_sets
 from onthejob.train.resume import learner_state
 
 if TYPE_CHECKING:
@@ -46,17 +45,18 @@ def replay_update(
         RecordError: the iteration has no alive groups of the role, or its checkpoint was pruned.
     """
     from onthejob.learn.adapter_files import load_adapter
-    from onthejob.learn.advantage import estimates
+    from onthejob.learn.advantage import count_signals, estimates
     from onthejob.learn.lora import Snapshot
 
     loop = run.config.get("train")
     option = loop.get("adapters", PER_ROLE) if isinstance(loop, Mapping) else PER_ROLE
     sets = adapter_sets(str(option), [str(one) for one in run.config.get("roles", ())]) if option != PER_ROLE else {}
     shared = next((members for members in sets.values() if role in members), (role,))
-    # As groups of the first role, whatever role is asked for: all of them were given the same update.
-    found = [replace(group, actor=role) for group in joined(run.read_groups(iteration), shared)]
+    recorded_groups = list(run.read_groups(iteration))
+    found = [group for one in shared for group in recorded_groups if group.actor == one]
     known = estimates(found, advantage)
-    if all(one.advantages is None for one in known):
+    batches = learner.collate(found, [one.advantages for one in known])
+    if not batches:
         raise RecordError(f"iteration {iteration} of {run.path} has no alive group of {role!r}. `runs show` lists what there is.")
     recorded = run.adapters(role)
     start = reference or (recorded[0] if recorded else None)
@@ -68,4 +68,4 @@ def replay_update(
         learner.import_state(role, learner_state(run.read_checkpoint(iteration - 1), role))
     else:
         load_adapter(learner.model, role, init)
-    return learner.update(role, found, known, reference=snapshot).as_dict()
+    return {**count_signals(known), **learner.update(role, batches, reference=snapshot).as_dict()}

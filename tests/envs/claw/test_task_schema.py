@@ -5,23 +5,32 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import regex as engine
+from pydantic import BaseModel
 
+from onthejob.envs.claw.form import (
+    MAX_STUB_BYTES,
+    ContainForm,
+    MatchForm,
+    PersonaForm,
+    PlainForm,
+    StubForm,
+    TaskForm,
+    TextFileForm,
+)
 from onthejob.envs.claw.lint import lint
 from onthejob.envs.claw.skills import DESCRIPTIONS, Skill, skills_of
 from onthejob.envs.claw.task_schema import (
-    MAX_STUB_BYTES,
     AssertionKind,
     ClawTask,
     Difficulty,
     FileKind,
     dump_tasks,
-    form_keys,
     load_tasks,
     read_record,
 )
@@ -97,6 +106,32 @@ def test_the_documented_task_is_one() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)
     task = ClawTask.from_record(json.loads(example))
     assert lint(task) == ()
+
+
+def form_keys() -> Iterator[tuple[str, bool]]:
+    """Every key of the JSON form in its order, e.g. `workspace_seed.files[].path`, and whether every record must have it."""
+    for name, field in TaskForm.model_fields.items():
+        yield name, field.is_required()
+        yield from inner_keys(name)
+
+
+def inner_keys(name: str) -> Iterator[tuple[str, bool]]:
+    if name == "persona":
+        yield from ((f"persona.{key}", field.is_required()) for key, field in PersonaForm.model_fields.items())
+    elif name == "workspace_seed":
+        yield "workspace_seed.files", True
+        yield from union_keys("workspace_seed.files[]", (TextFileForm, StubForm))
+    elif name == "verifiable_assertions":
+        yield from union_keys("verifiable_assertions[]", (PlainForm, ContainForm, MatchForm))
+
+
+def union_keys(place: str, members: Sequence[type[BaseModel]]) -> Iterator[tuple[str, bool]]:
+    fields = {key: [m.model_fields[key] for m in members if key in m.model_fields] for m in members for key in m.model_fields}
+    for key in sorted(fields, key=KEYS.index):
+        yield f"{place}.{key}", len(fields[key]) == len(members) and all(field.is_required() for field in fields[key])
+
+
+KEYS = ("path", "kind", "content", "size_bytes", "must_contain", "regex", "guard")
 
 
 def test_the_documented_keys_are_those_of_the_form() -> None:

@@ -16,12 +16,7 @@ DONE = "TASK_COMPLETE"
 
 
 def system_text(config: ProtocolConfig, place: str = "the workspace folder") -> str:
-    """Who you are, how to answer, what persists, and with `config.handbook` which commands there are.
-
-    Args:
-        config: limits.
-        place: where commands run.
-    """
+    """Who you are, how to answer, what persists, and with `config.handbook` which commands there are. Commands run in `place`."""
     runs = f"It runs in {place}, and you are shown its exit code and output. Files persist; cd and variables do not. "
     if config.persistent_shell:
         runs = (

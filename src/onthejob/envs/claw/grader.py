@@ -80,11 +80,7 @@ class Grade:
 def grade(root: Path, assertions: Sequence[Assertion], seed: Sequence[SeedFile], config: GraderConfig | None = None) -> Grade:
     """Check `assertions` below `root`. Nothing may run in the workspace any more.
 
-    Args:
-        root: the workspace's folder.
-        assertions: of the task.
-        seed: the files that were there at the start, for `file_unchanged`.
-        config: limits.
+    `seed` holds the files of the start, for `file_unchanged`.
 
     Raises:
         OSError: `root` itself cannot be opened; that is our failure and no grade.

@@ -45,11 +45,7 @@ class Work:
 def work_of(task: Task, *, host: SandboxHost, grader: GraderConfig, limits: Limits) -> Work:
     """The work in the payload of `task`: the record of a `ClawTask`, or where an official task lies.
 
-    Args:
-        task: of the loop.
-        host: makes the second sandbox, in which checks that come as programs run.
-        grader: limits of reading.
-        limits: of the sandboxes.
+    `host` makes the second sandbox, in which checks that come as programs run.
 
     Raises:
         ConfigError: the payload is neither, or the official task's folder cannot be read or is not what it was.

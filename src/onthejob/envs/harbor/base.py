@@ -54,8 +54,7 @@ def skeleton() -> dict[str, Item]:
 def base_of(root: Path) -> Mapping[str, Item]:
     """The tree before a task's Dockerfile adds to it, by path below `/`.
 
-    Args:
-        root: root file system, from `check_rootfs`; of this machine's nothing is taken.
+    Of this machine's own root nothing is taken.
 
     Raises:
         ConfigError: what would be taken of it is too large.

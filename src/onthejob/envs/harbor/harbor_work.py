@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onthejob.envs.claw.copying import copied
+from onthejob.envs.claw.copying import copied, roomy
 from onthejob.envs.claw.grader import Grade
 from onthejob.envs.claw.official import require_unchanged
 from onthejob.envs.claw.sandbox.sandbox_interface import Content, Kind, Limits, SandboxHost
@@ -22,7 +22,7 @@ from onthejob.envs.harbor.folder import HarborTask, read
 from onthejob.envs.harbor.image import Image, image_of, prefix
 from onthejob.envs.harbor.packages import HERE, System
 from onthejob.envs.harbor.refusal import Reason
-from onthejob.envs.harbor.verify import LAYOUT, STAND_INS, roomy, usual_variables, verify
+from onthejob.envs.harbor.verify import LAYOUT, STAND_INS, usual_variables, verify
 from onthejob.errors import ConfigError, NotCheckable
 from onthejob.types import Task
 
@@ -58,10 +58,6 @@ def load(payload: Mapping[str, Any]) -> HarborTask:
 
 def harbor_work(task: Task, *, images: Images) -> Work:
     """The work in the payload of `task`.
-
-    Args:
-        task: of the loop.
-        images: makes its image, with the sandboxes in which its tests run too.
 
     Raises:
         ConfigError: the payload is no Harbor task, or its folder is not what it was.
@@ -118,10 +114,7 @@ class Images:
     def __init__(self, host: SandboxHost, limits: Limits, system: System = HERE) -> None:
         """Make none yet.
 
-        Args:
-            host: of sandboxes with the root file system of `system`.
-            limits: of a sandbox.
-            system: stands for the base of all of them.
+        `host` is of sandboxes with the root file system of `system`, which stands for the base of all of them.
         """
         self.host, self.limits, self.system = host, limits, system
         self._made: OrderedDict[str, Image] = OrderedDict()

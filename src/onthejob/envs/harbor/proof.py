@@ -65,11 +65,7 @@ class Proof:
 def prove(task: HarborTask, support: Support, images: Images, *, runs: int = 2) -> Proof:
     """Run a task with nothing done and with its solution.
 
-    Args:
-        task: from `read`.
-        support: what is known of it.
-        images: makes its image and runs its tests.
-        runs: how often each, >= 1.
+    Each is done `runs` times.
 
     Raises:
         SandboxError: a sandbox failed.

@@ -53,10 +53,7 @@ class Support:
 def support_of(task: HarborTask, image: Image | None = None, *, system: System = HERE) -> Support:
     """What refuses or marks a task; nothing is started.
 
-    Args:
-        task: from `read`.
-        image: from `image_of`, when it has been made already.
-        system: stands for its base.
+    `image` is that of `image_of`, when it has been made already; `system` stands for its base.
     """
     image = image or image_of(task.environment, task.others, system)
     refused = [*image.refusals, *_of_config(task), *_of_tests(task, system)]

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from onthejob.envs.claw.copying import COPIED_BYTES, COPIED_FILES, copied
+from onthejob.envs.claw.copying import copied, roomy
 from onthejob.envs.claw.grader import Grade, Verdict
 from onthejob.envs.claw.sandbox.inside import RUN
 from onthejob.envs.claw.sandbox.sandbox_interface import MIB, Content, Item, Kind, Layout, Limits, SandboxHost
@@ -120,15 +120,6 @@ def executable(files: Mapping[str, Content]) -> dict[str, Content]:
         script = isinstance(content, bytes) and (path.endswith(".sh") or content.startswith(b"#!"))
         made[path] = Item(data=content, mode=0o755) if script and isinstance(content, bytes) else content
     return made
-
-
-def roomy(limits: Limits) -> Limits:
-    """Limits under which a copy of any tree fits that could be read, with room for what tests write."""
-    return replace(
-        limits,
-        workspace_bytes=max(limits.workspace_bytes, 2 * COPIED_BYTES),
-        workspace_files=max(limits.workspace_files, 4 * COPIED_FILES),
-    )
 
 
 def read_verdict(root: Path) -> Grade:

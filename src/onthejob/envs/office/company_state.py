@@ -7,6 +7,7 @@ a shallow rebuild. Money is integer cents, rates are in [0, 1], times are turn o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
@@ -83,26 +84,10 @@ def promoters(satisfaction: float) -> float:
     return max(-100.0, min(100.0, 200.0 * (satisfaction - 0.5)))
 
 
-class _Record:
-    """A mutable row of primitives, packed to a tuple for forks and snapshots."""
-
-    __slots__ = ()
-
-    def __init__(self, **values: Any) -> None:
-        if len(values) != len(self.__slots__):
-            raise TypeError(f"{type(self).__name__} needs exactly the fields {', '.join(self.__slots__)}")
-        for slot, value in values.items():
-            setattr(self, slot, value)
-
-
-class Account(_Record):
+@dataclass(slots=True, kw_only=True, eq=False)
+class Account:
     """A lead, a deal or a paying customer."""
 
-    __slots__ = (
-        "approved", "contact", "deadline", "demo", "expanded", "failed", "id", "known", "name", "objections",
-        "paid_until", "pain", "price", "quality", "rewarded", "sat", "segment", "size", "stage", "tier", "touches",
-        "vest_left", "warmth", "won_day",
-    )  # fmt: skip
     id: int
     """`day * 16 + slot` of arrival: the same lead has the same id in every branch."""
     name: str
@@ -112,37 +97,37 @@ class Account(_Record):
     """What it needs; hidden until qualified."""
     quality: float
     """Propensity to buy, [0, 1]; hidden."""
-    stage: int
-    known: bool
+    stage: int = int(Stage.LEAD)
+    known: bool = False
     """Qualified, so that Sales sees pain and size."""
     contact: int
     """Turn of the last contact."""
     deadline: int
     """Day on which it buys elsewhere; hidden."""
-    touches: int
-    warmth: float
+    touches: int = 0
+    warmth: float = 0.0
     """Goodwill from contacts, [0, 1]."""
-    objections: int
-    failed: int
+    objections: int = 0
+    failed: int = 0
     """Failed closes; three lose the deal."""
-    demo: float
+    demo: float = 0.0
     """How well the demo went, [-1, 1]."""
-    tier: int
+    tier: int = 0
     """Index into TIERS: the contract that was offered."""
-    approved: bool
+    approved: bool = False
     """The CEO approved special terms for this large deal."""
     price: int
     """Cents per month at list."""
-    sat: float
+    sat: float = 0.5
     """Satisfaction as a customer, [0, 1]."""
-    won_day: int
-    paid_until: int
+    won_day: int = -1
+    paid_until: int = 0
     """Day up to which the contract is paid."""
-    vest_left: float
+    vest_left: float = 1.0
     """Share of the closing reward that is still to vest."""
-    rewarded: bool
+    rewarded: bool = False
     """This customer has paid a closing reward once."""
-    expanded: int
+    expanded: int = 0
     """Expansions so far."""
 
     def settle(self) -> None:
@@ -152,7 +137,7 @@ class Account(_Record):
 
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Self:
-        """The account whose values, in the order of `__slots__`, are `row`; ValueError when it has not as many."""
+        """The account whose values, in alphabetical order of the fields, are `row`; ValueError when it has not as many."""
         new = cls.__new__(cls)
         # Spelt out because a loop takes three times as long, and a branch unpacks every account.
         (
@@ -163,10 +148,10 @@ class Account(_Record):
         return new
 
 
-class Piece(_Record):
+@dataclass(slots=True, kw_only=True, eq=False)
+class Piece:
     """A piece of content: a draft while `left` > 0."""
 
-    __slots__ = ("day", "id", "kind", "left", "quality", "topic", "vapor")
     id: int
     kind: int
     topic: int
@@ -181,155 +166,143 @@ class Piece(_Record):
 
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Self:
-        """The piece whose values, in the order of `__slots__`, are `row`; ValueError when it has not as many."""
+        """The piece whose values, in alphabetical order of the fields, are `row`; ValueError when it has not as many."""
         new = cls.__new__(cls)
         new.day, new.id, new.kind, new.left, new.quality, new.topic, new.vapor = row
         return new
 
 
+@dataclass(slots=True, eq=False)
 class State:
     """The whole simulated world."""
 
-    __slots__ = (
-        "ab_wins", "accounts", "acted", "ad_days", "ad_segment", "adstock", "alignment", "base_sat", "blockers", "board_pool",
-        "board_rate", "brand", "bug_critical", "bug_major", "bug_minor", "campaigns", "cash", "churned",
-        "collab_day", "collab_seen", "competitor", "content_stock", "contractor_days", "conversion",
-        "daily", "days", "debt", "demand", "directive_left", "directive_role", "docs_level", "done", "envelopes",
-        "events", "expansion", "feature_left", "feature_reviewed", "feature_shipped", "focus",
-        "focus_left", "goal", "hazard", "inbox", "inquiry", "intel", "invalid", "ledger", "load", "lost", "luck", "morale",
-        "names_used", "novelty", "okr_base", "okr_met", "payroll", "pieces", "pivot_days", "pivot_segment",
-        "referral_day", "researched", "reward_total", "scenario", "schedule", "seed", "segment_base", "shared",
-        "start_mrr", "tracked", "traffic", "turn", "updated_day", "velocity", "won", "world",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.scenario: str = ""
-        self.seed = 0
-        self.world = 0
-        """Which luck the company meets from now on: 0 main line, >= 1 branches, >= 10,000 evaluation."""
-        self.turn = 0
-        self.days = 30
-        self.done: str = ""
-        """Why the episode ended: empty, `horizon` or `bankrupt`."""
-        self.goal: dict[str, float] = {}
-        """What the scenario asks for by the end: lower bounds on measures (`scenarios.goals.MEASURES`)."""
-        # money
-        self.cash = 0
-        self.ledger: dict[str, int] = {}
-        """Kind of payment -> sum in cents; cash is the sum of all."""
-        self.payroll = 0
-        """Cents per day."""
-        self.board_pool = 0
-        """Cents that the board released and that are not allocated yet."""
-        self.board_rate = 0
-        """Cents released per day."""
-        self.envelopes: dict[str, int] = {}
-        # market
-        self.segment_base: list[float] = []
-        """Visits per day and segment without any work."""
-        self.demand: list[list[float]] = []
-        """Segment x pain weights: what arriving leads need. Hidden."""
-        self.traffic: list[float] = []
-        """Yesterday's visits per segment."""
-        self.adstock: list[float] = []
-        """Extra visits per day and segment by campaigns; half-life 3 days."""
-        self.campaigns: list[list[float]] = []
-        """[start day, segment, visits, theme] of campaigns on their way."""
-        self.novelty: list[int] = []
-        """Theme -> day of its last campaign (-99 never)."""
-        self.ad_segment = -1
-        self.ad_days = 0
-        self.content_stock = 0.0
-        """Visits per day that published content draws."""
-        self.brand = 0.0
-        """Awareness in [0, 100]."""
-        self.conversion = 0.0
-        """Share of visitors who sign up."""
-        self.ab_wins = 0
-        self.competitor = 0.0
-        """Pressure on closes, [0, 1]."""
-        self.intel = 0
-        """Days for which an analysis still blunts the competitor."""
-        self.researched: list[int] = []
-        """Segment -> its best known pain, -1 unknown."""
-        self.pivot_segment = -1
-        self.pivot_days = 0
-        self.hazard = 1.0
-        """Scenario multiplier on churn."""
-        # product
-        self.feature_left: list[float] = []
-        """Dev turns left at velocity 1, per catalogue entry; the full effort when not begun."""
-        self.feature_reviewed: list[bool] = []
-        self.feature_shipped: list[int] = []
-        """Day of shipping, -1 not shipped."""
-        self.bug_critical = 0
-        self.bug_major = 0
-        self.bug_minor = 0
-        self.debt = 0.0
-        """Technical debt in [0, 1]."""
-        self.docs_level = 0.0
-        """Technical documentation in [0, 1]."""
-        self.load = 0.0
-        """Unserved infrastructure load in [0, 1]."""
-        # people
-        self.velocity = 1.0
-        self.morale = 0.6
-        self.alignment = 0.5
-        """How well the roles know what the others do, [0, 1]."""
-        self.blockers: dict[str, int] = {}
-        """Blocked role -> day since."""
-        self.contractor_days: dict[str, int] = {}
-        self.focus = -1
-        self.focus_left = 0
-        self.tracked = -99
-        """Day on which the OKRs were last tracked."""
-        self.okr_base: list[float] = []
-        """Key-result measures when the OKRs were set."""
-        self.okr_met = False
-        self.directive_role = ""
-        self.directive_left = 0
-        # accounts
-        self.accounts: list[Account] = []
-        self.won = 0
-        self.lost = 0
-        self.churned = 0
-        self.expansion = 0
-        """Cents of monthly revenue gained by expansions."""
-        self.start_mrr = 0
-        self.referral_day = -99
-        self.names_used = 0
-        """Names given so far; a name is not given twice while the pool lasts."""
-        self.inquiry = 0
-        """Large companies that announced themselves and have not arrived."""
-        self.updated_day = -1
-        """Last day on which Sales moved or updated the pipeline."""
-        # content, talk
-        self.pieces: list[Piece] = []
-        self.inbox: dict[str, list[list[Any]]] = {}
-        """Role -> [turn, sender, text, addressee] of its last three messages and of all of the last 14 turns; an addressee other
-        than the role marks a copy (the CEO's last six, which take no message's place). The night drops what is too old to be
-        read."""
-        self.acted: dict[str, str] = {}
-        """Role -> the action of its last turn, empty for none; a role that has not had a turn is absent."""
-        self.shared: list[list[Any]] = []
-        """The shared board: last 15 [turn, who, public fact]."""
-        self.events: list[list[Any]] = []
-        """[turn, kind] of the last 24 hours."""
-        self.schedule: list[list[Any]] = []
-        """[day, kind] still to come, in order."""
-        self.collab_seen: list[int] = []
-        """Numbers of the (artefact, maker, user) that were paid and that could be paid again, in no order."""
-        self.collab_day: dict[str, int] = {}
-        """Role -> collaboration bonuses today."""
-        self.daily: dict[str, int] = {}
-        """(role action target) key of today -> repeats, for the decay of the base reward."""
-        self.luck = 0.0
-        """Cents by which chance has helped so far: the sum of (what happened - its expectation) x what it was worth, over closes,
-        churn and arrivals. Its own expectation is 0, so subtracting it from an outcome removes noise and no signal (control
-        variate)."""
-        self.base_sat = 0.5
-        self.invalid = 0
-        self.reward_total: dict[str, float] = {}
+    scenario: str = ""
+    seed: int = 0
+    world: int = 0
+    """Which luck the company meets from now on: 0 main line, >= 1 branches, >= 10,000 evaluation."""
+    turn: int = 0
+    days: int = 30
+    done: str = ""
+    """Why the episode ended: empty, `horizon` or `bankrupt`."""
+    goal: dict[str, float] = field(default_factory=dict)
+    """What the scenario asks for by the end: lower bounds on measures (`scenarios.goals.MEASURES`)."""
+    # money
+    cash: int = 0
+    ledger: dict[str, int] = field(default_factory=dict)
+    """Kind of payment -> sum in cents; cash is the sum of all."""
+    payroll: int = 0
+    """Cents per day."""
+    board_pool: int = 0
+    """Cents that the board released and that are not allocated yet."""
+    board_rate: int = 0
+    """Cents released per day."""
+    envelopes: dict[str, int] = field(default_factory=dict)
+    # market
+    segment_base: list[float] = field(default_factory=list)
+    """Visits per day and segment without any work."""
+    demand: list[list[float]] = field(default_factory=list)
+    """Segment x pain weights: what arriving leads need. Hidden."""
+    traffic: list[float] = field(default_factory=list)
+    """Yesterday's visits per segment."""
+    adstock: list[float] = field(default_factory=list)
+    """Extra visits per day and segment by campaigns; half-life 3 days."""
+    campaigns: list[list[float]] = field(default_factory=list)
+    """[start day, segment, visits, theme] of campaigns on their way."""
+    novelty: list[int] = field(default_factory=list)
+    """Theme -> day of its last campaign (-99 never)."""
+    ad_segment: int = -1
+    ad_days: int = 0
+    content_stock: float = 0.0
+    """Visits per day that published content draws."""
+    brand: float = 0.0
+    """Awareness in [0, 100]."""
+    conversion: float = 0.0
+    """Share of visitors who sign up."""
+    ab_wins: int = 0
+    competitor: float = 0.0
+    """Pressure on closes, [0, 1]."""
+    intel: int = 0
+    """Days for which an analysis still blunts the competitor."""
+    researched: list[int] = field(default_factory=list)
+    """Segment -> its best known pain, -1 unknown."""
+    pivot_segment: int = -1
+    pivot_days: int = 0
+    hazard: float = 1.0
+    """Scenario multiplier on churn."""
+    # product
+    feature_left: list[float] = field(default_factory=list)
+    """Dev turns left at velocity 1, per catalogue entry; the full effort when not begun."""
+    feature_reviewed: list[bool] = field(default_factory=list)
+    feature_shipped: list[int] = field(default_factory=list)
+    """Day of shipping, -1 not shipped."""
+    bug_critical: int = 0
+    bug_major: int = 0
+    bug_minor: int = 0
+    debt: float = 0.0
+    """Technical debt in [0, 1]."""
+    docs_level: float = 0.0
+    """Technical documentation in [0, 1]."""
+    load: float = 0.0
+    """Unserved infrastructure load in [0, 1]."""
+    # people
+    velocity: float = 1.0
+    morale: float = 0.6
+    alignment: float = 0.5
+    """How well the roles know what the others do, [0, 1]."""
+    blockers: dict[str, int] = field(default_factory=dict)
+    """Blocked role -> day since."""
+    contractor_days: dict[str, int] = field(default_factory=dict)
+    focus: int = -1
+    focus_left: int = 0
+    tracked: int = -99
+    """Day on which the OKRs were last tracked."""
+    okr_base: list[float] = field(default_factory=list)
+    """Key-result measures when the OKRs were set."""
+    okr_met: bool = False
+    directive_role: str = ""
+    directive_left: int = 0
+    # accounts
+    accounts: list[Account] = field(default_factory=list)
+    won: int = 0
+    lost: int = 0
+    churned: int = 0
+    expansion: int = 0
+    """Cents of monthly revenue gained by expansions."""
+    start_mrr: int = 0
+    referral_day: int = -99
+    names_used: int = 0
+    """Names given so far; a name is not given twice while the pool lasts."""
+    inquiry: int = 0
+    """Large companies that announced themselves and have not arrived."""
+    updated_day: int = -1
+    """Last day on which Sales moved or updated the pipeline."""
+    # content, talk
+    pieces: list[Piece] = field(default_factory=list)
+    inbox: dict[str, list[list[Any]]] = field(default_factory=dict)
+    """Role -> [turn, sender, text, addressee] of its last three messages and of all of the last 14 turns; an addressee other
+    than the role marks a copy (the CEO's last six, which take no message's place). The night drops what is too old to be
+    read."""
+    acted: dict[str, str] = field(default_factory=dict)
+    """Role -> the action of its last turn, empty for none; a role that has not had a turn is absent."""
+    shared: list[list[Any]] = field(default_factory=list)
+    """The shared board: last 15 [turn, who, public fact]."""
+    events: list[list[Any]] = field(default_factory=list)
+    """[turn, kind] of the last 24 hours."""
+    schedule: list[list[Any]] = field(default_factory=list)
+    """[day, kind] still to come, in order."""
+    collab_seen: list[int] = field(default_factory=list)
+    """Numbers of the (artefact, maker, user) that were paid and that could be paid again, in no order."""
+    collab_day: dict[str, int] = field(default_factory=dict)
+    """Role -> collaboration bonuses today."""
+    daily: dict[str, int] = field(default_factory=dict)
+    """(role action target) key of today -> repeats, for the decay of the base reward."""
+    luck: float = 0.0
+    """Cents by which chance has helped so far: the sum of (what happened - its expectation) x what it was worth, over closes,
+    churn and arrivals. Its own expectation is 0, so subtracting it from an outcome removes noise and no signal (control
+    variate)."""
+    base_sat: float = 0.5
+    invalid: int = 0
+    reward_total: dict[str, float] = field(default_factory=dict)
 
     @property
     def day(self) -> int:
@@ -384,7 +357,7 @@ class State:
     def copy(self) -> State:
         """An independent copy."""
         new = State.__new__(State)
-        for slot in State.__slots__:
+        for slot in STATE_FIELDS:
             value = getattr(self, slot)
             kind = type(value)
             if kind is list:
@@ -397,5 +370,6 @@ class State:
         return new
 
 
-_account = attrgetter(*Account.__slots__)
-_piece = attrgetter(*Piece.__slots__)
+STATE_FIELDS, ACCOUNT_FIELDS, PIECE_FIELDS = (tuple(sorted(one.name for one in fields(kind))) for kind in (State, Account, Piece))
+"""In the order of snapshots."""
+_account, _piece = attrgetter(*ACCOUNT_FIELDS), attrgetter(*PIECE_FIELDS)

@@ -8,10 +8,13 @@ from dataclasses import replace
 from onthejob.envs.office.actions import Action
 from onthejob.envs.office.company_state import State
 from onthejob.envs.office.luck import Sub, draw, mix
+from onthejob.envs.office.market import prospects
+from onthejob.envs.office.new_company import draw_unseen
 from onthejob.envs.office.policies import Player
 from onthejob.envs.office.reward_parts import TurnLog
 from onthejob.envs.office.simulator import Simulator, kpis
 from onthejob.envs.office.views import view
+from onthejob.errors import ContractError
 
 NIGHT = "night"
 """Stands for the actor where a spectator sees a night."""
@@ -83,3 +86,12 @@ def run(
         for name, reward in log.paid.items():
             total[name] = total.get(name, 0.0) + reward
     return total
+
+
+def enter(s: State, world: int) -> float:
+    """Move a state to the luck of `world`; returns what the company's value is counted from, in cents."""
+    if world < 1:
+        raise ContractError(f"a branch needs world >= 1 (0 is the main line), got {world}.")
+    before, s.world = s.world, world
+    draw_unseen(s, before)
+    return prospects(s)

@@ -51,10 +51,7 @@ def spend(s: State, department: str, dollars: int) -> bool:
 def efficacy(s: State, role: str, tag: int) -> float:
     """Factor on what an action of `role` achieves, about 0.5 to 1.7: morale, alignment, focus, directive, blockers.
 
-    Args:
-        s: the company.
-        role: who acts.
-        tag: index into FOCI that the action serves, -1 when it serves none in particular.
+    `tag` is the index into FOCI that the action serves, -1 when it serves none in particular.
     """
     e = (0.75 + 0.5 * s.morale) * (0.82 + 0.36 * s.alignment)
     if s.focus_left > 0 and tag >= 0:

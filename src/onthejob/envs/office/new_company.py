@@ -163,30 +163,16 @@ def arrive(s: State, key: int, slot: int, *, large: bool = False, referred: bool
     )
     s.names_used += 1
     account = Account(
-        approved=False,
-        contact=s.turn,
-        deadline=_deadline(key, identity, s.day + PATIENCE, PATIENCE_SPREAD),
-        demo=0.0,
-        expanded=0,
-        failed=0,
         id=identity,
-        known=False,
         name=name,
-        objections=0,
-        paid_until=0,
-        pain=pain,
-        price=PRICES[size],
-        quality=quality,
-        rewarded=False,
-        sat=0.5,
         segment=segment,
         size=size,
-        stage=int(Stage.LEAD),
-        tier=0,
-        touches=0,
-        vest_left=1.0,
+        pain=pain,
+        quality=quality,
+        contact=s.turn,
+        deadline=_deadline(key, identity, s.day + PATIENCE, PATIENCE_SPREAD),
         warmth=0.25 if referred else ready,
-        won_day=-1,
+        price=PRICES[size],
     )
     s.accounts.append(account)
     return account
@@ -202,13 +188,10 @@ def draw_unseen(s: State, was: int) -> None:
 
     That is: what they need and how large they are until they are qualified, when they buy elsewhere, and how inclined they are
     until they first refuse. If it were kept, a branch would mostly say how well a reply happens to suit what its author cannot
-    know, and no number of worlds would average that out. They are drawn as on arrival, given that they are still there; what
-    the market wants and what campaigns brought stays, and a discount that was asked for. Which theme drew a lead is read off the
-    campaigns: one that was launched again on the same theme since hides that it did.
-
-    Args:
-        s: the company, its `world` set already.
-        was: the world in which the leads arrived.
+    know, and no number of worlds would average that out. They are drawn as on arrival, given that they are still there; what the
+    market wants and what campaigns brought stays, and a discount that was asked for. Which theme drew a lead is read off the
+    campaigns: one that was launched again on the same theme since hides that it did. `s` has its `world` already; `was` is the
+    one in which the leads arrived.
     """
     key = mix(s.seed, 1 + s.world)
     for a in s.accounts:

@@ -252,6 +252,14 @@ class TurnLog:
         return {role: dict(zip(PARTS, line, strict=True)) for role, line in zip(ORDER, self.lines, strict=True)}
 
 
+def add_parts(totals: dict[str, list[float]], log: TurnLog) -> None:
+    """Add what a turn paid to `totals`: role -> the six parts."""
+    for name, line in zip(ORDER, log.lines, strict=True):
+        kept = totals.setdefault(name, [0.0] * len(line))
+        for index, value in enumerate(line):
+            kept[index] += value
+
+
 def team_reward(rewards: dict[str, float]) -> float:
     """Sum over the trained roles: the customer is part of the world."""
     return sum(rewards[str(role)] for role in TRAINED_ROLES)

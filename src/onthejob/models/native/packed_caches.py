@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from onthejob.errors import ContractError
-from onthejob.models.llama import Cached, Prompt, portions
+from onthejob.models.buckets import Prompt, portions
+from onthejob.models.llama import Cached
 from onthejob.models.native import structures
 from onthejob.models.native.shared_library import addresses, team
 

@@ -104,11 +104,7 @@ def _of_system(system: Path, path: str) -> list[str]:
 
 
 def system_folders(root: Path = MACHINE) -> dict[Path, Folder]:
-    """/bin, /lib and their like: links into /usr on a merged system, or folders of their own on an old one.
-
-    Args:
-        root: The root file system that has them.
-    """
+    """/bin, /lib and their like: links into /usr on a merged system, or folders of their own on an old one."""
     found: dict[Path, Folder] = {}
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         place, source = root / name, inside(root, name)

@@ -214,15 +214,7 @@ def lock_folder(base: Path = LOCKS) -> Path:
 
 
 def install(folder: Path, interpreter: Interpreter, script: bytes, program: bytes, *, check: bool = True) -> str:
-    """Copy an interpreter for process 1 and its script; returns why it does not work, or nothing.
-
-    Args:
-        folder: Where to.
-        interpreter: What it is.
-        script: Content of its script.
-        program: Content of the interpreter.
-        check: Run it once.
-    """
+    """Copy an interpreter for process 1 and its script; returns why it does not work, or nothing. `check` runs the copy once."""
     (folder / interpreter.script).write_bytes(script)
     copy = folder / INTERPRETER
     copy.write_bytes(program)

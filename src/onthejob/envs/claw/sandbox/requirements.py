@@ -89,9 +89,7 @@ def describe_bwrap(bwrap: Path) -> str:
 def wheel_fits(machine: str, libc: tuple[str, str]) -> bool:
     """True when the Python package has a program for this machine, so that an installation of onthejob brings it.
 
-    Args:
-        machine: As `uname -m` prints it.
-        libc: Name and version of the C library, from `platform.libc_ver`.
+    `machine` is as `uname -m` prints it, `libc` from `platform.libc_ver`.
     """
     name, oldest = WHEEL_LIBC
     numbers = tuple(int(part) for part in libc[1].split(".")[:2] if part.isdecimal())

@@ -28,11 +28,7 @@ def root(folder: int, name: str = FOLDER) -> Path:
 def seed(folder: int, items: Mapping[PurePosixPath, Item], limits: Limits, *, name: str = FOLDER) -> None:
     """Write the items before anything runs, owned by the sandbox's user.
 
-    Args:
-        folder: Descriptor of the tmpfs.
-        items: What `checked_paths` returned.
-        limits: For the message when they do not fit.
-        name: The folder of the tmpfs to write into.
+    `limits` are for the message when they do not fit.
 
     Raises:
         ConfigError: They do not fit into the workspace.
@@ -53,12 +49,8 @@ def seed(folder: int, items: Mapping[PurePosixPath, Item], limits: Limits, *, na
 def write_items(top: Path, items: Mapping[PurePosixPath, Item], *, owner: tuple[int, int] | None = None) -> None:
     """Write the items below `top`, a folder in which nothing runs and which holds nothing but mount points.
 
-    No path leads through a link: `checked_paths` refuses that.
-
-    Args:
-        top: Where to.
-        items: What `checked_paths` returned.
-        owner: Uid and gid to give them to; None leaves them to this process's user.
+    No path leads through a link: `checked_paths` refuses that. `owner` is the uid and gid to give them to; None leaves them to
+    this process's user.
 
     Raises:
         OSError: They do not fit, or cannot be written.

@@ -148,10 +148,6 @@ class Registry:
         """All features that `text` names, denied or not."""
         return frozenset([mention.feature for mention in self.scan(text)])
 
-    def promises(self, text: str) -> frozenset[str]:
-        """The features that `text` names without denying them."""
-        return frozenset([mention.feature for mention in self.scan(text) if not mention.denied])
-
     def violations(self, texts: Iterable[str], shipped: Collection[str], committed: Collection[str] = ()) -> frozenset[str]:
         """Features that one piece promises although they have not shipped.
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from checks.harbor.intercode import read_intercode
 from onthejob.cli import main
-from onthejob.envs.harbor.intercode import read_intercode
 from onthejob.errors import ConfigError
 
 SETUP = """#!/bin/bash

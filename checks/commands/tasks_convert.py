@@ -15,7 +15,7 @@ from onthejob.commands.terminal import Output, Terminal, table
 from onthejob.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onthejob.envs.harbor.intercode import InterCodeTask
+    from checks.harbor.intercode import InterCodeTask
 
 JOBS = 4
 """Gold commands that run at the same time."""
@@ -39,10 +39,10 @@ class Convert:
 
     def run(self, terminal: Terminal) -> int:
         """Write the tasks, and print how many were excluded for which reason."""
+        from checks.harbor.intercode import converted, read_intercode
         from onthejob.envs.claw.sandbox import open_host
         from onthejob.envs.harbor.claw_export import write_files
         from onthejob.envs.harbor.harbor_work import Images
-        from onthejob.envs.harbor.intercode import converted, read_intercode
         from onthejob.interop.harbor import HarborRules
 
         if self.jobs < 1:
