@@ -53,7 +53,7 @@ def refusal(**options: Any) -> str:
     train = options.pop("train", {})
     made = replace(command, own=starting("office", "Train"), train=replace(command.train, **train), **options)
     with pytest.raises((ConfigError, MissingDependency)) as refused:
-        check_options(made._fitted())
+        check_options(made.fitted())
     return str(refused.value)
 
 
@@ -69,7 +69,7 @@ def test_train_refuses_a_runtime_that_has_no_effect():
 
 
 def test_scale_is_no_part_of_a_runs_configuration_but_of_a_file():
-    command = replace(Train.starting("office"), scale=ScaleConfig(backend="ray", workers=3))._fitted()
+    command = replace(Train.starting("office"), scale=ScaleConfig(backend="ray", workers=3)).fitted()
     assert "scale" not in command._settings()
     assert '[scale]\nbackend = "ray"' in command._toml()
 

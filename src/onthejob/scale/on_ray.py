@@ -204,9 +204,10 @@ def _check_token() -> None:
     Raises:
         ConfigError: there is none, or authentication is turned off.
     """
-    mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
+    mode = os.environ.get("RAY_AUTH_MODE", "token")
     if mode.lower() != "token":
         raise ConfigError(f"RAY_AUTH_MODE is {mode!r}, and workers run whatever they are sent. Set it to token, on all nodes.")
+    os.environ["RAY_AUTH_MODE"] = "token"
     stated = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not stated and not (Path.home() / ".ray" / "auth_token").is_file():
         raise ConfigError(
