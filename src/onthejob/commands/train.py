@@ -232,7 +232,7 @@ class Train:
 
     def _toml(self) -> str:
         """These options as a file for --config."""
-        written = to_toml(_found_everywhere(self), without=(*PLACE, "own", "env"))
+        written = to_toml(_found_everywhere(self), without={*PLACE, "own", "env"} - {"scale"})
         own = dataclasses.replace(self.environment, **self.environment.anchored())  # type: ignore[type-var]
         return f"{written}\n{to_toml(own, table='env', first={'ref': anchored_ref(self.env)})}"
 
